@@ -1,0 +1,241 @@
+"""Every error that headrace raises on purpose, in one tree.
+
+    HeadraceError
+    ├── ConfigError                  the person who wrote the file must act
+    ├── SourceError
+    │   ├── SourceUnavailable        the server is gone or refuses us; tried again
+    │   ├── PreflightFailed          the server or a table cannot be captured as it is
+    │   ├── SlotLost                 the log below our position no longer exists
+    │   ├── UndecodableValue         a cell that no exact type can hold
+    │   └── IncompatibleSchemaChange a table changed in a way that cannot be carried over
+    ├── ProtocolError                bytes that do not follow the protocol
+    ├── WatermarkOutOfOrder          a watermark sequence that Algorithm 1 never produces
+    ├── FoldError
+    │   ├── MissingBase              a patch without the row it patches
+    │   ├── MalformedTransaction     one key, two rows, at the end of one transaction
+    │   └── NegativeCount            a keyless row removed more often than it was there
+    ├── ChangeLogError
+    │   ├── CorruptSegment           bytes on disk fail their checksum
+    │   ├── DiskBudgetReached        capture stops reading until consumers catch up
+    │   ├── DiskFull                 the file system has no room
+    │   ├── ScnNotFound              the position lies outside what the log holds
+    │   └── ChangeLogLost            the log that the state points into is gone
+    ├── TargetError
+    │   ├── TargetUnwritable         the table's folder cannot be written
+    │   ├── TargetConflict           somebody else wrote the table
+    │   └── UnsupportedTableFeature  the table needs a reader that we are not
+    ├── StateError                   our own small state cannot be read or written
+    └── LeaseLost                    another process owns this work now
+
+Each class says who must act through ``retry``; each instance carries a ``next_step`` for a person.
+Messages name objects, counts, lengths and positions, never row values and never secrets.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+__all__ = [
+    "ChangeLogError",
+    "ChangeLogLost",
+    "ConfigError",
+    "CorruptSegment",
+    "DiskBudgetReached",
+    "DiskFull",
+    "FoldError",
+    "HeadraceError",
+    "IncompatibleSchemaChange",
+    "LeaseLost",
+    "MalformedTransaction",
+    "MissingBase",
+    "NegativeCount",
+    "PreflightFailed",
+    "ProtocolError",
+    "Retry",
+    "ScnNotFound",
+    "SlotLost",
+    "SourceError",
+    "SourceUnavailable",
+    "StateError",
+    "TargetConflict",
+    "TargetError",
+    "TargetUnwritable",
+    "UndecodableValue",
+    "UnsupportedTableFeature",
+    "WatermarkOutOfOrder",
+]
+
+
+class Retry(Enum):
+    """What a supervisor does with an error."""
+
+    TIMED = "timed"
+    """Wait, then try again: the world may have changed by itself."""
+    MANUAL = "manual"
+    """Stop and wait for a person: trying again changes nothing."""
+    NEVER = "never"
+    """Stop: trying again would be wrong."""
+
+
+class HeadraceError(Exception):
+    """Root of the tree.
+
+    Args:
+        message: the object and what happened to it.
+        next_step: what a person does now.
+    """
+
+    retry: Retry = Retry.MANUAL
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.message} Next step: {self.next_step}" if self.next_step else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.next_step, self.__dict__.copy())
+
+
+def _rebuild(
+    cls: type[HeadraceError], message: str, next_step: str, state: dict[str, Any]
+) -> HeadraceError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(HeadraceError):
+    """A configuration that cannot be used; the message names the field."""
+
+    retry = Retry.NEVER
+
+
+class SourceError(HeadraceError):
+    """The source database, or what it sent, stands in the way."""
+
+
+class SourceUnavailable(SourceError):
+    """The source cannot be reached now."""
+
+    retry = Retry.TIMED
+
+
+class PreflightFailed(SourceError):
+    """The source cannot be captured as it is; the message lists every finding."""
+
+
+class SlotLost(SourceError):
+    """The replication slot, or the log it pointed to, no longer exists: RESYNC NEEDED."""
+
+
+class UndecodableValue(SourceError):
+    """A value that the column's type cannot hold exactly; names table, column and length."""
+
+
+class IncompatibleSchemaChange(SourceError):
+    """A table changed in a way that this pipeline cannot carry over."""
+
+
+class ProtocolError(HeadraceError):
+    """Malformed or unknown bytes from a peer."""
+
+
+class WatermarkOutOfOrder(HeadraceError):
+    """A watermark arrived that the window's state does not allow; names the broken rule."""
+
+
+class FoldError(HeadraceError):
+    """Changes that have no defined effect."""
+
+
+class MissingBase(FoldError):
+    """A change left columns out, and the row that holds them does not exist."""
+
+    def __init__(self, table: str, key: str, columns: list[str]) -> None:
+        super().__init__(
+            f"{table}: a change of key {key} left out {', '.join(columns)}, and no row holds them.",
+            next_step=f"re-read the key from the source: headrace dump FILE --table {table} --keys …",
+        )
+        self.table = table
+        self.key = key
+        self.columns = columns
+
+
+class MalformedTransaction(FoldError):
+    """One transaction leaves one key with more than one row, or removes more than one."""
+
+
+class NegativeCount(FoldError):
+    """A table without a key would hold a row fewer than zero times."""
+
+
+class ChangeLogError(HeadraceError):
+    """The change log on disk stands in the way."""
+
+
+class CorruptSegment(ChangeLogError):
+    """A block before the durable end fails its checksum."""
+
+
+class DiskBudgetReached(ChangeLogError):
+    """The change log is as large as it may be and nothing may be removed yet."""
+
+    retry = Retry.TIMED
+
+
+class DiskFull(ChangeLogError):
+    """The file system refused bytes; nothing was acknowledged to the source."""
+
+    retry = Retry.TIMED
+
+
+class ScnNotFound(ChangeLogError):
+    """A position below the oldest or above the newest that the log can serve."""
+
+    def __init__(self, scn: int, oldest: int, newest: int) -> None:
+        super().__init__(
+            f"SCN {scn} is not in the change log, which holds {oldest} to {newest}.",
+            next_step="start again from a full dump of the tables, or from an SCN inside that range.",
+        )
+        self.scn = scn
+        self.oldest = oldest
+        self.newest = newest
+
+
+class ChangeLogLost(ChangeLogError):
+    """The change log is older than, or gone from under, the state that points into it."""
+
+
+class TargetError(HeadraceError):
+    """The target stands in the way."""
+
+
+class TargetUnwritable(TargetError):
+    """The target refused a write."""
+
+    retry = Retry.TIMED
+
+
+class TargetConflict(TargetError):
+    """Another writer changed the table at the same time."""
+
+    retry = Retry.TIMED
+
+
+class UnsupportedTableFeature(TargetError):
+    """The table uses a feature that this reader or writer does not know."""
+
+
+class StateError(HeadraceError):
+    """Progress, requests or the ledger cannot be read or written."""
+
+
+class LeaseLost(HeadraceError):
+    """Another process holds the lease; this one must stop writing."""
+
+    retry = Retry.NEVER

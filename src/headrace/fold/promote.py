@@ -1,0 +1,48 @@
+"""Bring change rows of an older table version into a newer version's columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import IncompatibleSchemaChange
+from headrace.model.change import META, change_schema, missing_matrix, pack_missing
+from headrace.model.schema import TableSchema
+
+__all__ = ["promote"]
+
+
+def promote(batch: pa.RecordBatch, old: TableSchema, new: TableSchema) -> pa.RecordBatch:
+    """Return the same changes with the columns of ``new``.
+
+    A column that ``old`` does not have is null: rows of that time had no value for it. A column whose type grew
+    is cast exactly. A column that ``new`` does not have is left out.
+
+    Raises:
+        IncompatibleSchemaChange: a value does not fit the new type.
+    """
+    if old == new:
+        return batch
+    target = change_schema(new)
+    places = {name: index for index, name in enumerate(old.names)}
+    cells: list[pa.Array] = [batch.column(name) for name in META]
+    if batch.column("_missing").null_count < batch.num_rows:
+        missing = missing_matrix(batch.column("_missing"), len(old.columns))
+        moved = np.zeros((batch.num_rows, len(new.columns)), bool)
+        for index, name in enumerate(new.names):
+            if name in places:
+                moved[:, index] = missing[:, places[name]]
+        masks = [pack_missing(np.flatnonzero(row), len(new.columns)) for row in moved]
+        cells[3] = pa.array(masks, pa.binary())
+    for column in new.columns:
+        if column.name not in places:
+            cells.append(pa.nulls(batch.num_rows, column.type))
+            continue
+        try:
+            cells.append(batch.column(column.name).cast(column.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise IncompatibleSchemaChange(
+                f"{new.table}.{column.name} changed to {column.source_type}, which cannot hold its older values.",
+                next_step=f"copy the table again: headrace dump FILE --table {new.table}.",
+            ) from error
+    return pa.record_batch(cells, schema=target)

@@ -1,0 +1,1 @@
+"""What flows: pure values that every other package carries."""

@@ -1,0 +1,1 @@
+"""Watching the parts at work: failpoints, status, progress."""

@@ -1,0 +1,1 @@
+"""Schema versions: every version of every table, kept for ever under its fingerprint."""

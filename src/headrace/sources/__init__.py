@@ -1,0 +1,1 @@
+"""① Read the log, read chunks: one adapter for each kind of source database."""

@@ -1,0 +1,248 @@
+"""The port of a source database.
+
+An adapter turns its database's log into `Block`s of committed transactions, reads chunks of tables, and writes
+watermarks. It knows nothing of windows, dumps, files or Spark. `headrace.relay.capture` is its only
+caller: the log reader is used from one thread, the chunk reader and the watermark writer from one other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.model.block import Block
+from headrace.model.mark import Mark
+from headrace.model.schema import TableId, TableSchema
+from headrace.model.snapshot import Visibility
+
+__all__ = [
+    "Chunk",
+    "ChunkReader",
+    "Finding",
+    "LogItem",
+    "LogReader",
+    "ReceivedMark",
+    "SchemaStore",
+    "Severity",
+    "Source",
+    "TableDump",
+    "WatermarkWriter",
+]
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    ERROR = "ERROR"
+    """Capture would be wrong or impossible: it does not start."""
+    WARNING = "WARNING"
+    """Capture works, with a cost that the finding names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing preflight found; all are reported at once.
+
+    Attributes:
+        name: short, stable, kebab-case.
+        description: the object and what is wrong with it.
+        suggestion: what to do; exact SQL where there is any.
+        severity: whether capture may start.
+        table: ``schema.table`` it is about, empty for the server or the role.
+    """
+
+    name: str
+    description: str
+    suggestion: str
+    severity: Severity = Severity.ERROR
+    table: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMark:
+    """A watermark read back from the log, with the SCN it has there."""
+
+    mark: Mark
+    scn: int
+    commit_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogItem:
+    """What the log gave in one read.
+
+    Attributes:
+        block: committed transactions (or pieces of one that has committed), in commit order.
+        mark: a watermark that directly follows the block's last transaction, if one does.
+        position: opaque; hand it to `LogReader.acknowledge` when everything up to here is durable.
+    """
+
+    block: Block
+    position: str
+    mark: ReceivedMark | None = None
+
+
+class LogReader(Protocol):
+    """An open log. Blocking, used from one thread."""
+
+    def poll(self, timeout_s: float) -> LogItem | None:
+        """Return what has arrived, or None when nothing came in time.
+
+        Items come in commit order without gaps. Ends an item right after a watermark. An item without transactions
+        whose ``covered_scn`` rose says that the log is quiet up to there. After a restart
+        transactions that were not acknowledged come again, unchanged and with the same SCNs.
+
+        Raises:
+            SourceUnavailable: the connection is gone; open again.
+            SlotLost: the log from our position on is gone.
+        """
+        ...
+
+    def acknowledge(self, position: str) -> None:
+        """Tell the source that everything up to ``position`` is durable here; never blocks for long."""
+        ...
+
+    def close(self) -> None:
+        """Release the connection; the slot stays."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of one bounded select, in the database's key order.
+
+    Attributes:
+        schema: the table's shape as the select saw it.
+        rows: the table's own columns (`headrace.model.change.table_arrow_schema`), no meta columns.
+        visibility: which transactions the select saw; taken in the same snapshot as the rows.
+        last_key: key of the last row as the database renders it (text), None for an empty chunk.
+    """
+
+    schema: TableSchema
+    rows: pa.RecordBatch
+    visibility: Visibility
+    last_key: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDump:
+    """A whole table under one snapshot, for tables without a key.
+
+    ``batches`` is consumed once, from the thread that asked for it.
+    """
+
+    schema: TableSchema
+    visibility: Visibility
+    batches: Iterator[pa.RecordBatch]
+
+
+class ChunkReader(Protocol):
+    """Bounded selects. Blocking, used from one thread. Every call is a transaction of its own."""
+
+    def describe(self, table: TableId) -> TableSchema:
+        """Return the table's shape as the catalog has it now."""
+        ...
+
+    def estimate_rows(self, table: TableId) -> int:
+        """Return the catalog's estimate of the number of rows, 0 when unknown."""
+        ...
+
+    def upper_bound(self, table: TableId) -> tuple[str, ...] | None:
+        """Return the largest key as the database renders it, None for an empty table."""
+        ...
+
+    def read(
+        self,
+        table: TableId,
+        after: Sequence[str] | None,
+        until: Sequence[str],
+        limit: int,
+    ) -> Chunk:
+        """Return at most ``limit`` rows with ``after < key <= until``, ordered and compared by the database."""
+        ...
+
+    def read_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> Chunk:
+        """Return the rows of the given keys that exist; ``last_key`` is None."""
+        ...
+
+    def read_table(self, table: TableId) -> TableDump:
+        """Return every row of a table under one snapshot; the snapshot stays open until the batches end."""
+        ...
+
+    def snapshot(self) -> Visibility:
+        """Return what a read would see now."""
+        ...
+
+    def render_keys(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[str, ...]]:
+        """Return each row's key as the database would render it, for `read_keys`."""
+        ...
+
+    def close(self) -> None:
+        """Release the connection."""
+        ...
+
+
+class WatermarkWriter(Protocol):
+    """Writes marks into the source's log. Blocking, same thread as the chunk reader."""
+
+    def write(self, mark: Mark) -> None:
+        """Return when the mark is committed at the source; it will come back through the log once."""
+        ...
+
+    def close(self) -> None:
+        """Release the connection."""
+        ...
+
+
+class SchemaStore(Protocol):
+    """Where an adapter looks up and records table versions (`headrace.registry`)."""
+
+    def put(self, schema: TableSchema) -> int:
+        """Keep a schema for ever and return its id; durable when it returns."""
+        ...
+
+    def get(self, schema_id: int) -> TableSchema:
+        """Return the schema of an id."""
+        ...
+
+
+class Source(Protocol):
+    """One source database."""
+
+    name: str
+
+    def preflight(self) -> list[Finding]:
+        """Return everything that stands in the way, not only the first; changes nothing."""
+        ...
+
+    def tables(self) -> list[TableSchema]:
+        """Return the captured tables in a stable order."""
+        ...
+
+    def prepare(self) -> None:
+        """Create what capture needs at the source and does not exist yet (publication, slot, marks)."""
+        ...
+
+    def incarnation(self) -> str:
+        """Return the identity of the log's time line; a change means that positions start anew."""
+        ...
+
+    def open(self, schemas: SchemaStore) -> LogReader:
+        """Start reading the log from what was last acknowledged."""
+        ...
+
+    def chunks(self) -> ChunkReader:
+        """Open a chunk reader."""
+        ...
+
+    def watermarks(self) -> WatermarkWriter:
+        """Open a watermark writer."""
+        ...
+
+    def drop(self) -> None:
+        """Remove what `prepare` created; what was named in the configuration stays."""
+        ...
