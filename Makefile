@@ -1,0 +1,84 @@
+# Every command a person or CI needs. `make` alone lists them.
+
+PYTHON ?= python3
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##### Use it
+
+.PHONY: setup
+setup: ## Make this clone ready to run: packages, Java, Delta jars
+	@$(PYTHON) tools/setup.py
+
+.PHONY: demo
+demo: setup ## Copy a live PostgreSQL into Delta tables and prove it (ARGS="--seconds 60 --keep")
+	@$(BIN)/headrace demo $(ARGS)
+
+##### Test it
+
+.PHONY: setup-tests
+setup-tests: ## As setup, and Debian's PostgreSQL 15 for the tests that use a real server
+	@$(PYTHON) tools/setup.py --tests
+
+.PHONY: test
+test: setup-tests ## Run the tests (ARGS="tests/fold -k truncate")
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: test-long
+test-long: setup-tests ## Run the tests with the long ones: thousands of histories, crashes everywhere
+	@$(BIN)/python -m pytest --long $(ARGS)
+
+.PHONY: bench-freshness
+bench-freshness: setup ## Measure source commit to visible in the Delta table
+	@$(BIN)/python -m benchmarks.bench_freshness $(ARGS)
+
+##### Check it
+
+.PHONY: lint
+lint: setup ## Style of the code
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+.PHONY: format
+format: setup ## Bring the code into the style, as far as a tool can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: types
+types: setup ## Types of the code
+	@$(BIN)/mypy
+
+.PHONY: layers
+layers: setup ## Which package may import which
+	@$(BIN)/lint-imports
+
+.PHONY: requirements
+requirements: setup ## Whether docs/requirements.md and the marks of the tests agree
+	@$(BIN)/python tools/check_requirements.py
+
+.PHONY: spelling
+spelling: setup ## Spelling of code and documents
+	@$(BIN)/codespell
+
+.PHONY: check
+check: lint types layers requirements spelling ## All of the checks above
+
+##### Keep it
+
+.PHONY: lock
+lock: ## Resolve pyproject.toml into requirements.lock anew
+	@$(PYTHON) tools/setup.py --lock
+
+.PHONY: clean
+clean: ## Remove the environment and what tools left behind
+	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf spark-warehouse metastore_db derby.log artifacts
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,59 @@
+"""What all commands share: the consoles, the FILE argument, and how an error looks."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from headrace.errors import HeadraceError
+
+__all__ = ["ConfigFile", "console", "errors_without_traceback", "show_error"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+console = Console(highlight=False)
+_errors = Console(stderr=True, highlight=False)
+
+ConfigFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The replicator's configuration, YAML or JSON."),
+]
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+
+def show_error(error: HeadraceError) -> None:
+    """Print what happened to which object, and what to do now."""
+    _errors.print(
+        Text.assemble(("error ", "bold red"), (type(error).__name__, "bold"), ": ", error.message),
+        soft_wrap=True,
+    )
+    if error.next_step:
+        _errors.print(Text.assemble(("next step ", "bold"), error.next_step), soft_wrap=True)
+
+
+def errors_without_traceback(command: Callable[P, R]) -> Callable[P, R]:
+    """Make a command end with exit code 2 and a readable message on our own errors."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except HeadraceError as error:
+            if os.environ.get("HEADRACE_DEBUG"):
+                raise
+            show_error(error)
+            raise typer.Exit(EXIT_ERROR) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+    return guarded

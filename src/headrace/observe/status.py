@@ -1,0 +1,132 @@
+"""What a process says about itself, in a small file that anybody may read at any time.
+
+In: a state, numbers, and at the end perhaps an error. Out: a JSON file that is replaced atomically,
+so a reader sees the old or the new text and never half of one. The supervisor, ``headrace
+status`` and the tests read it; nothing is ever decided from it that must survive a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from headrace import errors
+from headrace.errors import HeadraceError
+
+__all__ = ["ProcessState", "ProcessStatus", "StatusFile", "describe_error", "restore_error"]
+
+_SHORTEST_INTERVAL_S = 0.5
+
+
+class ProcessState(Enum):
+    """Where a process is in its life."""
+
+    STARTING = "starting"
+    """It loads and connects."""
+    RUNNING = "running"
+    """It does its work."""
+    STOPPED = "stopped"
+    """It ended because it was asked to."""
+    FAILED = "failed"
+    """It ended with the error in ``error``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """One report.
+
+    Attributes:
+        process: name of the role, such as ``capture``.
+        pid: of the process that wrote this.
+        state: where it is.
+        updated_us: when, microseconds since 1970 UTC.
+        detail: numbers and names of the role; the role defines them.
+        error: what `describe_error` gave, when the state is FAILED.
+    """
+
+    process: str
+    pid: int
+    state: ProcessState
+    updated_us: int
+    detail: dict[str, Any] = field(default_factory=dict)
+    error: dict[str, str] | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> ProcessStatus | None:
+        """Return the last report in ``path``; None when there is none that can be read."""
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{**value, "state": ProcessState(value["state"])})
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+class StatusFile:
+    """Writes the reports of one process; may be called from several threads."""
+
+    def __init__(self, path: Path, process: str) -> None:
+        self._path = path
+        self._process = process
+        self._lock = threading.Lock()
+        self._written_at = float("-inf")
+
+    def write(
+        self,
+        state: ProcessState,
+        detail: dict[str, Any] | None = None,
+        *,
+        error: dict[str, str] | None = None,
+        force: bool = False,
+    ) -> None:
+        """Replace the report, at most every half second unless ``force``."""
+        with self._lock:
+            if not force and time.monotonic() - self._written_at < _SHORTEST_INTERVAL_S:
+                return
+            status = ProcessStatus(
+                self._process, os.getpid(), state, time.time_ns() // 1000, detail or {}, error
+            )
+            value = {**asdict(status), "state": state.value}
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            draft = self._path.with_suffix(f".{os.getpid()}.tmp")
+            draft.write_text(json.dumps(value, default=str), encoding="utf-8")
+            draft.replace(self._path)
+            self._written_at = time.monotonic()
+
+
+def describe_error(error: BaseException) -> dict[str, str]:
+    """Return name, message, next step and retry of an error as text.
+
+    An error that headrace did not raise on purpose is described by its type alone: its message may
+    hold anything.
+    """
+    if isinstance(error, HeadraceError):
+        return {
+            "name": type(error).__name__,
+            "message": error.message,
+            "next_step": error.next_step,
+            "retry": error.retry.value,
+        }
+    return {
+        "name": type(error).__name__,
+        "message": f"an unexpected {type(error).__name__}",
+        "next_step": "see the process's log file; the traceback there belongs into a bug report",
+        "retry": "manual",
+    }
+
+
+def restore_error(description: dict[str, str]) -> HeadraceError:
+    """Return an error like the one that `describe_error` described."""
+    kind = getattr(errors, description["name"], None)
+    message, next_step = description["message"], description["next_step"]
+    if isinstance(kind, type) and issubclass(kind, HeadraceError):
+        # Some classes build their message from other arguments; the text is already made here.
+        error = kind.__new__(kind)
+        HeadraceError.__init__(error, message, next_step=next_step)
+        return error
+    return HeadraceError(f"{description['name']}: {message}", next_step=next_step)

@@ -1,0 +1,1 @@
+"""What people operate: the configuration, the processes and how they are watched."""

@@ -1,0 +1,181 @@
+"""The configuration of one replicator, as values.
+
+`headrace.replicator.config_file.load` reads it from YAML or JSON. Only ``name``, ``source`` and
+``target`` are needed; every other field has the default written here. The models are frozen and
+hold secrets as `SecretStr`, so that no ``repr``, log line or error shows one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from headrace.replicator.units import Bytes
+
+__all__ = [
+    "ApplyConfig",
+    "ChangeLogConfig",
+    "Config",
+    "DumpConfig",
+    "PostgresConfig",
+    "SparkConfig",
+    "StateConfig",
+    "TargetConfig",
+]
+
+_Pattern = Annotated[str, Field(pattern=r"^[^.\s]+\.[^.\s]+$")]
+_Identifier = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
+
+
+class _Section(BaseModel):
+    """A part of the file: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class PostgresConfig(_Section):
+    """Where changes come from.
+
+    Attributes:
+        type: the kind of source.
+        url: libpq URL; put the password into the environment and write ``${env:NAME}``.
+        tables: patterns ``schema.table``; ``*`` and ``?`` stand for any characters.
+        exclude: patterns of tables to leave out, applied after ``tables``.
+        slot: an existing replication slot, or the name for a new one.
+        publication: an existing publication, or the name for a new one.
+        watermark: ``message`` (needs no table at the source) or ``table``.
+        heartbeat_s: how often an idle database is moved on.
+    """
+
+    type: Literal["postgres"]
+    url: SecretStr
+    tables: Annotated[tuple[_Pattern, ...], Field(min_length=1)]
+    exclude: tuple[_Pattern, ...] = ()
+    slot: _Identifier | None = None
+    publication: _Identifier | None = None
+    watermark: Literal["message", "table"] = "message"
+    heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_postgres_url(cls, value: SecretStr) -> SecretStr:
+        try:
+            parts = urlsplit(value.get_secret_value())
+            good = parts.scheme in ("postgresql", "postgres")
+        except ValueError:
+            good = False
+        if not good:
+            raise ValueError("a URL such as postgresql://user@host:5432/database")
+        return value
+
+
+class TargetConfig(_Section):
+    """Where the tables go: ``<path>/<schema>/<table>``."""
+
+    type: Literal["delta"]
+    path: Path
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _is_local(cls, value: object) -> object:
+        if isinstance(value, str) and "://" in value:
+            raise ValueError("a folder on this machine; object stores are not supported yet")
+        return value
+
+
+class DumpConfig(_Section):
+    """How tables are read in chunks.
+
+    Attributes:
+        chunk_rows: rows of one bounded select.
+        delay_s: pause between chunks, for the source's sake.
+    """
+
+    chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    delay_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
+
+
+class ChangeLogConfig(_Section):
+    """The change log on disk.
+
+    Attributes:
+        segment: size at which a new segment file begins.
+        budget: capture stops reading when the log is this large and nothing may go.
+        retain: kept even when everybody has read it, for late readers.
+        retain_s: and for at least this long.
+    """
+
+    segment: Annotated[Bytes, Field(ge=64 * 1024)] = 64 * 2**20
+    budget: Annotated[Bytes, Field(ge=2**20)] = 8 * 2**30
+    retain: Annotated[Bytes, Field(ge=0)] = 2**30
+    retain_s: Annotated[float, Field(ge=0)] = 0.0
+
+
+class ApplyConfig(_Section):
+    """How changes are folded into the target.
+
+    Attributes:
+        max_rows: change rows of one batch; a batch ends at a transaction's end.
+        trigger_s: shortest time between the starts of two batches.
+    """
+
+    max_rows: Annotated[int, Field(ge=1)] = 200_000
+    trigger_s: Annotated[float, Field(ge=0, le=3600)] = 0.5
+
+
+class SparkConfig(_Section):
+    """The Spark session.
+
+    Attributes:
+        master: any Spark master; ``local[2]`` is two threads on this machine.
+        driver_memory: heap of the driver.
+        conf: further Spark settings, handed on as they are.
+    """
+
+    master: Annotated[str, Field(pattern=r"^(local|spark://|yarn|k8s://)")] = "local[2]"
+    driver_memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "2g"
+    conf: dict[str, str] = {}
+
+
+class StateConfig(_Section):
+    """Where progress, change log and logs live; ``.headrace/<name>`` beside the file by default."""
+
+    dir: Path | None = None
+
+
+class Config(_Section):
+    """One replicator."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+    source: PostgresConfig
+    target: TargetConfig
+    dump: DumpConfig = DumpConfig()
+    changelog: ChangeLogConfig = ChangeLogConfig()
+    apply: ApplyConfig = ApplyConfig()
+    spark: SparkConfig = SparkConfig()
+    state: StateConfig = StateConfig()
+
+    @property
+    def slot(self) -> str:
+        """The replication slot's name."""
+        return self.source.slot or f"headrace_{self.name.replace('-', '_')}"
+
+    @property
+    def publication(self) -> str:
+        """The publication's name."""
+        return self.source.publication or f"headrace_{self.name.replace('-', '_')}"
+
+    @property
+    def lake(self) -> Path:
+        """Absolute folder of the target tables."""
+        return self.target.path
+
+    @property
+    def state_dir(self) -> Path:
+        """Absolute folder of everything this replicator keeps for itself."""
+        if self.state.dir is None:
+            raise ValueError("state.dir is set when the file is loaded")
+        return self.state.dir

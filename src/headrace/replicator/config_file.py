@@ -1,0 +1,202 @@
+"""Reads a configuration file and reports every problem in it at once.
+
+In: a YAML or JSON file. Out: a `Config` with absolute paths and resolved ``${env:NAME}`` references,
+or one `ConfigError` that lists field, expectation and next step of each problem. Values of the
+file are never repeated in a message: any of them may be a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from headrace.errors import ConfigError
+from headrace.replicator.config import Config
+
+__all__ = ["load"]
+
+_REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_NAME = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "dict_type": "a mapping of names to values",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "model_attributes_type": "a section with names and values",
+    "model_type": "a section with names and values",
+    "path_type": "a path",
+    "string_type": "text",
+    "tuple_type": "a list",
+}
+_PATTERNS = {
+    "name": "lower-case letters, digits, - and _, starting with a letter, at most 40 characters",
+    "source.tables": "a pattern schema.table such as public.* ",
+    "source.exclude": "a pattern schema.table such as audit.*",
+    "source.slot": "lower-case letters, digits and _, at most 63 characters",
+    "source.publication": "lower-case letters, digits and _, at most 63 characters",
+    "spark.master": "local[N], spark://…, yarn or k8s://…",
+    "spark.driver_memory": "a number with k, m or g, such as 2g",
+}
+
+
+def load(path: Path) -> Config:
+    """Return the configuration in ``path``.
+
+    Raises:
+        ConfigError: naming every problem, each with what to do.
+    """
+    path = path.absolute()
+    document = _parse(path)
+    problems: list[str] = []
+    resolved = _resolve(document, "", problems)
+    config: Config | None = None
+    try:
+        config = Config.model_validate(resolved)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False, include_context=True)
+        problems += [_describe(detail) for detail in details]
+    if problems or config is None:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ConfigError(
+            f"{path}: {len(problems)} problem{'s' if len(problems) != 1 else ''}.{listed}",
+            next_step=f"correct {path.name} as said above, then check it with: "
+            f"headrace preflight {path.name}",
+        )
+    return _with_absolute_paths(config, path.parent)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8 text'}).",
+            next_step="name an existing YAML or JSON file; the README shows the smallest one.",
+        ) from error
+    try:
+        document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (json.JSONDecodeError, yaml.YAMLError) as error:
+        # The parsers' own messages quote the line, which may hold a secret.
+        raise ConfigError(
+            f"{path}: not valid {'JSON' if path.suffix == '.json' else 'YAML'}{_place(error)}.",
+            next_step="correct the syntax there.",
+        ) from None
+    if not isinstance(document, dict):
+        raise ConfigError(
+            f"{path}: holds no mapping of names to values.",
+            next_step="start from the smallest form: name, source and target; see the README.",
+        )
+    return document
+
+
+def _place(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f" at line {error.lineno}, column {error.colno}"
+    mark = getattr(error, "problem_mark", None)
+    return f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+
+
+def _resolve(value: Any, place: str, problems: list[str]) -> Any:
+    """Replace ``${env:NAME}`` everywhere below ``value``."""
+    if isinstance(value, dict):
+        return {
+            str(k): _resolve(v, f"{place}.{k}" if place else str(k), problems)
+            for k, v in value.items()
+        }
+    if isinstance(value, list):
+        return [_resolve(v, f"{place}[{i}]", problems) for i, v in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        reference = _NAME.fullmatch(match[1])
+        if reference is None:
+            problems.append(f"{place}: an unknown reference; write ${{env:NAME}}.")
+        elif (found := os.environ.get(reference[1])) is not None:
+            return found
+        else:
+            problems.append(
+                f"{place}: the environment variable {reference[1]} is not set; "
+                f"set it before starting headrace."
+            )
+        # Keeps the rest of the check going; the file is refused anyway.
+        return "unset"
+
+    return _REFERENCE.sub(replace, value)
+
+
+def _describe(detail: ErrorDetails) -> str:
+    place = _render_place(detail["loc"])
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return f"{place}: unknown name; {_nearest(detail['loc'])}."
+    if kind == "missing":
+        return f"{place}: missing; add it."
+    return f"{place}: expected {_expectation(detail)}."
+
+
+def _expectation(detail: ErrorDetails) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "string_pattern_mismatch":
+        field = ".".join(str(part) for part in detail["loc"] if not isinstance(part, int))
+        return _PATTERNS.get(field, "another form").strip()
+    if kind == "value_error":
+        return str(context.get("error", "another value"))
+    if kind == "literal_error":
+        return str(context["expected"])
+    if kind == "too_short":
+        return "at least one entry"
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    return detail["msg"].removeprefix("Input should be ")
+
+
+def _render_place(loc: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _nearest(loc: tuple[int | str, ...]) -> str:
+    known = sorted(_fields_at(loc[:-1]))
+    close = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"known names are {', '.join(known)}"
+
+
+def _fields_at(loc: tuple[int | str, ...]) -> Mapping[str, Any]:
+    model: type[BaseModel] = Config
+    for part in loc:
+        annotation = model.model_fields[str(part)].annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return model.model_fields
+
+
+def _with_absolute_paths(config: Config, base: Path) -> Config:
+    """Make paths absolute; relative ones start at the file's folder."""
+    state = config.state.dir or Path(".headrace") / config.name
+    return config.model_copy(
+        update={
+            "target": config.target.model_copy(update={"path": _absolute(base, config.lake)}),
+            "state": config.state.model_copy(update={"dir": _absolute(base, state)}),
+        }
+    )
+
+
+def _absolute(base: Path, path: Path) -> Path:
+    return Path(os.path.normpath(base / path.expanduser()))

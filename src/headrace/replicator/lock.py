@@ -1,0 +1,54 @@
+"""One process per piece of work: an advisory lock on a file, freed by the kernel when the owner dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.errors import LeaseLost
+
+__all__ = ["held"]
+
+_POLL_S = 0.1
+
+
+@contextlib.contextmanager
+def held(path: Path, what: str, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock on ``path`` inside the block.
+
+    Args:
+        path: the lock file; its text is the owner's process id, for people.
+        what: the work, for the message.
+        wait_s: how long a previous owner may take to go.
+
+    Raises:
+        LeaseLost: when another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _take(handle, path, what, time.monotonic() + wait_s)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _take(handle: int, path: Path, what: str, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                owner = os.pread(handle, 32, 0).decode(errors="replace") or "unknown"
+                raise LeaseLost(
+                    f"{what} already runs on {path.parent.parent} (process {owner}).",
+                    next_step="stop that process first, or give this replicator its own state.dir.",
+                ) from None
+            time.sleep(_POLL_S)

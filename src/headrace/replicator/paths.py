@@ -1,0 +1,63 @@
+"""Where one replicator keeps what; every process computes the same places from the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.replicator.config import Config
+
+__all__ = ["StatePaths"]
+
+
+@dataclass(frozen=True, slots=True)
+class StatePaths:
+    """The layout of a state folder.
+
+    Attributes:
+        root: the folder itself.
+    """
+
+    root: Path
+
+    @classmethod
+    def of(cls, config: Config) -> StatePaths:
+        """Return the layout of a configuration."""
+        return cls(config.state_dir)
+
+    @property
+    def changelog(self) -> Path:
+        """Segments of the change log."""
+        return self.root / "changelog"
+
+    @property
+    def registry(self) -> Path:
+        """Table versions; they belong to the change log and are kept as long."""
+        return self.changelog / "schemas"
+
+    @property
+    def database(self) -> Path:
+        """Requests, progress and the re-read list."""
+        return self.root / "state.db"
+
+    @property
+    def spark(self) -> Path:
+        """Spark's own checkpoint; it may be deleted at any time."""
+        return self.root / "spark"
+
+    def status(self, process: str) -> Path:
+        """Return what ``process`` last said about itself."""
+        return self.root / "status" / f"{process}.json"
+
+    def log(self, process: str) -> Path:
+        """Return the output of a child process."""
+        return self.root / "logs" / f"{process}.log"
+
+    def lock(self, process: str) -> Path:
+        """Return the file that a process locks while it owns its work on this folder."""
+        return self.root / "locks" / f"{process}.lock"
+
+    def create(self) -> None:
+        """Make the folders that are written by more than one part."""
+        for name in ("status", "logs", "locks"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)

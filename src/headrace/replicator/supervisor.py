@@ -1,0 +1,254 @@
+"""Starts the processes of a replicator, restarts what dies, and stops them together.
+
+In: the commands to run and the state folder. Out: running children in their own process groups, log
+files that stay small, or the error of a child that needs a person. It has no thread: the
+caller polls it between whatever else it does (drawing, waiting for the end of a dump).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from headrace.errors import HeadraceError, StateError
+from headrace.observe.status import ProcessStatus, restore_error
+from headrace.replicator import lock, orphans
+from headrace.replicator.paths import StatePaths
+from headrace.replicator.worker import EXIT_OK, EXIT_RETRY, EXIT_STOP
+
+__all__ = ["ChildSpec", "RestartPolicy", "Supervisor"]
+
+_LOG_LIMIT_BYTES = 4 * 2**20
+_LOG_KEPT_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """A process to keep running: its role and its command."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How soon and how often a dead child comes back.
+
+    Attributes:
+        first_s: wait before the first restart; doubles with each one in a row.
+        longest_s: the wait never grows beyond this.
+        healthy_s: a child that lived this long starts the count anew.
+        crashes: deaths in a row that nobody foresaw, after which the supervisor gives up. Errors that
+            time may heal are tried for ever.
+    """
+
+    first_s: float = 0.5
+    longest_s: float = 30.0
+    healthy_s: float = 60.0
+    crashes: int = 8
+
+    def delay_s(self, deaths: int) -> float:
+        """Return the wait before the restart after ``deaths`` deaths in a row."""
+        return min(self.longest_s, self.first_s * 2.0 ** min(deaths - 1, 16))
+
+
+@dataclass(slots=True)
+class _Child:
+    spec: ChildSpec
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    start_again_at: float = 0.0
+    deaths: int = 0
+    crashes: int = 0
+    restarts: int = 0
+    last_error: str = field(default="")
+
+
+class Supervisor:
+    """Owns the children of one state folder; use it in a ``with`` block.
+
+    Entering takes the folder's lock and ends what an earlier run left behind; leaving stops all.
+
+    Raises:
+        LeaseLost: on entering, when another supervisor runs on the folder.
+    """
+
+    def __init__(
+        self,
+        paths: StatePaths,
+        specs: Sequence[ChildSpec],
+        *,
+        policy: RestartPolicy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._paths = paths
+        self._policy = policy or RestartPolicy()
+        self._clock = clock
+        self._children = [_Child(spec) for spec in specs]
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Supervisor:
+        self._paths.create()
+        self._stack.enter_context(lock.held(self._paths.lock("run"), "headrace run"))
+        try:
+            orphans.end_orphans(self._paths.root)
+            for child in self._children:
+                # What a dead process said last would be taken for the new one's word.
+                self._paths.status(child.spec.name).unlink(missing_ok=True)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self._stack.close()
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How often each child was started again."""
+        return {child.spec.name: child.restarts for child in self._children}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the children that live."""
+        return {c.spec.name: c.process.pid for c in self._children if c.process is not None}
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """Children that wait for a restart, with the error they died of."""
+        return {c.spec.name: c.last_error for c in self._children if c.process is None and c.deaths}
+
+    def poll(self) -> None:
+        """Look after the children once; call it a few times a second.
+
+        Raises:
+            HeadraceError: the error of a child that a person must look at.
+        """
+        for child in self._children:
+            if child.process is None:
+                if self._clock() >= child.start_again_at:
+                    self._start(child)
+            elif (code := child.process.poll()) is not None:
+                self._buried(child, code)
+            self._shorten(self._paths.log(child.spec.name))
+
+    def stop(self, timeout_s: float = 20.0) -> None:
+        """Ask every child to end, and kill what does not in time."""
+        living = [c for c in self._children if c.process is not None]
+        for child in living:
+            # Only the leader: it ends what is below it in the right order.
+            if child.process is not None:
+                child.process.terminate()
+        deadline = time.monotonic() + timeout_s
+        for child in living:
+            process = child.process
+            if process is None:
+                continue
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, deadline - time.monotonic()))
+            # The leader may be gone while a JVM or worker of its group is not.
+            _signal_group(process, signal.SIGKILL)
+            process.wait()
+            child.process = None
+        orphans.end_orphans(self._paths.root)
+
+    def last_lines(self, name: str, count: int = 15) -> list[str]:
+        """Return the end of a child's output."""
+        try:
+            text = self._paths.log(name).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        return text.splitlines()[-count:]
+
+    def _start(self, child: _Child) -> None:
+        environment = {
+            **os.environ,
+            orphans.MARKER: str(self._paths.root),
+            orphans.PARENT: str(os.getpid()),
+            "PYTHONUNBUFFERED": "1",
+        }
+        with self._paths.log(child.spec.name).open("ab") as log:
+            try:
+                child.process = subprocess.Popen(
+                    child.spec.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise StateError(
+                    f"{child.spec.name}: its command cannot be started ({error.strerror}).",
+                    next_step="check the installation: pip install headrace again.",
+                ) from error
+        child.started_at = self._clock()
+        child.restarts += 1 if child.deaths else 0
+
+    def _buried(self, child: _Child, code: int) -> None:
+        process, child.process = child.process, None
+        # Nothing of the dead child's group may go on writing beside its successor.
+        _signal_group(process, signal.SIGKILL)
+        error = self._error_of(child, process.pid if process else 0, code)
+        if code == EXIT_STOP:
+            raise error
+        if self._clock() - child.started_at >= self._policy.healthy_s:
+            child.deaths = child.crashes = 0
+        child.deaths += 1
+        child.crashes += 0 if code in (EXIT_RETRY, EXIT_OK) else 1
+        child.last_error = error.message
+        if child.crashes >= self._policy.crashes:
+            raise HeadraceError(
+                f"{child.spec.name}: ended {child.crashes} times in a row; last: {error.message}",
+                next_step=error.next_step,
+            )
+        child.start_again_at = self._clock() + self._policy.delay_s(child.deaths)
+
+    def _error_of(self, child: _Child, pid: int, code: int) -> HeadraceError:
+        status = ProcessStatus.read(self._paths.status(child.spec.name))
+        if status and status.pid == pid and status.error:
+            return restore_error(status.error)
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        last = next((line for line in reversed(self.last_lines(child.spec.name)) if line), "")
+        return HeadraceError(
+            f"{child.spec.name}: the process ended {how}." + (f" It said: {last}" if last else ""),
+            next_step=f"see {self._paths.log(child.spec.name)}",
+        )
+
+    @staticmethod
+    def _shorten(log: Path) -> None:
+        """Keep the end of a long log; children append, so cutting under them is safe."""
+        try:
+            if log.stat().st_size <= _LOG_LIMIT_BYTES:
+                return
+            with log.open("rb+") as file:
+                file.seek(-_LOG_KEPT_BYTES, os.SEEK_END)
+                kept = file.read()
+                file.seek(0)
+                file.write(kept[kept.find(b"\n") + 1 :])
+                file.truncate()
+        except FileNotFoundError:
+            return
+
+
+def _signal_group(process: subprocess.Popen[bytes] | None, number: signal.Signals) -> None:
+    """Signal a child and everything below it; the child leads its own group."""
+    if process is None:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
