@@ -1,0 +1,141 @@
+"""Replaying a Delta log: actions in, the state of the table at one version out.
+
+Pure apart from reading the one file it is given. A later action wins: the last protocol, the last
+metadata, the last ``txn`` per application, and for a path the last of its ``add`` and ``remove``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import UnsupportedTableFeature
+from headrace.lake.errors import CorruptTable
+
+__all__ = ["TableState", "check_protocol", "read_checkpoint", "read_commit"]
+
+_WANTED = ("txn", "add", "metaData", "protocol", "sidecar", "checkpointMetadata")
+_READABLE = frozenset(
+    # timestampNtz and typeWidening are handled; the vacuum check asks nothing of readers.
+    {"timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck"}
+)
+_REMEDY = {
+    "deletionVectors": (
+        "switch them off (ALTER TABLE … SET TBLPROPERTIES "
+        "('delta.enableDeletionVectors'='false')), rewrite the table "
+        "(REORG TABLE … APPLY (PURGE)) and drop the feature"
+    ),
+    "columnMapping": "create the table without delta.columnMapping.mode",
+    "v2Checkpoint": "set delta.checkpointPolicy to classic and drop the feature",
+}
+
+
+@dataclass(slots=True)
+class TableState:
+    """What the actions so far add up to."""
+
+    protocol: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+    transactions: dict[str, int] = field(default_factory=dict)
+    files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        """Take the actions of one commit, or of a checkpoint."""
+        for action in actions:
+            for kind, body in action.items():
+                self._take(kind, body)
+
+    def _take(self, kind: str, body: Mapping[str, Any]) -> None:
+        if kind == "add":
+            self.files[body["path"]] = body
+        elif kind == "remove":
+            self.files.pop(body["path"], None)
+        elif kind == "txn":
+            self.transactions[body["appId"]] = int(body["version"])
+        elif kind == "metaData":
+            self.metadata = body
+        elif kind == "protocol":
+            self.protocol = body
+
+
+def read_commit(path: Path, table: str) -> list[Mapping[str, Any]]:
+    """Return the actions of one commit file.
+
+    Raises:
+        CorruptTable: when the file is missing or is not one JSON object per line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        actions = [json.loads(line) for line in lines if line]
+        if not actions or not all(isinstance(action, dict) for action in actions):
+            raise ValueError("no actions")
+    except (OSError, ValueError) as error:
+        raise _damaged(path, table) from error
+    return actions
+
+
+def read_checkpoint(paths: Iterable[Path], table: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the actions of a classic checkpoint, one part after the other.
+
+    Raises:
+        CorruptTable: when a part is missing or is not Parquet.
+        UnsupportedTableFeature: when the checkpoint has sidecar files.
+    """
+    for path in paths:
+        try:
+            with pq.ParquetFile(path) as file:
+                present = [name for name in _WANTED if name in file.schema_arrow.names]
+                actions = file.read(columns=present)
+        except (OSError, pa.ArrowException) as error:
+            raise _damaged(path, table) from error
+        for kind in present:
+            for body in actions.column(kind).drop_null().to_pylist():
+                if kind in ("sidecar", "checkpointMetadata"):
+                    raise unsupported("v2Checkpoint", table)
+                yield {kind: _plain(body)}
+
+
+def _plain(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an action read from Parquet as JSON would give it: maps are dictionaries."""
+    return {
+        key: dict(value) if key in ("partitionValues", "configuration") and value else value
+        for key, value in body.items()
+    }
+
+
+def check_protocol(protocol: Mapping[str, Any], properties: Mapping[str, str], table: str) -> None:
+    """Refuse a table whose protocol asks more of a reader than we know.
+
+    Raises:
+        UnsupportedTableFeature: naming the feature.
+    """
+    version = int(protocol["minReaderVersion"])
+    if version > 3:
+        raise unsupported(f"reader version {version}", table)
+    if version == 2 and properties.get("delta.columnMapping.mode", "none") != "none":
+        raise unsupported("columnMapping", table)
+    for feature in protocol.get("readerFeatures") or ():
+        if feature not in _READABLE:
+            raise unsupported(feature, table)
+
+
+def unsupported(feature: str, table: str) -> UnsupportedTableFeature:
+    """Return the refusal of one feature."""
+    remedy = _REMEDY.get(feature, "read the table with Spark, or write it without that feature")
+    return UnsupportedTableFeature(
+        f"The table {table} uses {feature}, which this reader does not know.",
+        next_step=f"{remedy}.",
+    )
+
+
+def _damaged(path: Path, table: str) -> CorruptTable:
+    return CorruptTable(
+        f"{path.name} in the log of the table {table} is missing or does not read.",
+        next_step="restore the file from a backup, or delete the table and dump it again.",
+    )

@@ -1,0 +1,179 @@
+"""Frontier manifests: which version of every target table shows the source as of one SCN.
+
+After each batch one small JSON file ``<lake>/_headrace/<pipeline>/frontier/<scn:020d>.json`` is
+written, so that reading all its tables at the versions it names shows them as of one source commit.
+A bounded number is kept. Written by the apply job alone, read by anybody at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from headrace.lake.errors import CorruptFrontier
+
+__all__ = ["FrontierStore", "Manifest", "TableEntry", "TableMode"]
+
+_KEEP = 2_000
+"""Manifests kept by default."""
+_NAME = re.compile(r"(\d{20})\.json")
+
+TableMode = Literal["copying", "live", "failing"]
+"""A table that is copying or failing is listed with its own SCN and is not part of the frontier."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One target table at a frontier.
+
+    Attributes:
+        version: the Delta version to read.
+        applied_scn: position up to which that version holds the source's changes.
+        complete_scn: position at which the table's dump was complete, None while it runs.
+        state: whether the table is part of the frontier ("live") or why it is not.
+    """
+
+    version: int
+    applied_scn: int
+    complete_scn: int | None
+    state: TableMode
+
+    def __post_init__(self) -> None:
+        if self.state not in get_args(TableMode):
+            raise ValueError(f"{self.state!r} is not a state of a table")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One frontier.
+
+    Attributes:
+        scn: every live table holds exactly the transactions up to this one.
+        commit_us: commit time of that transaction, microseconds since 1970 UTC.
+        tables: entry per ``schema.table``.
+        written_us: when the manifest was written, same clock.
+    """
+
+    scn: int
+    commit_us: int
+    tables: Mapping[str, TableEntry]
+    written_us: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; `from_json` restores an equal manifest."""
+        return {
+            "scn": self.scn,
+            "commit_us": self.commit_us,
+            "tables": {name: asdict(entry) for name, entry in self.tables.items()},
+            "written_us": self.written_us,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Manifest:
+        """Restore what `to_json` gave.
+
+        Raises:
+            KeyError: a field is missing.
+            TypeError: a field is unknown or of another shape.
+            ValueError: a value is impossible.
+        """
+        tables = {str(name): TableEntry(**entry) for name, entry in value["tables"].items()}
+        return cls(int(value["scn"]), int(value["commit_us"]), tables, int(value["written_us"]))
+
+
+class FrontierStore:
+    """The manifests of one pipeline.
+
+    Args:
+        lake: root folder of the target tables.
+        pipeline: name of the pipeline.
+        keep: how many manifests stay; older ones are removed after a write.
+    """
+
+    def __init__(self, lake: Path | str, pipeline: str, keep: int = _KEEP) -> None:
+        self.folder = Path(lake) / "_headrace" / pipeline / "frontier"
+        self._keep = max(keep, 1)
+
+    def write(self, manifest: Manifest) -> None:
+        """Add a manifest, whole or not at all; durable when this returns."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(manifest.scn)
+        draft = self.folder / f"{path.stem}.{os.getpid()}.tmp"
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(manifest.to_json(), file, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        _sync_folder(self.folder)
+        for scn in self.scns()[: -self._keep]:
+            self._path(scn).unlink(missing_ok=True)
+
+    def scns(self) -> tuple[int, ...]:
+        """Return the SCNs of all manifests, lowest first.
+
+        Raises:
+            CorruptFrontier: a file lies there that is neither a manifest nor a temporary one.
+        """
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return ()
+        found = []
+        for name in names:
+            if match := _NAME.fullmatch(name):
+                found.append(int(match[1]))
+            elif not name.endswith(".tmp"):
+                raise CorruptFrontier(
+                    f"{name} in {self.folder} is not a frontier manifest.",
+                    next_step="move the file elsewhere; only the apply job writes there.",
+                )
+        return tuple(sorted(found))
+
+    def list(self) -> tuple[Manifest, ...]:
+        """Return all manifests, lowest SCN first."""
+        manifests = (self._read(scn) for scn in self.scns())
+        return tuple(manifest for manifest in manifests if manifest is not None)
+
+    def latest(self) -> Manifest | None:
+        """Return the newest manifest, None when there is none."""
+        return self.at_or_below(2**63 - 1)
+
+    def at_or_below(self, scn: int) -> Manifest | None:
+        """Return the newest manifest that is not above ``scn``, None when there is none."""
+        for candidate in reversed(self.scns()):
+            if candidate <= scn and (manifest := self._read(candidate)) is not None:
+                return manifest
+        return None
+
+    def _read(self, scn: int) -> Manifest | None:
+        """Return a manifest, None when retention removed it meanwhile."""
+        path = self._path(scn)
+        try:
+            manifest = Manifest.from_json(json.loads(path.read_text(encoding="utf-8")))
+            if manifest.scn != scn:
+                raise ValueError("the name says another SCN")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptFrontier(
+                f"The frontier manifest {path.name} in {self.folder} does not read.",
+                next_step="delete that file; the next batch writes a newer one.",
+            ) from error
+        return manifest
+
+    def _path(self, scn: int) -> Path:
+        return self.folder / f"{scn:020d}.json"
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
