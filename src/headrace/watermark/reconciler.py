@@ -1,0 +1,318 @@
+"""The pure heart of DBLog: which rows of a chunk may still leave, and how they look.
+
+In: streamed blocks, chunks with what their select saw. Out: the surviving rows of a chunk. No I/O, no clock.
+
+The paper lets a log event between the low and the high watermark remove its key from the chunk. Two things are
+stricter here:
+
+- *Visibility.* A commit can be in the log before a select sees it, so the edges of the window do not say what the chunk
+  saw. We remember every streamed transaction until a snapshot of ours has seen it, and a chunk row yields to each
+  remembered transaction that its own snapshot did not surely see, streamed before the low mark or after it.
+- *Partial images.* An event that changes a row in place but leaves columns out does not carry the row, so the chunk row
+  stays and is patched; it leaves whole.
+
+What an event does to a row is asked of `headrace.fold`, the same function that apply uses, so the two cannot differ.
+
+Source: DBLog, Algorithm 1 steps 6 and 7; research/correctness-rules.md section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.fold import ALL_DEAD, ROW, fold, origin_name, promote
+from headrace.model.block import Block, Body, SystemKind
+from headrace.model.change import UPDATE_NEW, missing_matrix
+from headrace.model.rowkey import encode_rows
+from headrace.model.schema import KeyCheck, TableId, TableSchema
+from headrace.model.snapshot import UNKNOWN, YES, Visibility
+
+__all__ = ["Reconciled", "Reconciler", "moved_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What became of a chunk.
+
+    Attributes:
+        rows: surviving rows, whole, in the chunk's order; the table's own columns.
+        dropped: chunk rows that yielded to the log.
+        patched: surviving rows that took cells from the log.
+        unsettled: encoded keys of rows that moved in with missing columns and that the chunk did not surely see;
+            nobody has emitted them whole.
+    """
+
+    rows: pa.RecordBatch
+    dropped: int
+    patched: int
+    unsettled: frozenset[bytes]
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """The transactions of one streamed block that no snapshot has seen yet."""
+
+    scn: npt.NDArray[np.int64]
+    xid: npt.NDArray[np.int64]
+    bodies: tuple[Body, ...]
+    truncates: tuple[tuple[TableId, int, int], ...]
+
+
+class Reconciler:
+    """Remembers streamed transactions, and reconciles chunks with them.
+
+    Args:
+        schema_of: returns the table version of a schema id.
+        memory_bytes: rows of remembered transactions that may be held. Past it the rows are let go, the
+            transactions are not, and no chunk may be reconciled until a snapshot has seen them all.
+    """
+
+    def __init__(
+        self, schema_of: Callable[[int], TableSchema], memory_bytes: int = 64 << 20
+    ) -> None:
+        self._schema_of = schema_of
+        self._memory_bytes = memory_bytes
+        self._recent: list[_Remembered] = []
+        self._bytes = 0
+        self._lost_rows = False
+
+    @property
+    def remembered(self) -> int:
+        """Transactions that no snapshot has seen."""
+        return sum(len(item.scn) for item in self._recent)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows held."""
+        return self._bytes
+
+    @property
+    def can_reconcile(self) -> bool:
+        """Whether every remembered transaction still has its rows."""
+        return not self._lost_rows
+
+    @property
+    def unseen_floor(self) -> int | None:
+        """Lowest SCN that no snapshot has seen, None when all are seen."""
+        return min((int(item.scn[0]) for item in self._recent), default=None)
+
+    def remember(self, block: Block) -> None:
+        """Keep the transactions of a streamed block until a snapshot has seen them."""
+        if not len(block.index):
+            return
+        truncates = tuple(
+            (e.table, e.scn, e.ord) for e in block.system if e.kind is SystemKind.TRUNCATE
+        )
+        bodies = () if self._lost_rows else block.bodies
+        self._recent.append(
+            _Remembered(block.index["scn"].copy(), block.index["xid"].copy(), bodies, truncates)
+        )
+        self._bytes += 0 if self._lost_rows else block.nbytes
+        if self._bytes > self._memory_bytes:
+            self._let_rows_go()
+
+    def remember_unseen(self, scn: npt.NDArray[np.int64], xid: npt.NDArray[np.int64]) -> None:
+        """Keep transactions whose rows are not at hand: those streamed before a restart.
+
+        No chunk is reconciled until a snapshot has seen them.
+        """
+        if len(scn):
+            self._recent.insert(0, _Remembered(scn, xid, (), ()))
+            self._let_rows_go()
+
+    def _let_rows_go(self) -> None:
+        self._lost_rows = True
+        self._bytes = 0
+        for item in self._recent:
+            item.bodies = ()
+
+    def forget(self, seen_by: Visibility) -> None:
+        """Forget the transactions that a snapshot has seen; visibility never shrinks."""
+        kept = []
+        self._bytes = 0
+        for item in self._recent:
+            unseen = seen_by.sees(item.xid, item.scn) != YES
+            if not unseen.any():
+                continue
+            if not unseen.all():
+                item = _narrow(item, unseen)
+            kept.append(item)
+            self._bytes += sum(body.batch.nbytes for body in item.bodies)
+        self._recent = kept
+        if not kept:
+            self._lost_rows = False
+
+    def reconcile(
+        self, schema: TableSchema, rows: pa.RecordBatch, saw: Visibility
+    ) -> Reconciled:
+        """Return the rows of a chunk that may leave at its high mark.
+
+        Call when the high mark has been received: by then every commit that the chunk could have missed
+        or seen has been streamed, or comes behind the rows.
+
+        Args:
+            schema: the chunk's table version.
+            rows: the table's own columns.
+            saw: what the chunk's select saw, taken in its snapshot.
+        """
+        changes, truncates = self._unseen(schema, saw)
+        folded = fold(schema, changes, truncates)
+        return _meet(schema, rows, folded)
+
+    def _unseen(
+        self, schema: TableSchema, saw: Visibility
+    ) -> tuple[list[pa.RecordBatch], list[tuple[int, int]]]:
+        """Return the remembered changes and truncates of a table that the chunk did not surely see."""
+        changes: list[pa.RecordBatch] = []
+        verdicts: list[npt.NDArray[np.int8]] = []
+        truncates: list[tuple[int, int]] = []
+        seen_truncate = (-1, -1)
+        for item, body_rows, vis in self._of_table(schema, saw):
+            for batch in body_rows:
+                places = np.searchsorted(item.scn, batch.column("_scn").to_numpy())
+                changes.append(batch)
+                verdicts.append(vis[places])
+            for table, scn, order in item.truncates:
+                if table == schema.table:
+                    if vis[np.searchsorted(item.scn, scn)] == YES:
+                        seen_truncate = max(seen_truncate, (scn, order))
+                    else:
+                        truncates.append((scn, order))
+        changes, truncates = _drop_seen(schema, changes, verdicts, truncates, seen_truncate)
+        return changes, truncates
+
+    def _of_table(
+        self, schema: TableSchema, saw: Visibility
+    ) -> Iterator[tuple[_Remembered, list[pa.RecordBatch], npt.NDArray[np.int8]]]:
+        """Yield remembered items with their rows of the table in the chunk's version, and what the chunk saw."""
+        for item in self._recent:
+            rows = [
+                promote(body.batch, self._schema_of(body.schema_id), schema)
+                for body in item.bodies
+                if body.table == schema.table
+            ]
+            # Two versions of one table in one block: rows of the older come first.
+            rows.sort(key=lambda batch: batch.column("_scn")[0].as_py())
+            yield item, rows, saw.sees(item.xid, item.scn)
+
+
+def _narrow(item: _Remembered, keep: npt.NDArray[np.bool_]) -> _Remembered:
+    """Return the item with only the transactions to keep."""
+    scn = item.scn[keep]
+    bodies = []
+    for body in item.bodies:
+        rows = np.isin(body.batch.column("_scn").to_numpy(), scn)
+        if rows.any():
+            bodies.append(Body(body.schema_id, body.table, body.batch.filter(pa.array(rows))))
+    return _Remembered(
+        scn,
+        item.xid[keep],
+        tuple(bodies),
+        tuple(t for t in item.truncates if (scn == t[1]).any()),
+    )
+
+
+def _drop_seen(
+    schema: TableSchema,
+    changes: list[pa.RecordBatch],
+    verdicts: list[npt.NDArray[np.int8]],
+    truncates: list[tuple[int, int]],
+    seen_truncate: tuple[int, int],
+) -> tuple[list[pa.RecordBatch], list[tuple[int, int]]]:
+    """Leave out what the chunk saw, and what it must have seen before that on the same key."""
+    truncates = [t for t in truncates if t > seen_truncate]
+    if not changes:
+        return [], truncates
+    rows = pa.Table.from_batches(changes)
+    vis = np.concatenate(verdicts)
+    scn, order = rows["_scn"].to_numpy(), rows["_ord"].to_numpy()
+    behind = (scn < seen_truncate[0]) | ((scn == seen_truncate[0]) & (order < seen_truncate[1]))
+    seen = (vis == YES) | behind
+    if (vis == UNKNOWN).any() and schema.key:
+        seen = _close_prefixes(encode_rows([rows[name] for name in schema.key]), scn, seen)
+    kept = rows.filter(pa.array(~seen)).combine_chunks()
+    return kept.to_batches(), truncates
+
+
+def _close_prefixes(
+    keys: pa.Array, scn: npt.NDArray[np.int64], seen: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Mark as seen what lies before a seen event on the same key, and the rest of such transactions.
+
+    Row locks are held until a commit is visible, so the visible events of one key are a prefix; and a
+    transaction becomes visible as a whole. Source: research/correctness-rules.md W4.
+    """
+    codes = np.asarray(keys.dictionary_encode().indices)
+    while True:
+        last_seen = np.full(int(codes.max()) + 1, -1, np.int64)
+        np.maximum.at(last_seen, codes[seen], np.flatnonzero(seen))
+        grown = seen | (np.arange(len(codes)) <= last_seen[codes])
+        grown |= np.isin(scn, scn[grown])
+        if (grown == seen).all():
+            return grown
+        seen = grown
+
+
+def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconciled:
+    """Return what is left of the chunk's rows after the folded effect of what it did not see."""
+    if folded.num_rows == 0:
+        return Reconciled(rows, 0, 0, frozenset())
+    missing = missing_matrix(folded["_missing"].combine_chunks(), len(schema.columns))
+    effects = np.array(folded["_effect"].to_pylist())
+    keys = encode_rows([folded[name] for name in schema.key]).to_pylist()
+    origins = encode_rows([folded[origin_name(name)] for name in schema.key]).to_pylist()
+    holey = missing.any(axis=1)
+    own = np.array([k == o for k, o in zip(keys, origins, strict=True)], bool)
+    moved = (effects == ROW) & holey & ~own
+    unsettled = frozenset(key for key, is_moved in zip(keys, moved, strict=True) if is_moved)
+    if ALL_DEAD in effects:
+        return Reconciled(rows.slice(0, 0), rows.num_rows, 0, unsettled)
+    places = {key: place for place, key in enumerate(keys)}
+    chunk_keys = encode_rows([rows.column(name) for name in schema.key]).to_pylist()
+    effect_at = np.array([places.get(key, -1) for key in chunk_keys], np.int64)
+    hit = effect_at >= 0
+    patched = np.zeros(len(hit), bool)
+    patched[hit] = (effects == ROW)[effect_at[hit]] & (holey & own)[effect_at[hit]]
+    survives = ~hit | patched
+    kept = _patch(schema, rows, folded, np.where(patched, effect_at, -1), missing)
+    return Reconciled(
+        kept.filter(pa.array(survives)), int((~survives).sum()), int(patched.sum()), unsettled
+    )
+
+
+def _patch(
+    schema: TableSchema,
+    rows: pa.RecordBatch,
+    folded: pa.Table,
+    effect_at: npt.NDArray[np.int64],
+    missing: npt.NDArray[np.bool_],
+) -> pa.RecordBatch:
+    """Return the rows with the cells that patches sent; ``effect_at`` is negative where nothing patches."""
+    if (effect_at < 0).all():
+        return rows
+    count = rows.num_rows
+    columns = []
+    for index, name in enumerate(schema.names):
+        sent = (effect_at >= 0) & ~missing[effect_at, index]
+        both = pa.chunked_array([rows.column(name), *folded[name].chunks], type=schema.columns[index].type)
+        columns.append(both.take(pa.array(np.where(sent, count + effect_at, np.arange(count)))).combine_chunks())
+    return pa.record_batch(columns, schema=rows.schema)
+
+
+def moved_in(schema: TableSchema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the new images that came from another key and leave columns out.
+
+    Their base row may never have left in a chunk; a dump in progress re-reads them by key.
+    """
+    if schema.key_check is not KeyCheck.IMMEDIATE or batch.column("_missing").null_count == batch.num_rows:
+        return batch.slice(0, 0)
+    ops = np.array(batch.column("_op").to_pylist())
+    keys = np.array(encode_rows([batch.column(name) for name in schema.key]).to_pylist(), object)
+    new = (ops == UPDATE_NEW) & np.asarray(batch.column("_missing").is_valid())
+    new[1:] &= keys[1:] != keys[:-1]
+    return batch.filter(pa.array(new))
