@@ -1,0 +1,179 @@
+"""The shop's traffic, as a process of its own: ``python -m headrace.demo.workload URL …``.
+
+Several connections work through `headrace.demo.shopping` at a limited rate until the process is
+asked to end (SIGTERM, or its standard input closes). Once each, at set times, it adds a column, runs one very
+large transaction, and empties a small table. It prints one JSON object per line: counts
+every second, and what happened when it happened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import psycopg
+
+from headrace.demo.shopping import Shop, act
+
+__all__ = ["Traffic", "main"]
+
+_WORKERS = 4
+_RECONNECT_S = 0.5
+
+
+@dataclass
+class Traffic:
+    """Counts of all workers.
+
+    Attributes:
+        url: of the database.
+        rate: transactions per second, of all workers together.
+        rows: what the shop was loaded with.
+        seed: of every random choice.
+        big_rows: rows of the one large transaction.
+        at_s: seconds after the start of the column, the large transaction and the truncate.
+    """
+
+    url: str
+    rate: float
+    rows: int
+    seed: int = 1
+    big_rows: int = 200_000
+    at_s: tuple[float, float, float] = (10.0, 20.0, 30.0)
+    stop: threading.Event = field(default_factory=threading.Event)
+    with_channel: threading.Event = field(default_factory=threading.Event)
+    done: int = 0
+    lost: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self) -> None:
+        """Work until `stop` is set."""
+        threads = [
+            threading.Thread(target=self._work, args=(number,), name=f"shop-{number}")
+            for number in range(_WORKERS)
+        ]
+        threads.append(threading.Thread(target=self._direct, name="shop-director"))
+        for thread in threads:
+            thread.start()
+        while not self.stop.wait(1.0):
+            _say(transactions=self.done, lost=self.lost)
+        for thread in threads:
+            thread.join()
+        _say(transactions=self.done, lost=self.lost, stopped=True)
+
+    def _work(self, number: int) -> None:
+        generator = random.Random(self.seed * 1000 + number)
+        due = time.monotonic()
+        shop: Shop | None = None
+        while not self.stop.is_set():
+            try:
+                if shop is None or shop.connection.closed:
+                    shop = self._open(shop, generator, number)
+                won = act(shop)
+            except psycopg.OperationalError:
+                # The server restarts under us in tests; transactions cut off may or may not be in.
+                self.stop.wait(_RECONNECT_S)
+                continue
+            shop.with_channel = self.with_channel.is_set()
+            with self._lock:
+                self.done += won
+                self.lost += not won
+            # After a stall at most one second is made up for.
+            due = max(due, time.monotonic() - 1.0) + _WORKERS / self.rate
+            self.stop.wait(max(0.0, due - time.monotonic()))
+
+    def _open(self, shop: Shop | None, generator: random.Random, number: int) -> Shop:
+        connection = psycopg.connect(self.url, autocommit=True, application_name="shop")
+        if shop is None:
+            return Shop(connection, generator, self.rows, number, _WORKERS)
+        shop.connection = connection
+        return shop
+
+    def _direct(self) -> None:
+        started = time.monotonic()
+        steps: tuple[Callable[[psycopg.Connection[tuple[object, ...]]], str], ...] = (
+            self._add_column,
+            self._change_much,
+            self._empty_table,
+        )
+        for at, step in zip(self.at_s, steps, strict=True):
+            if self.stop.wait(max(0.0, started + at - time.monotonic())):
+                return
+            try:
+                with psycopg.connect(self.url) as connection:
+                    _say(happened=step(connection))
+            except psycopg.Error as error:
+                _say(happened=f"{step.__name__} failed: {type(error).__name__}")
+
+    def _add_column(self, connection: psycopg.Connection[tuple[object, ...]]) -> str:
+        connection.execute("set lock_timeout = '10s'")
+        connection.execute("alter table shop.orders add column if not exists channel text")
+        connection.commit()
+        self.with_channel.set()
+        return "alter table shop.orders add column channel text"
+
+    def _change_much(self, connection: psycopg.Connection[tuple[object, ...]]) -> str:
+        half = self.big_rows // 2
+        connection.execute(
+            "insert into shop.order_items"
+            " select 5000000000 + i, 1, 'SKU-1', 1, 9.99 from generate_series(1, %s) i"
+            " on conflict do nothing",
+            (half,),
+        )
+        done = connection.execute(
+            "update shop.order_items set quantity = quantity + 1 where (order_id, line) in"
+            " (select order_id, line from shop.order_items where order_id < 1000000000"
+            "  order by order_id, line limit %s)",
+            (half,),
+        )
+        connection.commit()
+        return f"one transaction with {half + done.rowcount:,} changed rows"
+
+    def _empty_table(self, connection: psycopg.Connection[tuple[object, ...]]) -> str:
+        connection.execute("truncate shop.flash_sales")
+        connection.commit()
+        return "truncate shop.flash_sales"
+
+
+def _say(**what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line and work until asked to end."""
+    parser = argparse.ArgumentParser(prog="headrace.demo.workload")
+    parser.add_argument("url")
+    parser.add_argument("--rate", type=float, default=1000)
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--big-rows", type=int, default=200_000)
+    parser.add_argument("--at", type=float, nargs=3, default=(10.0, 20.0, 30.0))
+    given = parser.parse_args(arguments)
+    traffic = Traffic(
+        given.url, given.rate, given.rows, given.seed, given.big_rows, tuple(given.at)
+    )
+    # A transaction that lost against another one is counted, not reported.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: traffic.stop.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        # The demo holds the other end: when it dies, so does the traffic.
+        sys.stdin.read()
+        traffic.stop.set()
+
+    threading.Thread(target=watch, name="shop-watch", daemon=True).start()
+    traffic.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
