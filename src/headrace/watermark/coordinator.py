@@ -1,0 +1,411 @@
+"""Drives dumps: opens windows, has chunks read, and turns each received high mark into a window of rows.
+
+The log thread calls `observe` for every streamed block, `receive` for every watermark and `tick` in between; none of
+them waits for the database. Reads run in an executor, one at a time. What must become durable after the
+change log is collected in `pending`.
+
+Source: DBLog, Algorithm 1; the order of durability is design invariant 2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, SourceUnavailable
+from headrace.fold import fold, promote
+from headrace.model.block import ORIGIN_LOG, Block, SystemKind
+from headrace.model.rowkey import encode_rows
+from headrace.model.schema import TableId, TableSchema
+from headrace.model.snapshot import YES, Visibility
+from headrace.sources.base import Chunk, ReceivedMark, SchemaStore
+from headrace.state.store import Certificate
+from headrace.watermark.emit import chunk_block, complete_block, multiset_rows, table_blocks
+from headrace.watermark.reads import Reads, Spool, TableStart
+from headrace.watermark.reconciler import Reconciler, moved_in
+from headrace.watermark.settings import DumpSettings
+from headrace.watermark.tasks import Change, Phase, Task, TaskQueue
+from headrace.watermark.window import Window
+
+__all__ = ["Coordinator"]
+
+READ_DEADLINE_S = 60.0
+"""How long a received high mark waits for the reader thread to hand over its chunk: it has only to return."""
+
+LogBlocks = Callable[[int], Iterator[Block]]
+
+
+@dataclass(slots=True)
+class _Job:
+    """One read under way; ``result`` stays None until the future is done."""
+
+    future: Future[Any]
+    task: Task | None
+    keys: tuple[tuple[str, ...], ...] = ()
+    low_scn: int = 0
+    floor_scn: int = 0
+    versions: dict[TableId, int] = field(default_factory=dict)
+
+
+class Coordinator:
+    """Dumps by watermark windows.
+
+    Args:
+        reads: the reading side, called through ``executor``.
+        executor: runs one read at a time; an inline executor makes everything deterministic.
+        queue: what is to be dumped.
+        reconciler: what was streamed and not seen.
+        registry: keeps table versions.
+        log_blocks: yields what the change log holds above an SCN, everything appended so far included.
+        settings: pace.
+        window: validates marks.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        reads: Reads,
+        executor: Executor,
+        queue: TaskQueue,
+        reconciler: Reconciler,
+        registry: SchemaStore,
+        log_blocks: LogBlocks,
+        settings: DumpSettings,
+        window: Window,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reads = reads
+        self._executor = executor
+        self._queue = queue
+        self._reconciler = reconciler
+        self._registry = registry
+        self._log_blocks = log_blocks
+        self._settings = settings
+        self._window = window
+        self._clock = clock
+        self._job: _Job | None = None
+        self._versions: dict[TableId, int] = {}
+        self._not_before = 0.0
+        self._snapshot_at = 0.0
+        self._last_scn = 0
+
+    # -- the log side -----------------------------------------------------------------------------
+
+    def observe(self, block: Block) -> None:
+        """Take note of streamed transactions; they pass on at once, only chunk rows wait."""
+        self._last_scn = max(self._last_scn, block.last_scn)
+        self._reconciler.remember(block)
+        for event in block.system:
+            if event.kind is SystemKind.SCHEMA:
+                self._versions[event.table] = event.payload["schema_id"]
+                if event.payload.get("needs_dump"):
+                    self._queue.request_again(event.table)
+        for body in block.bodies:
+            if not self._queue.running_dump_of(body.table):
+                continue
+            schema = self._registry.get(body.schema_id)
+            moved = moved_in(schema, body.batch)
+            if moved.num_rows:
+                self._queue.add_reread(body.table, self._reads.render_keys(schema, moved))
+
+    def receive(self, mark: ReceivedMark) -> Iterator[Block]:
+        """Take a watermark from the log; yields the window that it closes, if any.
+
+        Raises:
+            WatermarkOutOfOrder: the mark breaks a rule.
+        """
+        if not self._window.receive(mark.mark):
+            if self._job and mark.mark.token == self._window.token:
+                self._job.low_scn = mark.scn
+            return
+        job, self._job = self._job, None
+        if job is None or job.task is None:
+            return
+        try:
+            result = job.future.result(READ_DEADLINE_S)
+        except SourceUnavailable:
+            self._back_off()
+            return
+        if result is None:
+            yield from self._complete(job.task, mark)
+        elif isinstance(result, Spool):
+            yield from self._emit_table(job, job.task, result, mark)
+        else:
+            yield from self._emit_chunk(job, job.task, result, mark)
+
+    def reconnected(self) -> None:
+        """Void the open window after the log was opened again: its marks may be gone or come twice."""
+        self._window.give_up()
+        self._job = None
+
+    def take_pending(self) -> list[Change]:
+        """Return state changes to write once the change log is durable."""
+        changes = self._queue.take_pending()
+        if changes:
+            seen = (self._reconciler.unseen_floor or self._last_scn + 1) - 1
+            changes.append(lambda w: w.set("seen_scn", str(seen)))
+        return changes
+
+    # -- the reading side -------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Start the next read when none is under way; take the result of one that has no window."""
+        if self._job is not None:
+            self._collect()
+            return
+        now = self._clock()
+        if now < self._not_before:
+            return
+        task = self._queue.current()
+        if self._wants_snapshot(task, now):
+            self._snapshot_at = now + self._settings.snapshot_interval_s
+            self._job = _Job(self._executor.submit(self._reads.snapshot), None)
+            return
+        if task is None or not self._reconciler.can_reconcile:
+            return
+        self._start(task)
+
+    def _wants_snapshot(self, task: Task | None, now: float) -> bool:
+        if not self._reconciler.can_reconcile and task is not None:
+            return True
+        return self._reconciler.remembered > 0 and now >= self._snapshot_at
+
+    def _start(self, task: Task) -> None:
+        table = task.progress.table
+        if task.phase is Phase.START:
+            self._job = _Job(self._executor.submit(self._reads.start, table), task)
+            return
+        token = uuid.uuid4().hex
+        # Before the read begins: its marks may come back while it is still running.
+        self._window.open(token, chunk=task.phase is not Phase.END)
+        job = _Job(Future(), task, versions=dict(self._versions))
+        job.floor_scn = self._reconciler.unseen_floor or self._last_scn + 1
+        self._job = job
+        if task.phase is Phase.END:
+            job.future = self._executor.submit(self._reads.end, token)
+        elif task.phase is Phase.CHUNKS and task.schema and not task.schema.key:
+            job.future = self._executor.submit(self._reads.table, token, table)
+        elif task.phase is Phase.CHUNKS:
+            until, after = task.progress.until or (), task.progress.after
+            limit = self._settings.chunk_rows
+            job.future = self._executor.submit(self._reads.chunk, token, table, after, until, limit)
+        else:
+            job.keys = self._next_keys(task)
+            job.future = self._executor.submit(self._reads.keys, token, table, job.keys)
+
+    def _next_keys(self, task: Task) -> tuple[tuple[str, ...], ...]:
+        limit = min(self._settings.chunk_rows, 1_000)
+        if task.phase is Phase.REREAD:
+            return tuple(sorted(self._queue.rereads[task.progress.table])[:limit])
+        return task.request.keys[task.keys_done : task.keys_done + limit]
+
+    def _collect(self) -> None:
+        """Take a finished read; those between marks are taken when their high mark arrives."""
+        job = self._job
+        if job is None or not job.future.done():
+            return
+        error = job.future.exception()
+        if error is not None:
+            self._job = None
+            self._window.give_up()
+            self._failed(job.task, error)
+        elif job.task is None:
+            self._job = None
+            self._reconciler.forget(job.future.result())
+        elif isinstance(start := job.future.result(), TableStart):
+            self._job = None
+            self._started(job.task, start)
+
+    def _failed(self, task: Task | None, error: BaseException) -> None:
+        """Try again later, or give the request up when trying again changes nothing."""
+        if isinstance(error, SourceUnavailable) or task is None:
+            if not isinstance(error, SourceUnavailable):
+                raise error
+            self._back_off()
+        elif isinstance(error, HeadraceError):
+            self._queue.fail(task.request, str(error))
+        else:
+            raise error
+
+    def _back_off(self) -> None:
+        self._not_before = self._clock() + 1.0
+
+    def _started(self, task: Task, start: TableStart) -> None:
+        task.schema = start.schema
+        task.phase = Phase.CHUNKS
+        resumed = task.progress.state == "copying" and task.progress.until is not None
+        if resumed:
+            return
+        if start.schema.key and start.until is None:
+            task.phase = Phase.REREAD
+        self._queue.update(
+            task, state="copying", until=start.until, rows_estimated=start.rows_estimated
+        )
+
+    # -- closing windows --------------------------------------------------------------------------
+
+    def _is_void(self, job: _Job, schema: TableSchema) -> bool:
+        """Whether the table changed its shape inside the window, or rows needed to reconcile are gone."""
+        now = self._versions.get(schema.table)
+        changed = now != job.versions.get(schema.table) and now != schema.schema_id
+        return changed or not self._reconciler.can_reconcile
+
+    def _emit_chunk(self, job: _Job, task: Task, chunk: Chunk, mark: ReceivedMark) -> Iterator[Block]:
+        if self._is_void(job, chunk.schema):
+            self._queue.update(task, rows_voided=task.progress.rows_voided + chunk.rows.num_rows)
+            return
+        result = self._reconciler.reconcile(chunk.schema, chunk.rows, chunk.visibility)
+        self._registry.put(chunk.schema)
+        announce = self._versions.get(chunk.schema.table) != chunk.schema.schema_id
+        if result.rows.num_rows:
+            self._versions[chunk.schema.table] = chunk.schema.schema_id
+            yield chunk_block(mark, chunk.schema, result.rows, announce=announce)
+        self._certify(job, task, chunk, result.rows, mark)
+        self._reconciler.forget(chunk.visibility)
+        self._not_before = self._clock() + self._settings.delay_s
+        task.schema = chunk.schema
+        if task.phase is Phase.CHUNKS:
+            self._advance(task, chunk, result.rows.num_rows)
+        else:
+            self._settle_keys(job, task, chunk, result.unsettled)
+
+    def _advance(self, task: Task, chunk: Chunk, emitted: int) -> None:
+        p = task.progress
+        done = chunk.last_key is None or chunk.rows.num_rows < self._settings.chunk_rows
+        done = done or chunk.last_key == p.until
+        if done:
+            task.phase = Phase.REREAD if self._queue.rereads[p.table] else Phase.END
+        self._queue.update(
+            task,
+            after=chunk.last_key or p.after,
+            chunks=p.chunks + 1,
+            rows_read=p.rows_read + chunk.rows.num_rows,
+            rows_emitted=p.rows_emitted + emitted,
+        )
+
+    def _settle_keys(
+        self, job: _Job, task: Task, chunk: Chunk, unsettled: frozenset[bytes]
+    ) -> None:
+        """Take read keys off the list, or count requested keys; keys whose move was not seen stay."""
+        schema = chunk.schema
+        found = self._reads.render_keys(schema, chunk.rows) if chunk.rows.num_rows else []
+        if task.phase is Phase.REREAD:
+            encoded = encode_rows([chunk.rows.column(n) for n in schema.key]).to_pylist()
+            late = {key for key, code in zip(found, encoded, strict=True) if code in unsettled}
+            if unsettled:
+                # A key that was not found may be one of the unsettled ones; ask again.
+                late |= set(job.keys) - set(found)
+            self._queue.remove_reread(schema.table, [k for k in job.keys if k not in late])
+            if not self._queue.rereads[schema.table]:
+                task.phase = Phase.END
+            return
+        task.keys_done += len(job.keys)
+        task.missing += tuple(key for key in job.keys if key not in set(found))
+        p = task.progress
+        self._queue.update(task, state="copying", rows_read=p.rows_read + chunk.rows.num_rows)
+        if task.keys_done >= len(task.request.keys):
+            self._queue.update(task, state="done")
+            self._queue.finish(task)
+
+    def _emit_table(self, job: _Job, task: Task, spool: Spool, mark: ReceivedMark) -> Iterator[Block]:
+        try:
+            if self._is_void_table(job, spool.schema):
+                self._queue.update(task, rows_voided=task.progress.rows_voided + spool.rows)
+                return
+            self._registry.put(spool.schema)
+            unseen = self._unseen_of(spool, job.floor_scn, mark.scn)
+            rows = multiset_rows(spool.schema, spool.batches(), unseen)
+            self._versions[spool.schema.table] = spool.schema.schema_id
+            emitted = 0
+            for block in table_blocks(mark, spool.schema, rows, self._settings.piece_rows):
+                emitted += block.rows
+                yield block
+        finally:
+            spool.discard()
+        self._reconciler.forget(spool.visibility)
+        task.schema, task.phase = spool.schema, Phase.END
+        self._queue.update(task, chunks=1, rows_read=spool.rows, rows_emitted=emitted)
+
+    def _is_void_table(self, job: _Job, schema: TableSchema) -> bool:
+        now = self._versions.get(schema.table)
+        return now != job.versions.get(schema.table) and now != schema.schema_id
+
+    def _unseen_of(self, spool: Spool, floor_scn: int, high_scn: int) -> pa.Table:
+        """Return the folded effect of the streamed transactions before the mark that the snapshot did not see."""
+        schema = spool.schema
+        batches: list[pa.RecordBatch] = []
+        truncates: list[tuple[int, int]] = []
+        for block in self._log_blocks(floor_scn - 1):
+            hidden = _hidden_scns(block, spool.visibility, high_scn)
+            if not len(hidden):
+                continue
+            for body in block.bodies:
+                if body.table == schema.table:
+                    keep = np.isin(body.batch.column("_scn").to_numpy(), hidden)
+                    rows = body.batch.filter(pa.array(keep))
+                    batches.append(promote(rows, self._registry.get(body.schema_id), schema))
+            truncates += [
+                (e.scn, e.ord)
+                for e in block.system
+                if e.kind is SystemKind.TRUNCATE and e.table == schema.table and e.scn in hidden
+            ]
+        return fold(schema, batches, truncates)
+
+    def _complete(self, task: Task, mark: ReceivedMark) -> Iterator[Block]:
+        if task.schema is None:
+            return
+        table = task.progress.table
+        if self._queue.rereads[table]:
+            # A row moved in between the last window and the end mark.
+            task.phase = Phase.REREAD
+            return
+        self._registry.put(task.schema)
+        yield complete_block(mark, task.schema, task.request.request_id)
+        self._queue.update(task, state="done", completed_scn=mark.scn)
+        self._queue.finish(task)
+
+    def _certify(
+        self, job: _Job, task: Task, chunk: Chunk, emitted: pa.RecordBatch, mark: ReceivedMark
+    ) -> None:
+        certificate = Certificate(
+            task.request.request_id,
+            chunk.schema.table,
+            task.progress.after,
+            chunk.last_key,
+            job.low_scn,
+            mark.scn,
+            repr(chunk.visibility),
+            chunk.rows.num_rows,
+            emitted.num_rows,
+            _digest(emitted),
+            chunk.schema.schema_id,
+        )
+        self._queue.pending.append(lambda w: w.add_certificate(certificate))
+
+
+def _hidden_scns(block: Block, saw: Visibility, high_scn: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the SCNs of streamed transactions up to the mark that the snapshot did not see."""
+    index = block.index
+    hidden = (index["origin"] == ORIGIN_LOG) & (index["scn"] <= high_scn)
+    hidden &= saw.sees(index["xid"], index["scn"]) != YES
+    return np.asarray(index["scn"][hidden], np.int64)
+
+
+def _digest(rows: pa.RecordBatch) -> str:
+    """Return a hash over the rows' encoded cells."""
+    digest = hashlib.sha256()
+    if rows.num_rows:
+        for cell in encode_rows(rows.columns).to_pylist():
+            digest.update(cell)
+    return digest.hexdigest()
+
+

@@ -1,0 +1,156 @@
+"""Blocks that windows emit: chunk rows at their high mark, whole tables without a key, completions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.fold import ALL_DEAD
+from headrace.model.block import (
+    ORIGIN_SELECT,
+    Block,
+    Body,
+    SystemEvent,
+    SystemKind,
+    transaction_index,
+)
+from headrace.model.change import INSERT, READ, change_schema
+from headrace.model.rowkey import encode_rows
+from headrace.model.schema import TableSchema
+from headrace.sources.base import ReceivedMark
+
+__all__ = ["chunk_block", "complete_block", "multiset_rows", "table_blocks"]
+
+
+def _change_rows(
+    schema: TableSchema, rows: pa.RecordBatch, scn: int, first_ord: int, op: str
+) -> pa.RecordBatch:
+    """Return the table's rows with meta columns, ords counted from ``first_ord``."""
+    count = rows.num_rows
+    return pa.record_batch(
+        [
+            pa.array(np.full(count, scn, np.int64)),
+            pa.array(np.arange(first_ord, first_ord + count, dtype=np.int32)),
+            pa.array([op] * count, pa.string()),
+            pa.nulls(count, pa.binary()),
+            *rows.columns,
+        ],
+        schema=change_schema(schema),
+    )
+
+
+def chunk_block(
+    mark: ReceivedMark, schema: TableSchema, rows: pa.RecordBatch, *, announce: bool
+) -> Block:
+    """Return the window of a chunk: its surviving rows as ``+R`` at the high mark's own SCN.
+
+    Args:
+        mark: the received high mark.
+        schema: the chunk's table version.
+        rows: the table's own columns.
+        announce: put a schema event in front, since the log has not shown this version yet.
+
+    Source: DBLog, Algorithm 1 step 7.
+    """
+    events = [_schema_event(mark.scn, schema)] if announce else []
+    body = Body(
+        schema.schema_id, schema.table, _change_rows(schema, rows, mark.scn, len(events), READ)
+    )
+    changes = rows.num_rows + len(events)
+    index = transaction_index([(mark.scn, mark.commit_us, 0, changes, ORIGIN_SELECT, 1)])
+    return Block(index, (body,) if rows.num_rows else (), tuple(events), mark.scn)
+
+
+def _schema_event(scn: int, schema: TableSchema) -> SystemEvent:
+    payload = {"schema_id": schema.schema_id}
+    return SystemEvent(scn, 0, SystemKind.SCHEMA, schema.table, payload)
+
+
+def complete_block(mark: ReceivedMark, schema: TableSchema, request_id: str) -> Block:
+    """Return the system row that ends a table's dump, at the end mark's own SCN."""
+    payload = {"request_id": request_id, "schema_id": schema.schema_id}
+    event = SystemEvent(mark.scn, 0, SystemKind.DUMP_COMPLETE, schema.table, payload)
+    index = transaction_index([(mark.scn, mark.commit_us, 0, 1, ORIGIN_SELECT, 1)])
+    return Block(index, (), (event,), mark.scn)
+
+
+def multiset_rows(
+    schema: TableSchema, snapshot: Iterable[pa.RecordBatch], unseen: pa.Table
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a keyless table at the high mark: the snapshot's, plus the net of what it did not see.
+
+    Args:
+        schema: the table's version.
+        snapshot: rows under one snapshot.
+        unseen: folded form of the streamed transactions that the snapshot did not see.
+    """
+    effects = unseen["_effect"].to_pylist()
+    wiped = ALL_DEAD in effects
+    counts = unseen["_count"].to_pylist()
+    removed: Counter[bytes] = Counter()
+    for key, count in zip(
+        encode_rows([unseen[name] for name in schema.names]).to_pylist(), counts, strict=True
+    ):
+        if count is not None and count < 0:
+            removed[key] -= count
+    for batch in () if wiped else snapshot:
+        yield _without(schema, batch, removed) if removed else batch
+    added = [(place, count) for place, count in enumerate(counts) if count is not None and count > 0]
+    if added:
+        places = np.repeat([p for p, _ in added], [c for _, c in added])
+        yield from unseen.select(schema.names).take(pa.array(places)).combine_chunks().to_batches()
+
+
+def _without(schema: TableSchema, batch: pa.RecordBatch, removed: Counter[bytes]) -> pa.RecordBatch:
+    keep = np.ones(batch.num_rows, bool)
+    keys = encode_rows([batch.column(name) for name in schema.names]).to_pylist()
+    for place, key in enumerate(keys):
+        if removed.get(key, 0) > 0:
+            removed[key] -= 1
+            keep[place] = False
+    return batch.filter(pa.array(keep))
+
+
+def table_blocks(
+    mark: ReceivedMark,
+    schema: TableSchema,
+    batches: Iterable[pa.RecordBatch],
+    piece_rows: int,
+) -> Iterator[Block]:
+    """Yield one window in pieces: a truncate, then every row as ``+I``; only the last piece ends it."""
+    events: Sequence[SystemEvent] = (
+        _schema_event(mark.scn, schema),
+        SystemEvent(mark.scn, 1, SystemKind.TRUNCATE, schema.table),
+    )
+    order = len(events)
+    for batch in batches:
+        for start in range(0, batch.num_rows, piece_rows):
+            rows = batch.slice(start, piece_rows)
+            yield _piece(mark, schema, rows, order, events, last=False)
+            order, events = order + rows.num_rows, ()
+    yield _piece(mark, schema, None, order, events, last=True)
+
+
+def _piece(
+    mark: ReceivedMark,
+    schema: TableSchema,
+    rows: pa.RecordBatch | None,
+    order: int,
+    events: Sequence[SystemEvent],
+    *,
+    last: bool,
+) -> Block:
+    count = rows.num_rows if rows is not None else 0
+    entry = (mark.scn, mark.commit_us, 0, count + len(events), ORIGIN_SELECT, int(last))
+    bodies = (
+        (Body(schema.schema_id, schema.table, _change_rows(schema, rows, mark.scn, order, INSERT)),)
+        if rows is not None
+        else ()
+    )
+    # A window that is still open covers nothing yet.
+    return Block(
+        transaction_index([entry]), bodies, tuple(events), mark.scn if last else mark.scn - 1
+    )

@@ -1,0 +1,138 @@
+"""What happens on the reading side of a window: low mark, select, high mark, in this order.
+
+Runs in the one thread that owns the chunk reader and the watermark writer; returns values, touches no state.
+
+Source: DBLog, Algorithm 1 steps 2 to 4.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.model.change import table_arrow_schema
+from headrace.model.mark import Mark, MarkKind
+from headrace.model.schema import TableId, TableSchema
+from headrace.model.snapshot import Visibility
+from headrace.observe.failpoints import failpoint
+from headrace.sources.base import Chunk, ChunkReader, WatermarkWriter
+
+__all__ = ["Reads", "Spool", "TableStart"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableStart:
+    """What is fixed when a table's dump begins."""
+
+    schema: TableSchema
+    until: tuple[str, ...] | None
+    rows_estimated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """A whole table under one snapshot, on disk until its window closes."""
+
+    schema: TableSchema
+    visibility: Visibility
+    path: Path
+    rows: int
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; the file is mapped, not loaded."""
+        with pa.memory_map(str(self.path)) as source, pa.ipc.open_stream(source) as stream:
+            yield from stream
+
+    def discard(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
+
+
+class Reads:
+    """The reading side; every method is called from one thread.
+
+    Args:
+        chunks: bounded selects.
+        marks: writes watermarks into the source's log.
+        run_id: of this process, carried by every mark.
+        spool_folder: where whole tables wait.
+    """
+
+    def __init__(
+        self, chunks: ChunkReader, marks: WatermarkWriter, run_id: str, spool_folder: Path
+    ) -> None:
+        self._chunks = chunks
+        self._marks = marks
+        self._run_id = run_id
+        self._folder = spool_folder
+
+    def start(self, table: TableId) -> TableStart:
+        """Return the table's shape, its largest key now, and the catalog's estimate of its rows."""
+        schema = self._chunks.describe(table)
+        until = self._chunks.upper_bound(table) if schema.key else None
+        return TableStart(schema, until, self._chunks.estimate_rows(table))
+
+    def chunk(
+        self,
+        token: str,
+        table: TableId,
+        after: Sequence[str] | None,
+        until: Sequence[str],
+        limit: int,
+    ) -> Chunk:
+        """Read one chunk between its marks."""
+        self._mark(MarkKind.LOW, token)
+        failpoint("window.after_low")
+        chunk = self._chunks.read(table, after, until, limit)
+        failpoint("window.after_select")
+        self._mark(MarkKind.HIGH, token)
+        failpoint("window.after_high")
+        return chunk
+
+    def keys(self, token: str, table: TableId, keys: Sequence[Sequence[str]]) -> Chunk:
+        """Read the rows of some keys between marks."""
+        self._mark(MarkKind.LOW, token)
+        chunk = self._chunks.read_keys(table, keys)
+        self._mark(MarkKind.HIGH, token)
+        return chunk
+
+    def table(self, token: str, table: TableId) -> Spool:
+        """Read a whole table under one snapshot between marks, to disk."""
+        self._mark(MarkKind.LOW, token)
+        failpoint("window.after_low")
+        dump = self._chunks.read_table(table)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".spool", delete=False) as file:
+            rows = 0
+            with pa.ipc.new_stream(file, table_arrow_schema(dump.schema)) as stream:
+                for batch in dump.batches:
+                    stream.write_batch(batch)
+                    rows += batch.num_rows
+        failpoint("window.after_select")
+        self._mark(MarkKind.HIGH, token)
+        failpoint("window.after_high")
+        return Spool(dump.schema, dump.visibility, Path(file.name), rows)
+
+    def end(self, token: str) -> None:
+        """Write the mark that ends a table's dump."""
+        self._mark(MarkKind.END, token)
+
+    def snapshot(self) -> Visibility:
+        """Return what a read would see now."""
+        return self._chunks.snapshot()
+
+    def render_keys(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[str, ...]]:
+        """Return keys as the source renders them."""
+        return self._chunks.render_keys(schema, rows)
+
+    def close(self) -> None:
+        """Release both connections."""
+        self._chunks.close()
+        self._marks.close()
+
+    def _mark(self, kind: MarkKind, token: str) -> None:
+        self._marks.write(Mark(kind, token, self._run_id))

@@ -1,0 +1,172 @@
+"""What is to be dumped: requests broken down to tables, with the progress of each.
+
+Holds the same facts as the state database, one step ahead of it: changes are collected and written after the
+change log is durable, before the source is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from headrace.model.schema import TableId, TableSchema
+from headrace.state.store import (
+    DumpProgress,
+    DumpRequest,
+    RequestState,
+    Scope,
+    StateStore,
+    StateWriter,
+)
+
+__all__ = ["Phase", "Task", "TaskQueue"]
+
+Key = tuple[str, ...]
+Change = Callable[[StateWriter], None]
+
+
+class Phase(Enum):
+    """What a table's dump does next."""
+
+    START = auto()
+    """Fix the shape and the upper bound."""
+    CHUNKS = auto()
+    """Read the next chunk, or the whole table when it has no key."""
+    REREAD = auto()
+    """Read keys of the re-read list."""
+    END = auto()
+    """Write the end mark."""
+    KEYS = auto()
+    """Read the requested keys."""
+
+
+@dataclass(slots=True)
+class Task:
+    """One table of one request."""
+
+    request: DumpRequest
+    progress: DumpProgress
+    position: int
+    phase: Phase
+    schema: TableSchema | None = None
+    keys_done: int = 0
+    missing: tuple[Key, ...] = ()
+
+
+class TaskQueue:
+    """Walks through requests in order of submission, table by table.
+
+    Args:
+        store: the state database.
+        tables: captured tables, in the order in which they are dumped.
+    """
+
+    def __init__(self, store: StateStore, tables: Sequence[TableId]) -> None:
+        self._store = store
+        self._tables = list(tables)
+        self.pending: list[Change] = []
+        self._tasks: list[Task] = []
+        self.rereads: dict[TableId, set[Key]] = {t: set(store.reread(t)) for t in self._tables}
+
+    def ensure_dumped(self) -> None:
+        """Queue a dump for every table that never had one and waits for none."""
+        waiting = [r for r in self._store.requests() if r.state in (RequestState.QUEUED, RequestState.ACTIVE)]
+        if any(r.scope is Scope.ALL_TABLES for r in waiting):
+            return
+        done = {p.table for p in self._store.progress() if p.completed_scn}
+        done |= {r.table for r in waiting if r.scope is Scope.TABLE and r.table}
+        fresh = [table for table in self._tables if table not in done]
+        if len(fresh) == len(self._tables):
+            self._store.submit(Scope.ALL_TABLES)
+        else:
+            for table in fresh:
+                self._store.submit(Scope.TABLE, table)
+
+    def request_again(self, table: TableId) -> None:
+        """Queue a dump of a table whose stored rows cannot follow from the log alone."""
+        queued = any(
+            r.state is RequestState.QUEUED and r.scope is Scope.TABLE and r.table == table
+            for r in self._store.requests()
+        )
+        if not queued:
+            self._store.submit(Scope.TABLE, table)
+
+    def current(self) -> Task | None:
+        """Return the task to work on, taking the next request when there is none."""
+        while not self._tasks:
+            if self.pending:
+                # The last request's end is not written yet; it would be found again.
+                return None
+            request = self._store.next_request()
+            if request is None:
+                return None
+            self._begin(request)
+        return self._tasks[0]
+
+    def running_dump_of(self, table: TableId) -> bool:
+        """Whether the table's dump is under way or waits in the active request."""
+        return any(t.progress.table == table and t.phase is not Phase.KEYS for t in self._tasks)
+
+    def _begin(self, request: DumpRequest) -> None:
+        tables = self._tables if request.scope is Scope.ALL_TABLES else [request.table]
+        unknown = [str(table) for table in tables if table not in self._tables]
+        if unknown:
+            self.fail(request, f"{unknown[0]} is not captured; add it to the configuration.")
+            return
+        known = {p.table: p for p in self._store.progress(request.request_id)}
+        for position, table in enumerate(t for t in tables if t):
+            progress = known.get(table, DumpProgress(request.request_id, table))
+            if progress.completed_scn:
+                continue
+            phase = Phase.KEYS if request.scope is Scope.PRIMARY_KEYS else Phase.START
+            self._tasks.append(Task(request, progress, position, phase))
+            if table not in known:
+                self._put(self._tasks[-1])
+        self.pending.append(lambda w: w.request_state(request.request_id, RequestState.ACTIVE))
+        if not self._tasks:
+            self.pending.append(lambda w: w.request_state(request.request_id, RequestState.COMPLETED))
+
+    def update(self, task: Task, **changes: object) -> None:
+        """Move a task's progress; written with the next batch of pending changes."""
+        task.progress = replace(task.progress, **changes)  # type: ignore[arg-type]
+        self._put(task)
+
+    def _put(self, task: Task) -> None:
+        progress, position = task.progress, task.position
+        self.pending.append(lambda w: w.put_progress(progress, position))
+
+    def finish(self, task: Task) -> None:
+        """Take a finished task off; the request is completed with its last one."""
+        self._tasks.remove(task)
+        if not self._tasks:
+            request_id, missing = task.request.request_id, task.missing
+            self.pending.append(
+                lambda w: w.request_state(request_id, RequestState.COMPLETED, missing=missing)
+            )
+
+    def fail(self, request: DumpRequest, reason: str) -> None:
+        """Give a request up; the reason is kept for people."""
+        self._tasks.clear()
+        self.pending.append(
+            lambda w: w.request_state(request.request_id, RequestState.FAILED, reason)
+        )
+
+    def add_reread(self, table: TableId, keys: Sequence[Key]) -> None:
+        """Put keys on a table's re-read list."""
+        fresh = [key for key in keys if key not in self.rereads.setdefault(table, set())]
+        if fresh:
+            self.rereads[table].update(fresh)
+            self.pending.append(lambda w: w.add_reread(table, fresh))
+
+    def remove_reread(self, table: TableId, keys: Sequence[Key]) -> None:
+        """Take keys off a table's re-read list."""
+        gone = [key for key in keys if key in self.rereads[table]]
+        if gone:
+            self.rereads[table].difference_update(gone)
+            self.pending.append(lambda w: w.remove_reread(table, gone))
+
+    def take_pending(self) -> list[Change]:
+        """Return the changes to write now."""
+        changes, self.pending = self.pending, []
+        return changes
