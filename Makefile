@@ -61,8 +61,8 @@ layers: setup ## Which package may import which
 	@$(BIN)/lint-imports
 
 .PHONY: requirements
-requirements: setup ## Whether docs/requirements.md and the marks of the tests agree
-	@$(BIN)/python tools/check_requirements.py
+requirements: setup ## Whether docs/requirements.md and the tests agree (ARGS=--write fills it in)
+	@$(BIN)/python tools/check_requirements.py $(ARGS)
 
 .PHONY: spelling
 spelling: setup ## Spelling of code and documents
