@@ -1,0 +1,161 @@
+"""A table's rows with a stretch of later changes laid over them, without writing anything.
+
+In: the rows of a snapshot, and the folded form of changes above the position the snapshot reflects.
+Out: the rows the table would hold after them, as batches with a weight per row. Follows the decision
+table of the apply step; a cell whose base row does not exist stays null and is counted.
+
+Source: research/correctness-rules.md section 2, decision table of the apply step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import IncompatibleSchemaChange
+from headrace.fold import ALL_DEAD, DEAD, NET, ROW, origin_name
+from headrace.model.change import missing_matrix, table_arrow_schema
+from headrace.model.rowkey import encode_rows
+from headrace.model.schema import TableSchema
+
+__all__ = ["Overlay", "conform"]
+
+Weights = npt.NDArray[np.int64]
+
+
+def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    """Return the rows with the columns and types of a table version.
+
+    A column that the rows do not have is null; one that the version does not have is left out.
+
+    Raises:
+        IncompatibleSchemaChange: a value does not fit the version's type.
+    """
+    cells = []
+    for column in schema.columns:
+        place = batch.schema.get_field_index(column.name)
+        if place < 0:
+            cells.append(pa.nulls(batch.num_rows, column.type))
+            continue
+        try:
+            cells.append(batch.column(place).cast(column.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise IncompatibleSchemaChange(
+                f"The target's values of {schema.table}.{column.name} do not fit the source's type "
+                f"{column.source_type}.",
+                next_step=f"copy the table again: headrace dump FILE --table {schema.table}.",
+            ) from error
+    return pa.RecordBatch.from_arrays(cells, schema=table_arrow_schema(schema))
+
+
+@dataclass(slots=True)
+class Overlay:
+    """Folded changes, ready to be laid over a table's rows.
+
+    Attributes:
+        schema: the table version of the changes.
+        effects: their folded form (`headrace.fold.form`).
+        unresolved: rows with a cell that came from nowhere, counted while `rows` runs.
+    """
+
+    schema: TableSchema
+    effects: pa.Table
+    unresolved: int = 0
+    _bases: list[pa.RecordBatch] = field(default_factory=list)
+
+    def rows(
+        self, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, Weights | None]]:
+        """Yield all rows after the changes, with how often each counts; None stands for once each.
+
+        Args:
+            batches: the rows before the changes; read once, to the end.
+        """
+        if pc.any(pc.equal(self.effects["_effect"], ALL_DEAD)).as_py():
+            batches = ()
+        touched, origins = self._touched(), self._origins()
+        for batch in batches:
+            rows = conform(batch, self.schema)
+            if touched is not None and len(touched):
+                rows = self._untouched(rows, touched, origins)
+            if rows.num_rows:
+                yield rows, None
+        yield from self._changed()
+
+    def _own(self, effects: pa.Table) -> pa.Table:
+        return effects.select(self.schema.names).cast(table_arrow_schema(self.schema))
+
+    def _touched(self) -> pa.Array | None:
+        """Return the keys whose rows the changes decide; None without a key."""
+        if not self.schema.key:
+            return None
+        decided = self.effects.filter(pc.is_in(self.effects["_effect"], pa.array([ROW, DEAD])))
+        return encode_rows([decided[name].combine_chunks() for name in self.schema.key])
+
+    def _origins(self) -> pa.Array | None:
+        """Return the keys whose rows lend cells to changed ones."""
+        lacking = self._lacking()
+        if not lacking.num_rows:
+            return None
+        return encode_rows(
+            [lacking[origin_name(name)].combine_chunks() for name in self.schema.key]
+        )
+
+    def _lacking(self) -> pa.Table:
+        has_base = pc.and_(pc.is_valid(self.effects["_missing"]), pc.invert(self.effects["_hole"]))
+        return self.effects.filter(has_base)
+
+    def _untouched(
+        self, rows: pa.RecordBatch, touched: pa.Array, origins: pa.Array | None
+    ) -> pa.RecordBatch:
+        """Return the rows that the changes leave alone; keep those that lend cells."""
+        keys = encode_rows([rows.column(index) for index in self.schema.key_indexes])
+        if origins is not None:
+            lenders = rows.filter(pc.is_in(keys, origins))
+            if lenders.num_rows:
+                self._bases.append(lenders)
+        return rows.filter(pc.invert(pc.is_in(keys, touched)))
+
+    def _changed(self) -> Iterator[tuple[pa.RecordBatch, Weights | None]]:
+        live = self.effects.filter(pc.equal(self.effects["_effect"], ROW))
+        for batch in self._filled(live).combine_chunks().to_batches():
+            yield batch, None
+        net = self.effects.filter(pc.equal(self.effects["_effect"], NET)).combine_chunks()
+        for batch in net.to_batches():
+            own = self._own(pa.Table.from_batches([batch])).combine_chunks().to_batches()[0]
+            yield own, batch.column("_count").to_numpy(zero_copy_only=False)
+
+    def _filled(self, live: pa.Table) -> pa.Table:
+        """Return the live rows with their missing cells taken from the rows kept aside."""
+        own = self._own(live)
+        masks = live["_missing"].combine_chunks()
+        if masks.null_count == len(masks):
+            return own
+        missing = missing_matrix(masks, len(self.schema.columns))
+        place = self._base_places(live)
+        self.unresolved += int((missing.any(axis=1) & (place < 0)).sum())
+        bases = pa.Table.from_batches(self._bases, schema=own.schema)
+        stay = np.arange(live.num_rows)
+        filled = []
+        for index, name in enumerate(self.schema.names):
+            lent = np.where(missing[:, index] & (place >= 0), place + live.num_rows, stay)
+            both = pa.chunked_array(
+                [*own[name].chunks, *bases[name].chunks], type=own.schema.field(name).type
+            )
+            filled.append(both.take(pa.array(lent)))
+        return pa.table(filled, schema=own.schema)
+
+    def _base_places(self, live: pa.Table) -> npt.NDArray[np.int64]:
+        """Return where each row's base lies among the rows kept aside, -1 where there is none."""
+        bases = pa.Table.from_batches(self._bases, schema=table_arrow_schema(self.schema))
+        keys = [bases[name].combine_chunks() for name in self.schema.key]
+        known = {key: place for place, key in enumerate(encode_rows(keys).to_pylist())}
+        wanted = encode_rows([live[origin_name(n)].combine_chunks() for n in self.schema.key])
+        lacks = pc.and_(pc.is_valid(live["_missing"]), pc.invert(live["_hole"])).to_pylist()
+        pairs = zip(wanted.to_pylist(), lacks, strict=True)
+        return np.array([known.get(key, -1) if lack else -1 for key, lack in pairs], np.int64)
