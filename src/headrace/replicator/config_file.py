@@ -1,8 +1,8 @@
 """Reads a configuration file and reports every problem in it at once.
 
-In: a YAML or JSON file. Out: a `Config` with absolute paths and resolved ``${env:NAME}`` references,
-or one `ConfigError` that lists field, expectation and next step of each problem. Values of the
-file are never repeated in a message: any of them may be a secret.
+In: a YAML or JSON file. Out: a `Config` with absolute paths and resolved ``${env:NAME}``
+references, or one `ConfigError` that lists field, expectation and next step of each problem. Values
+of the file are never repeated in a message: any of them may be a secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One process per piece of work: an advisory lock on a file, freed by the kernel when the owner dies."""
+"""One process per piece of work: a lock on a file, which the kernel frees when the owner dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where one replicator keeps what; every process computes the same places from the configuration."""
+"""Where one replicator keeps what; every process finds the same places in the configuration."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ class RestartPolicy:
         first_s: wait before the first restart; doubles with each one in a row.
         longest_s: the wait never grows beyond this.
         healthy_s: a child that lived this long starts the count anew.
-        crashes: deaths in a row that nobody foresaw, after which the supervisor gives up. Errors that
-            time may heal are tried for ever.
+        crashes: deaths in a row that nobody foresaw, after which the supervisor gives up. Errors
+            that time may heal are tried for ever.
     """
 
     first_s: float = 0.5

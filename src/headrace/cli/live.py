@@ -1,0 +1,105 @@
+"""How a replicator's picture looks: a table that is redrawn, or plain lines where nothing can be."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from headrace.replicator.picture import Picture, TablePicture
+
+__all__ = ["Display", "render"]
+
+_STYLES = {"waiting": "dim", "copying": "cyan", "live": "green", "failing": "bold red"}
+_PLAIN_INTERVAL_S = 5.0
+
+
+def render(name: str, picture: Picture) -> RenderableType:
+    """Return the picture as a table with a line about the whole under it."""
+    table = Table(title=name, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("table", no_wrap=True)
+    table.add_column("phase")
+    table.add_column("copied", width=18)
+    table.add_column("rows", justify="right")
+    table.add_column("changes to apply", justify="right")
+    for entry in picture.tables:
+        table.add_row(
+            entry.name,
+            Text(entry.phase, style=_STYLES.get(entry.phase, "")),
+            _bar(entry),
+            f"{entry.rows_read:,}",
+            f"{entry.lag_changes:,}",
+        )
+    return Group(table, Text(summary(picture), style="bold"), *_errors(picture))
+
+
+def summary(picture: Picture) -> str:
+    """Return one line about all tables."""
+    phases = [table.phase for table in picture.tables]
+    counted = ", ".join(
+        f"{phases.count(phase)} {phase}" for phase in _STYLES if phases.count(phase)
+    )
+    lag = "not yet" if picture.lag_s is None else f"{picture.lag_s:.1f} s"
+    return f"{counted or 'starting'} · behind {lag}, {picture.lag_changes:,} changes"
+
+
+def _bar(entry: TablePicture) -> RenderableType:
+    if entry.phase == "live":
+        return ProgressBar(total=1, completed=1, width=16)
+    total = max(entry.rows_estimated, entry.rows_read, 1)
+    return ProgressBar(total=total, completed=entry.rows_read, width=16)
+
+
+def _errors(picture: Picture) -> list[Text]:
+    return [
+        Text(f"{name}: {role.error['name']}: {role.error['message']}", style="red")
+        for name, role in picture.roles.items()
+        if role.error
+    ]
+
+
+class Display:
+    """Shows pictures as they come; use it in a ``with`` block.
+
+    On a terminal the table is redrawn in place. Elsewhere one plain line is printed when a phase changes, and
+    every few seconds.
+    """
+
+    def __init__(self, console: Console, name: str) -> None:
+        self._console = console
+        self._name = name
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._said_at = float("-inf")
+        self._phases = ""
+
+    def __enter__(self) -> Display:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, picture: Picture, note: str = "") -> None:
+        """Draw a picture with a line of news under it."""
+        if self._live is not None:
+            self._live.update(Group(render(self._name, picture), Text(note)), refresh=True)
+            return
+        phases = "".join(table.phase for table in picture.tables)
+        now = time.monotonic()
+        if phases != self._phases or now - self._said_at >= _PLAIN_INTERVAL_S:
+            self._phases, self._said_at = phases, now
+            copied = sum(table.rows_read for table in picture.tables)
+            tail = f" · {note}" if note else ""
+            self._console.print(f"{summary(picture)} · {copied:,} rows copied{tail}")

@@ -1,0 +1,37 @@
+"""Puts the commands together under ``headrace``."""
+
+from __future__ import annotations
+
+import typer
+
+from headrace.cli.demo import demo
+from headrace.cli.dump import dump
+from headrace.cli.preflight import preflight
+from headrace.cli.run import run
+from headrace.cli.status import status
+from headrace.cli.verify import verify
+from headrace.cli.version import version
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="headrace",
+    help=(
+        "Keep a correct and fresh copy of a live database.\n\n"
+        "headrace reads PostgreSQL's log, copies the tables in small chunks while they change, "
+        "and folds everything into Delta tables with Spark.\n\n"
+        "See it work: [bold]headrace demo[/bold]\n\n"
+        "Use it: write a file with name, source and target, then\n"
+        "[bold]headrace preflight FILE[/bold], [bold]headrace run FILE[/bold], "
+        "[bold]headrace verify FILE[/bold]"
+    ),
+    epilog="Set HEADRACE_DEBUG=1 to see the traceback of an error.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for command in (demo, preflight, run, status, dump, verify, version):
+    app.command()(command)

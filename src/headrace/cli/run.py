@@ -1,0 +1,52 @@
+"""``headrace run``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli.findings import show_findings
+from headrace.cli.live import Display
+from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.replicator import config_file, runner
+from headrace.replicator.run import Run
+from headrace.sources.base import Severity
+
+__all__ = ["run"]
+
+
+@errors_without_traceback
+def run(
+    file: ConfigFile,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once",
+            help="Copy what is missing, apply everything up to now, and end: for cron and tests.",
+        ),
+    ] = False,
+) -> None:
+    """Start a replicator and look after it until Ctrl-C.
+
+    Copies every table in chunks while it changes, then keeps it fresh. What dies is started again;
+    what needs a person stops everything, with the reason. Nothing is lost by stopping at any time.
+
+    Exit code: 0 when asked to end, 1 when preflight found something, 2 on an error.
+
+    [bold]Examples[/bold]
+      headrace run shop.yaml
+      headrace run shop.yaml --once && headrace verify shop.yaml
+    """
+    config = config_file.load(file)
+    findings = runner.preflight(config)
+    show_findings(findings)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise typer.Exit(1)
+    with Display(console, config.name) as display, Run(file, config, once=once) as running:
+        running.end_on_signals()
+        while running.turn():
+            display.show(running.picture, running.note)
+        display.show(running.picture, running.note)
+    if once:
+        console.print(f"[bold green]done[/bold green]: up to SCN {running.picture.frontier_scn}")

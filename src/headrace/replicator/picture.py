@@ -1,0 +1,195 @@
+"""How a replicator stands right now, put together from what its parts left on disk.
+
+In: the state folder and the lake, which other processes write. Out: values for ``headrace status``, the live
+display and the end of ``run --once``. Reading never disturbs a writer, and a part that has written
+nothing yet is a part that waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.changelog.reader import ChangeLogReader
+from headrace.errors import ChangeLogError, ScnNotFound
+from headrace.lake import FrontierStore, Manifest
+from headrace.observe.status import ProcessStatus
+from headrace.registry.file import FileRegistry
+from headrace.replicator.config import Config
+from headrace.replicator.paths import StatePaths
+from headrace.state.store import DumpProgress, StateStore
+
+__all__ = ["Observer", "Picture", "TablePicture"]
+
+ROLES = ("capture", "apply")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePicture:
+    """One table.
+
+    Attributes:
+        name: ``schema.table``.
+        phase: ``waiting``, ``copying``, ``live`` or ``failing``.
+        rows_read: rows that the running or last dump has read.
+        rows_estimated: rows the catalog promised, 0 when it does not know.
+        lag_changes: change rows in the log that the target does not show yet.
+        applied_scn: position of the target table, 0 before the first commit.
+    """
+
+    name: str
+    phase: str
+    rows_read: int
+    rows_estimated: int
+    lag_changes: int
+    applied_scn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The whole replicator.
+
+    Attributes:
+        tables: in a stable order.
+        captured_scn: last complete transaction of the change log, 0 when it is empty.
+        covered_scn: the source has nothing up to here that the change log lacks.
+        frontier_scn: the tables show the source as of this position, 0 before the first.
+        lag_changes: change rows between the two.
+        lag_s: age of the oldest transaction that is not in the tables, 0 when there is none, None
+            before the first frontier.
+        roles: state and error of each process, by name.
+    """
+
+    tables: tuple[TablePicture, ...]
+    captured_scn: int
+    covered_scn: int
+    frontier_scn: int
+    lag_changes: int
+    lag_s: float | None
+    roles: Mapping[str, ProcessStatus]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for ``status --json``."""
+        return {
+            "tables": [asdict(table) for table in self.tables],
+            "captured_scn": self.captured_scn,
+            "covered_scn": self.covered_scn,
+            "frontier_scn": self.frontier_scn,
+            "lag_changes": self.lag_changes,
+            "lag_s": self.lag_s,
+            "roles": {
+                name: {
+                    "state": role.state.value,
+                    "pid": role.pid,
+                    "updated_us": role.updated_us,
+                    "error": role.error,
+                    "detail": role.detail,
+                }
+                for name, role in self.roles.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Backlog:
+    """What the log holds above the frontier."""
+
+    captured_scn: int = 0
+    covered_scn: int = 0
+    changes: int = 0
+    oldest_us: int | None = None
+    per_table: Mapping[str, int] | None = None
+
+
+class Observer:
+    """Takes pictures; keeps its readers open between them."""
+
+    def __init__(self, config: Config) -> None:
+        self._paths = StatePaths.of(config)
+        self._frontiers = FrontierStore(config.lake, config.name)
+        self._registry = FileRegistry(self._paths.registry)
+        self._log: ChangeLogReader | None = None
+        self._state: StateStore | None = None
+
+    def frontier(self) -> Manifest | None:
+        """Return the newest frontier."""
+        return self._frontiers.latest()
+
+    def progress(self) -> dict[str, DumpProgress]:
+        """Return the newest dump of each table."""
+        if self._state is None:
+            if not self._paths.database.exists():
+                return {}
+            self._state = StateStore(self._paths.database)
+        return {str(entry.table): entry for entry in self._state.progress()}
+
+    def look(self) -> Picture:
+        """Return the picture of this moment."""
+        manifest = self.frontier()
+        roles = {name: ProcessStatus.read(self._paths.status(name)) for name in ROLES}
+        backlog = self._backlog(manifest.scn if manifest else 0)
+        lag_s = None
+        if manifest is not None:
+            oldest = backlog.oldest_us
+            lag_s = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1e6)
+        return Picture(
+            self._tables(manifest, backlog.per_table or {}),
+            backlog.captured_scn,
+            backlog.covered_scn,
+            manifest.scn if manifest else 0,
+            backlog.changes,
+            lag_s,
+            {name: role for name, role in roles.items() if role is not None},
+        )
+
+    def close(self) -> None:
+        """Release the readers."""
+        if self._state is not None:
+            self._state.close()
+
+    def _tables(
+        self, manifest: Manifest | None, lag: Mapping[str, int]
+    ) -> tuple[TablePicture, ...]:
+        progress = self.progress()
+        entries = manifest.tables if manifest else {}
+        pictures = []
+        for name in sorted({*progress, *entries}):
+            dump, entry = progress.get(name), entries.get(name)
+            phase = entry.state if entry else "copying" if dump and dump.rows_read else "waiting"
+            pictures.append(
+                TablePicture(
+                    name,
+                    phase,
+                    dump.rows_read if dump else 0,
+                    dump.rows_estimated if dump else 0,
+                    lag.get(name, 0),
+                    entry.applied_scn if entry else 0,
+                )
+            )
+        return tuple(pictures)
+
+    def _backlog(self, frontier_scn: int) -> _Backlog:
+        try:
+            if self._log is None:
+                self._log = ChangeLogReader(self._paths.changelog)
+            tail = self._log.tail()
+            after = max(frontier_scn, tail.oldest_scn - 1)
+            index = self._log.index(after)
+            per_table: Counter[str] = Counter()
+            for ref in self._log.refs(after, tail.complete_scn):
+                for schema_id, rows in ref.tables:
+                    if schema_id:
+                        per_table[str(self._registry.get(schema_id).table)] += rows
+        except (ChangeLogError, FileNotFoundError, ScnNotFound):
+            # No log yet, or its retention moved on between two calls: the next look sees more.
+            return _Backlog()
+        return _Backlog(
+            tail.complete_scn,
+            tail.covered_scn,
+            int(index["changes"].sum()),
+            int(index["commit_us"].min()) if len(index) else None,
+            per_table,
+        )

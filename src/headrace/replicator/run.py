@@ -1,0 +1,119 @@
+"""A running replicator on one host: the supervisor, the picture, and when to end.
+
+The caller turns it: each turn looks after the children, takes a picture and says whether to go on.
+``headrace run`` draws between turns, the demo does its own things, tests wait for conditions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from headrace.replicator import runner
+from headrace.replicator.config import Config
+from headrace.replicator.paths import StatePaths
+from headrace.replicator.picture import ROLES, Observer, Picture
+from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+
+__all__ = ["Run", "child_specs"]
+
+_TURN_S = 0.25
+
+
+def child_specs(file: Path) -> list[ChildSpec]:
+    """Return the processes of the replicator that ``file`` describes."""
+    return [
+        ChildSpec(
+            role,
+            (sys.executable, "-m", f"headrace.replicator.{role}_process", str(file.absolute())),
+        )
+        for role in ROLES
+    ]
+
+
+class Run:
+    """One run; use it in a ``with`` block.
+
+    Args:
+        file: the configuration; the children read it again.
+        config: what it holds.
+        once: end as soon as the tables show everything that was committed when the run began.
+        policy: how dead children come back.
+    """
+
+    def __init__(
+        self, file: Path, config: Config, *, once: bool = False, policy: RestartPolicy | None = None
+    ) -> None:
+        self._config = config
+        self._once = once
+        self._stop = threading.Event()
+        self._observer = Observer(config)
+        self.supervisor = Supervisor(StatePaths.of(config), child_specs(file), policy=policy)
+        self._goal_scn = 0
+        self._tables: frozenset[str] = frozenset()
+        self.picture: Picture = self._observer.look()
+
+    def __enter__(self) -> Run:
+        self.supervisor.__enter__()
+        try:
+            if self._once:
+                self._goal_scn, self._tables = runner.goal(self._config)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with contextlib.closing(self._observer):
+            self.supervisor.__exit__(kind, error, trace)
+
+    @property
+    def note(self) -> str:
+        """Children that are about to be started again, and why."""
+        return "; ".join(
+            f"{name} is started again: {why}" for name, why in self.supervisor.waiting.items()
+        )
+
+    def end_on_signals(self) -> None:
+        """Make Ctrl-C and SIGTERM end the run at its next turn."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda _number, _frame: self._stop.set())
+
+    def end(self) -> None:
+        """Make the next turn the last."""
+        self._stop.set()
+
+    def turn(self) -> bool:
+        """Look after everything once; false when the run is over.
+
+        Raises:
+            HeadraceError: a child needs a person.
+        """
+        self.supervisor.poll()
+        self.picture = self._observer.look()
+        if self._stop.is_set() or (self._once and self.reached()):
+            return False
+        self._stop.wait(_TURN_S)
+        return True
+
+    def reached(self) -> bool:
+        """Whether every table is complete and shows the source as it was when the run began."""
+        picture, progress = self.picture, self._observer.progress()
+        copied = {name for name, entry in progress.items() if entry.completed_scn}
+        live = {table.name for table in picture.tables if table.phase == "live"}
+        if not self._tables <= (copied & live):
+            return False
+        goal = max(self._goal_scn, *(progress[name].completed_scn for name in self._tables), 0)
+        if picture.frontier_scn >= goal:
+            return True
+        # An idle database gives the log nothing to apply above the last transaction.
+        return picture.covered_scn >= goal and picture.lag_changes == 0

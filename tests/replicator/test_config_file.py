@@ -1,0 +1,165 @@
+"""The configuration file: the smallest form, every refusal, and where secrets do not appear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ConfigError
+from headrace.replicator.config_file import load
+from headrace.replicator.paths import StatePaths
+from tests.requirements import req
+
+SMALLEST = """
+name: shop
+source: {type: postgres, url: "postgresql://user@host/db", tables: ["public.*"]}
+target: {type: delta, path: ./lake}
+"""
+
+
+def write(folder: Path, text: str, name: str = "shop.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refused(folder: Path, text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(write(folder, text))
+    error = caught.value
+    assert error.next_step, "every refusal says what to do"
+    assert "shop.yaml" in error.message, "every refusal names its file"
+    return error
+
+
+def test_the_smallest_form_gets_defaults_and_absolute_paths(tmp_path: Path) -> None:
+    config = load(write(tmp_path, SMALLEST))
+
+    assert config.lake == tmp_path / "lake"
+    assert config.state_dir == tmp_path / ".headrace" / "shop"
+    assert StatePaths.of(config).changelog == tmp_path / ".headrace" / "shop" / "changelog"
+    assert (config.slot, config.publication) == ("headrace_shop", "headrace_shop")
+    assert config.dump.chunk_rows == 10_000
+    assert config.source.watermark == "message"
+
+
+def test_json_means_the_same_as_yaml(tmp_path: Path) -> None:
+    document = {
+        "name": "shop",
+        "source": {"type": "postgres", "url": "postgresql://user@host/db", "tables": ["public.*"]},
+        "target": {"type": "delta", "path": "./lake"},
+    }
+
+    from_json = load(write(tmp_path, json.dumps(document), "shop.json"))
+
+    assert from_json == load(write(tmp_path, SMALLEST))
+
+
+def test_sizes_take_units(tmp_path: Path) -> None:
+    config = load(
+        write(tmp_path, SMALLEST + "changelog: {segment: 16MiB, budget: 2 GB, retain: 4096}\n")
+    )
+
+    assert config.changelog.segment == 16 * 2**20
+    assert config.changelog.budget == 2 * 10**9
+    assert config.changelog.retain == 4096
+
+
+def test_paths_start_at_the_file_not_at_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    config = load(write(tmp_path, SMALLEST + "state: {dir: ../kept}\n"))
+
+    assert config.state_dir == tmp_path.parent / "kept"
+
+
+@req("C70")
+def test_secrets_come_from_the_environment_and_are_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "swordfish")
+    text = SMALLEST.replace("user@host", "user:${env:SHOP_PASSWORD}@host")
+
+    config = load(write(tmp_path, text))
+
+    assert config.source.url.get_secret_value() == "postgresql://user:swordfish@host/db"
+    for shown in (repr(config), str(config), config.model_dump_json()):
+        assert "swordfish" not in shown
+
+
+@req("C75")
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("tables:", "table:", "source.table: unknown name; did you mean tables?"),
+        ("name: shop", "name: Shop 1", "name: expected lower-case letters, digits"),
+        ("type: postgres", "type: oracle", "source.type: expected 'postgres'"),
+        ("postgresql://", "https://", "source.url: expected a URL such as postgresql://"),
+        ('["public.*"]', "[orders]", "source.tables[0]: expected a pattern schema.table"),
+        ("./lake", "s3://bucket/lake", "target.path: expected a folder on this machine"),
+        ("user@", "${env:NOT_THERE}@", "the environment variable NOT_THERE is not set"),
+        (
+            "target:",
+            "dump: {chunk_rows: many}\ntarget:",
+            "dump.chunk_rows: expected a whole number",
+        ),
+        (
+            "target:",
+            "changelog: {budget: 8GiX}\ntarget:",
+            "changelog.budget: expected a size such as",
+        ),
+        ("name: shop", "name: [shop", "not valid YAML at line 3"),
+    ],
+)
+def test_each_mistake_is_named_with_its_place(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    assert old in SMALLEST
+
+    assert expected in refused(tmp_path, SMALLEST.replace(old, new)).message
+
+
+@req("C75")
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    error = refused(
+        tmp_path,
+        """
+name: shop
+source: {type: postgres, url: "postgresql://${env:NOT_THERE}@host/db", tables: [], slott: s}
+apply: {max_rows: 0}
+""",
+    )
+
+    assert "5 problems" in error.message
+    for place in ("source.url", "source.tables", "source.slott", "target", "apply.max_rows"):
+        assert f"- {place}: " in error.message
+
+
+@req("C70")
+def test_no_refusal_repeats_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "swordfish")
+    secret = "${env:SHOP_PASSWORD}"
+    mistakes = [
+        SMALLEST.replace("postgresql://user@host/db", secret),
+        SMALLEST.replace("./lake", f"s3://{secret}"),
+        SMALLEST.replace("name: shop", f"name: {secret} {secret}"),
+        SMALLEST + f'changelog: {{budget: "{secret}"}}\n',
+        SMALLEST + f"dump: {secret}\n",
+        SMALLEST + "spark: {driver_memory: swordfish}\n",
+        SMALLEST + 'password: "swordfish\n',
+    ]
+
+    for text in mistakes:
+        assert "swordfish" not in str(refused(tmp_path, text))
+
+
+def test_a_missing_file_is_a_named_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        load(tmp_path / "none.yaml")
+    assert caught.value.next_step

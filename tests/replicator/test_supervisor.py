@@ -1,0 +1,204 @@
+"""The supervisor, with small children of its own making."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import HeadraceError, LeaseLost, SlotLost
+from headrace.replicator.paths import StatePaths
+from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.replicator.worker import EXIT_RETRY, EXIT_STOP
+from tests.replicator.waiting import until
+from tests.requirements import req
+
+FAST = RestartPolicy(first_s=0.01, longest_s=0.05)
+FOREVER = "import time\nwhile True: time.sleep(60)"
+
+
+def child(code: str, name: str = "capture") -> ChildSpec:
+    return ChildSpec(name, (sys.executable, "-c", code))
+
+
+def polled(supervisor: Supervisor, condition: Callable[[], object]) -> Callable[[], bool]:
+    """Let the supervisor work while a test waits."""
+
+    def look() -> bool:
+        supervisor.poll()
+        return bool(condition())
+
+    return look
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@req("C60")
+def test_a_killed_child_comes_back(tmp_path: Path) -> None:
+    with Supervisor(StatePaths(tmp_path), [child(FOREVER)], policy=FAST) as supervisor:
+        supervisor.poll()
+        first = supervisor.pids["capture"]
+        os.kill(first, signal.SIGKILL)
+
+        until(
+            polled(supervisor, lambda: supervisor.pids.get("capture") not in (None, first)),
+            "a new child",
+        )
+
+        assert supervisor.restarts == {"capture": 1}
+
+
+def test_restarts_wait_longer_each_time() -> None:
+    policy = RestartPolicy(first_s=1, longest_s=10)
+
+    assert [policy.delay_s(deaths) for deaths in (1, 2, 3, 4, 5, 500)] == [1, 2, 4, 8, 10, 10]
+
+
+def test_a_dead_child_waits_for_its_time(tmp_path: Path) -> None:
+    now = [0.0]
+    policy = RestartPolicy(first_s=5)
+    spec = child(f"raise SystemExit({EXIT_RETRY})")
+    with Supervisor(
+        StatePaths(tmp_path), [spec], policy=policy, clock=lambda: now[0]
+    ) as supervisor:
+        until(polled(supervisor, lambda: supervisor.waiting), "the death")
+        now[0] = 4.9
+        supervisor.poll()
+        assert not supervisor.pids
+        now[0] = 5.0
+        supervisor.poll()
+        assert supervisor.restarts == {"capture": 1}
+
+
+@req("C60")
+def test_an_error_that_time_heals_is_tried_without_end(tmp_path: Path) -> None:
+    policy = RestartPolicy(first_s=0.001, longest_s=0.001, crashes=2)
+    spec = child(f"raise SystemExit({EXIT_RETRY})")
+    with Supervisor(StatePaths(tmp_path), [spec], policy=policy) as supervisor:
+        until(polled(supervisor, lambda: supervisor.restarts["capture"] > 4), "many restarts")
+
+
+def test_crash_after_crash_stops_with_the_last_words(tmp_path: Path) -> None:
+    policy = RestartPolicy(first_s=0.001, longest_s=0.001, crashes=3)
+    spec = child("raise SystemExit('the last words')")
+    with (
+        pytest.raises(HeadraceError, match=r"ended 3 times in a row.*the last words") as caught,
+        Supervisor(StatePaths(tmp_path), [spec], policy=policy) as supervisor,
+    ):
+        until(polled(supervisor, lambda: False), "the supervisor to give up")
+    assert "capture.log" in caught.value.next_step
+
+
+def test_an_error_for_a_person_stops_everything_and_is_shown_whole(tmp_path: Path) -> None:
+    paths = StatePaths(tmp_path)
+    report = {
+        "process": "capture",
+        "state": "failed",
+        "updated_us": 1,
+        "detail": {},
+        "error": {
+            "name": "SlotLost",
+            "message": "slot s is gone.",
+            "next_step": "resync.",
+            "retry": "manual",
+        },
+    }
+    code = (
+        "import json, os\n"
+        f"report = json.loads({json.dumps(json.dumps(report))})\n"
+        f"open({str(paths.status('capture'))!r}, 'w').write(json.dumps(report | {{'pid': os.getpid()}}))\n"
+        f"raise SystemExit({EXIT_STOP})"
+    )
+    with Supervisor(paths, [child(code), child(FOREVER, "apply")], policy=FAST) as supervisor:
+        supervisor.poll()
+        other = supervisor.pids["apply"]
+        with pytest.raises(SlotLost) as caught:
+            until(polled(supervisor, lambda: False), "the error")
+    assert (caught.value.message, caught.value.next_step) == ("slot s is gone.", "resync.")
+    assert not alive(other)
+
+
+@req("A-19")
+def test_a_second_supervisor_on_the_folder_is_refused(tmp_path: Path) -> None:
+    with Supervisor(StatePaths(tmp_path), [child(FOREVER)], policy=FAST) as first:
+        first.poll()
+        with pytest.raises(LeaseLost, match="already runs"), Supervisor(StatePaths(tmp_path), []):
+            pass
+        first.poll()
+        assert alive(first.pids["capture"]), "the refused one leaves the first alone"
+
+
+def test_stopping_ends_grandchildren_too(tmp_path: Path) -> None:
+    told = tmp_path / "grandchild"
+    code = (
+        "import subprocess, sys, time\n"
+        f"p = subprocess.Popen([sys.executable, '-c', {FOREVER!r}])\n"
+        f"open({str(told)!r}, 'w').write(str(p.pid))\n"
+        "time.sleep(600)"
+    )
+    with Supervisor(StatePaths(tmp_path / "state"), [child(code)], policy=FAST) as supervisor:
+        supervisor.poll()
+        grandchild = int(until(lambda: told.exists() and told.read_text(), "the grandchild"))
+    assert not alive(grandchild)
+
+
+def test_a_child_that_ignores_the_request_is_killed_in_bounded_time(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    code = (
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"open({str(ready)!r}, 'w')\ntime.sleep(600)"
+    )
+    with Supervisor(StatePaths(tmp_path / "state"), [child(code)], policy=FAST) as supervisor:
+        supervisor.poll()
+        until(ready.exists, "the child to be ready")
+        pid = supervisor.pids["capture"]
+        supervisor.stop(timeout_s=0.2)
+        assert not alive(pid)
+
+
+def test_what_a_killed_supervisor_left_is_gone_before_the_next_one_starts(tmp_path: Path) -> None:
+    state, told = tmp_path / "state", tmp_path / "child"
+    # The child does not tie itself to its parent, as a JVM below a worker does not.
+    code = f"import os\nopen({str(told)!r}, 'w').write(str(os.getpid()))\n" + FOREVER
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from headrace.replicator.paths import StatePaths\n"
+        "from headrace.replicator.supervisor import ChildSpec, Supervisor\n"
+        f"spec = ChildSpec('capture', (sys.executable, '-c', {code!r}))\n"
+        f"with Supervisor(StatePaths(Path({str(state)!r})), [spec]) as s:\n"
+        "    while True:\n        s.poll()\n        time.sleep(0.05)"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", script])
+    left = int(until(lambda: told.exists() and told.read_text(), "the child"))
+    killed.kill()
+    killed.wait()
+    assert alive(left)
+
+    with Supervisor(StatePaths(state), []):
+        assert not alive(left)
+
+
+def test_logs_stay_small(tmp_path: Path) -> None:
+    code = "import sys\nfor i in range(120000): print('x' * 60, i)\n" + FOREVER
+    with Supervisor(StatePaths(tmp_path), [child(code)], policy=FAST) as supervisor:
+        log = StatePaths(tmp_path).log("capture")
+        until(
+            polled(supervisor, lambda: "119999" in "".join(supervisor.last_lines("capture", 1))),
+            "the last line",
+        )
+        supervisor.poll()
+        assert log.stat().st_size <= 4 * 2**20
+        assert supervisor.last_lines("capture", 1)[0].endswith("119999")
