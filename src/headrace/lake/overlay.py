@@ -1,8 +1,8 @@
 """A table's rows with a stretch of later changes laid over them, without writing anything.
 
 In: the rows of a snapshot, and the folded form of changes above the position the snapshot reflects.
-Out: the rows the table would hold after them, as batches with a weight per row. Follows the decision
-table of the apply step; a cell whose base row does not exist stays null and is counted.
+Out: the rows the table would hold after them, as batches with a weight per row. A cell whose base
+row does not exist stays null and is counted.
 
 Source: research/correctness-rules.md section 2, decision table of the apply step.
 """
