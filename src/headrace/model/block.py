@@ -163,6 +163,25 @@ class Block:
             self.covered_scn,
         )
 
+    def upto(self, scn: int) -> Block:
+        """Return the part with transactions up to ``scn``, which then covers no more than that.
+
+        The block itself when that is all of it; rows are views, nothing is copied.
+        """
+        if self.covered_scn <= scn and (not len(self.index) or self.last_scn <= scn):
+            return self
+        bodies = []
+        for body in self.bodies:
+            keep = int(body.batch.column("_scn").to_numpy().searchsorted(scn, side="right"))
+            if keep:
+                bodies.append(Body(body.schema_id, body.table, body.batch.slice(0, keep)))
+        return Block(
+            self.index[self.index["scn"] <= scn],
+            tuple(bodies),
+            tuple(event for event in self.system if event.scn <= scn),
+            min(self.covered_scn, scn),
+        )
+
 
 def transaction_index(
     entries: Iterable[tuple[int, int, int, int, int, int]],
