@@ -41,10 +41,10 @@ JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-
 POSTGRES_MAJOR = "15"
 POSTGRES_BIN = Path(f"/usr/lib/postgresql/{POSTGRES_MAJOR}/bin")
 
-# What the stamp depends on: a change in any of these runs the steps again.
+# What the stamp depends on: a change in any of these runs the steps again. Of pyproject.toml only
+# the parts that say what is installed count; settings of linters do not.
 STAMPED = (
     "requirements.lock",
-    "pyproject.toml",
     "tools/setup.py",
     "src/headrace/spark/jars.py",
     "src/headrace/spark/jars.lock",
@@ -87,12 +87,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def set_up(*, tests: bool) -> None:
     """Run every step in order and stamp the result."""
     started = time.monotonic()
+    old = read_stamp()
     STAMP.unlink(missing_ok=True)
     make_venv()
-    install_packages()
+    packages = package_fingerprint()
+    if old.get("packages") != packages:
+        install_packages()
     java = find_or_install_java()
     jars = resolve_jars()
-    proof = {"java": java, "jars": jars}
+    proof: dict[str, object] = {"packages": packages, "java": java, "jars": jars}
     if tests:
         proof["postgres"] = find_or_install_postgres()
     write_stamp(proof)
@@ -112,8 +115,23 @@ def fingerprint() -> str:
         digest.update(path.read_bytes() if path.exists() else b"-")
     for name in STAMPED_ENVIRONMENT:
         digest.update(f"{name}={os.environ.get(name, '')}\0".encode())
-    digest.update(str(ROOT).encode())
+    digest.update(package_fingerprint().encode())
     return digest.hexdigest()
+
+
+def package_fingerprint() -> str:
+    """Hash of what decides which packages are installed where."""
+    import tomllib  # Not at the top: an older Python shall get as far as being told so.
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    parts = (
+        project["build-system"],
+        project["project"],
+        project["tool"]["hatch"],
+        LOCK.read_text(),
+        str(ROOT),
+    )
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def read_stamp() -> Mapping[str, object]:
@@ -210,6 +228,13 @@ def install_packages() -> None:
         + ["--no-build-isolation", "--editable", str(ROOT)],
         "install headrace itself",
         environment=environment,
+        online=False,
+    )
+    run(
+        [*uv, "check", "--quiet", "--python", str(PYTHON)],
+        "find every package that pyproject.toml asks for in requirements.lock (run `make lock`)",
+        environment=environment,
+        online=False,
     )
 
 
@@ -455,7 +480,11 @@ def say(text: str) -> None:
 
 
 def run(
-    command: Sequence[str], purpose: str, *, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    purpose: str,
+    *,
+    environment: Mapping[str, str] | None = None,
+    online: bool = True,
 ) -> None:
     """Run a command to its end; its output appears only when it fails."""
     result = subprocess.run(
@@ -469,7 +498,7 @@ def run(
     if result.returncode:
         raise SetupError(
             f"could not {purpose}: {Path(command[0]).name} ended with {result.returncode}. "
-            "Is the network up, and is its package registry reachable?\n"
+            + ("This needs a network and its package registry.\n" if online else "\n")
             + _tail(result.stdout + result.stderr)
         )
 
