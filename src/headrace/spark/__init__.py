@@ -1,1 +1,1 @@
-"""Everything that runs on Spark; the only package that imports pyspark."""
+"""Spark: the source ``headrace``, the apply job and its targets, reading at a frontier; the only place with pyspark."""

@@ -1,0 +1,95 @@
+"""One Spark session, set up for small, frequent batches into Delta tables.
+
+In: a master and a few sizes. Out: a session with the Delta jars, which `headrace.spark.jars` finds. Every other
+module of this package takes a session and starts none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headrace.spark.jars import delta_jars
+
+__all__ = ["SessionSettings", "build_session"]
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What may differ between sessions.
+
+    Attributes:
+        app_name: shown in Spark's own pages.
+        master: any Spark master URL.
+        driver_memory: heap of the driver, which is also the executor when the master is local.
+        shuffle_partitions: tasks after a shuffle; small, because batches are.
+        scratch: folder for shuffle files and the warehouse, None for Spark's default.
+        extra: settings that win over all others.
+    """
+
+    app_name: str = "headrace"
+    master: str = "local[2]"
+    driver_memory: str = "2g"
+    shuffle_partitions: int = 2
+    scratch: Path | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_session(settings: SessionSettings | None = None) -> SparkSession:
+    """Return the process's session, started when there is none."""
+    settings = settings or SessionSettings()
+    # Workers take `python3` from PATH unless told; they need the driver's packages.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(settings.master).appName(settings.app_name)
+    for name, value in (_defaults(settings) | dict(settings.extra)).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _defaults(settings: SessionSettings) -> dict[str, str]:
+    """Return the settings that every session of ours has."""
+    found = {
+        "spark.jars": ",".join(str(path) for path in delta_jars()),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.default.parallelism": str(settings.shuffle_partitions),
+        # A Delta snapshot is 50 tasks by default: most of the time of a small commit.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.schema.autoMerge.enabled": "false",
+        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+        # Kept rows of a table that is written once a second would fill the driver's listeners.
+        "spark.sql.ui.retainedExecutions": "5",
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.sql.streaming.numRecentProgressUpdates": "5",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        # The clock asks its source for news this often; the source itself decides what a batch is.
+        "spark.sql.streaming.pollingDelay": "50ms",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.ansi.enabled": "true",
+        "spark.python.worker.reuse": "true",
+    }
+    if settings.scratch is not None:
+        found["spark.local.dir"] = str(settings.scratch / "local")
+        found["spark.sql.warehouse.dir"] = str(settings.scratch / "warehouse")
+    return found

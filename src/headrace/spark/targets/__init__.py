@@ -1,0 +1,1 @@
+"""Targets: where folded changes go, behind one port."""

@@ -1,0 +1,98 @@
+"""The port of a target, and what each target says it can do.
+
+A target takes the folded changes of one table and makes them, and the position they reach, durable in one step. It is
+called by `headrace.spark.job` alone, at most once at a time per table, for several tables at once
+from several threads. Everything may be called again after a crash: what was committed is told by `Target.state`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.model.schema import TableId, TableSchema
+
+__all__ = ["Capabilities", "Target", "TargetState"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a target can do, as data: the assessment reads it without starting Spark.
+
+    Attributes:
+        name: of the implementation.
+        format: table format it writes.
+        atomic_ledger: whether rows and applied SCN become durable in one commit.
+        keyless: whether tables without a key are kept as multisets.
+        truncate: whether a truncate is carried over.
+        add_column: whether a new column is carried over without a new copy.
+        widening: pairs of neutral type names ``(from, to)`` carried over without a new copy; ``decimal`` stands for
+            every growth of precision that loses no digit.
+    """
+
+    name: str
+    format: str
+    atomic_ledger: bool
+    keyless: bool
+    truncate: bool
+    add_column: bool
+    widening: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """What the target itself says about one table.
+
+    Attributes:
+        version: newest version of the table.
+        applied_scn: position committed with the newest data commit, 0 before the first.
+        schema_id: table version that the target's columns were last brought to, 0 when unknown.
+    """
+
+    version: int
+    applied_scn: int
+    schema_id: int
+
+
+class Target(Protocol):
+    """One lake or warehouse."""
+
+    capabilities: Capabilities
+
+    def session(self, table: TableId) -> SparkSession:
+        """Return the session that belongs to a table; its DataFrames are what `apply` takes."""
+        ...
+
+    def state(self, table: TableId) -> TargetState | None:
+        """Return what is durable, read from the target; None when there is no such table."""
+        ...
+
+    def evolve(self, schema: TableSchema) -> TargetState:
+        """Create the table, or bring its columns to a newer version; does nothing when they are there.
+
+        Raises:
+            IncompatibleSchemaChange: the change cannot be carried over; names table and column.
+            TargetUnwritable: the target refused.
+        """
+        ...
+
+    def apply(
+        self, schema: TableSchema, folded: DataFrame, scn: int, *, complete: bool
+    ) -> TargetState:
+        """Commit folded changes and the position they reach, once and at once.
+
+        Args:
+            schema: table version of ``folded``; the target's columns are at least that new.
+            folded: the folded form of exactly the changes above the table's applied SCN and up to ``scn``.
+            scn: what the table reflects afterwards.
+            complete: whether the table's dump lies at or before ``scn``.
+
+        Raises:
+            MissingBase: a complete table lacks the row that a change patches; nothing was written.
+            NegativeCount: a row of a keyless table is removed more often than it is held; nothing was written.
+            TargetConflict: somebody else wrote the table; nothing was written.
+            TargetUnwritable: the target refused; nothing was written.
+        """
+        ...

@@ -1,0 +1,141 @@
+"""The decision table through real Delta commits, against the target in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.errors import MissingBase, NegativeCount
+from headrace.fold import fold
+from headrace.lake.delta_log import DeltaTable
+from headrace.model.change import change_schema
+from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
+from headrace.spark.targets.merge import MergeTarget
+from headrace.testing.notation import change_batch, parse_history, table_of
+from headrace.testing.target import ModelTable
+from tests.requirements import req
+
+pytestmark = pytest.mark.spark
+
+
+class Pair:
+    """A Delta table and the model of it; every batch goes to both."""
+
+    def __init__(self, spark: SparkSession, lake: Path, schema: TableSchema) -> None:
+        self.schema = schema
+        self.target = MergeTarget(spark, lake, "test")
+        self.model = ModelTable(schema)
+        self.folder = lake.absolute() / schema.table.schema / schema.table.name
+        self.scn = 0
+
+    def apply(self, history: str, *, complete: bool = True) -> None:
+        parsed = parse_history(history, self.scn + 1)
+        self.scn = max(scn for scn, *_ in (*parsed.rows, *parsed.truncates))
+        folded = fold(self.schema, [change_batch(self.schema, parsed.rows)], parsed.truncates)
+        self.target.evolve(self.schema)
+        frame = self.target.session(self.schema.table).createDataFrame(folded)
+        before = self.target.state(self.schema.table)
+        after = self.target.apply(self.schema, frame, self.scn, complete=complete)
+        assert before is not None
+        assert (after.version, after.applied_scn) == (before.version + 1, self.scn)
+        self.model.apply(folded, self.scn, complete=complete)
+
+    def content(self) -> Counter[tuple[object, ...]]:
+        snapshot = DeltaTable(self.folder).latest()
+        assert snapshot is not None
+        return Counter(tuple(row.values()) for row in snapshot.to_table().to_pylist())
+
+
+@req("P18", "N13")
+def test_upsert_delete_and_truncate_keep_the_table_equal(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pair = Pair(spark, tmp_path, table_of(3, key=2))
+    pair.apply("+I(1,a,x) +I(2,a,y) +I(3,.,z)")
+    pair.apply("+U(1,a,X) -D(2,a) +I(4,a,w) +R(3,.,Z) -D(99,a)")
+    assert pair.content() == pair.model.content()
+    pair.apply("+I(5,a,q) T +I(6,a,r)")
+    assert pair.content() == pair.model.content() == Counter({(6, "a", "r"): 1})
+
+
+MISSING = (
+    "=U(1,p1,?) | "  # patch in place
+    "-U(2) +U(12,q1,?) | "  # moved, other cells from the old key
+    "-U(3) +U(93,?,?) -U(4) +U(3,?,?) -U(93) +U(4,?,?) | "  # swap
+    "-D(6) -U(5) +U(6,r1,?) | "  # moved into a deleted key
+    "-D(7) | +R(8,s1,s2) =U(8,t1,?) | =U(9,?,u2) =U(9,v1,?) | +I(20,w1,w2) =U(20,?,x2)"
+)
+
+
+@req("P18")
+def test_missing_cells_come_from_the_row_before_the_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pair = Pair(spark, tmp_path, table_of(3))
+    pair.apply(" ".join(f"+I({key},a{key},b{key})" for key in range(1, 11)))
+    pair.apply(MISSING)
+    assert pair.content() == pair.model.content()
+
+
+@req("P18")
+def test_partial_rows_without_base_wait_for_the_dump(spark: SparkSession, tmp_path: Path) -> None:
+    pair = Pair(spark, tmp_path, table_of(3))
+    pair.apply("+I(1,a,b) +I(2,c,d)", complete=False)
+    pair.apply("=U(50,x,?) | -U(60) +U(1,y,?) | =U(2,z,?)", complete=False)
+    assert pair.content() == pair.model.content() == Counter({(2, "z", "d"): 1})
+
+
+@pytest.mark.parametrize("change", ["=U(50,x,?)", "-U(60) +U(1,y,?)", "-D(1) | =U(1,z,?)"])
+@req("P18")
+def test_a_complete_table_names_the_missing_base(
+    spark: SparkSession, tmp_path: Path, change: str
+) -> None:
+    pair = Pair(spark, tmp_path, table_of(3))
+    pair.apply("+I(1,a,b)")
+    version = pair.target.state(pair.schema.table)
+    with pytest.raises(MissingBase) as caught:
+        pair.apply(change)
+    assert (caught.value.table, caught.value.key) == ("public.t", "(k)")
+    assert caught.value.columns == ["c2"]
+    assert pair.target.state(pair.schema.table) == version
+
+
+@req("C46", "C50")
+def test_a_table_without_key_is_a_multiset(spark: SparkSession, tmp_path: Path) -> None:
+    pair = Pair(spark, tmp_path, table_of(2, check=KeyCheck.NONE))
+    pair.apply("+I(1,a) +I(1,a) +I(1,a) +I(2,.) +I(2,.) +I(3,b)")
+    pair.apply("-D(1,a) -D(2,.) -U(3,b) +U(3,c) +I(1,d) +I(1,d)")
+    assert pair.content() == pair.model.content()
+    assert pair.content()[1, "a"] == 2
+    pair.apply("+I(7,e) T +I(8,f) +I(8,f)")
+    assert pair.content() == Counter({(8, "f"): 2})
+    with pytest.raises(NegativeCount):
+        pair.apply("-D(8,f) -D(8,f) -D(8,f)")
+    assert pair.content() == Counter({(8, "f"): 2})
+
+
+@req("C50")
+def test_signed_zeros_are_different_rows(spark: SparkSession, tmp_path: Path) -> None:
+    schema = TableSchema(
+        TableId("public", "f"), (Column("x", pa.float64(), "float8"),), (), KeyCheck.NONE
+    )
+    target = MergeTarget(spark, tmp_path, "test")
+    target.evolve(schema)
+    session = target.session(schema.table)
+    nan = float("nan")
+    for scn, op, values in ((1, "+I", [0.0, -0.0, nan]), (2, "-D", [-0.0, nan])):
+        columns = [[scn] * len(values), list(range(len(values))), [op] * len(values)]
+        cells = [*columns, [None] * len(values), values]
+        changes = pa.record_batch(
+            [pa.array(c, f.type) for c, f in zip(cells, change_schema(schema), strict=True)],
+            schema=change_schema(schema),
+        )
+        folded = fold(schema, [changes])
+        target.apply(schema, session.createDataFrame(folded), scn, complete=True)
+    snapshot = DeltaTable(tmp_path / "public" / "f").latest()
+    assert snapshot is not None
+    assert [str(row["x"]) for row in snapshot.to_table().to_pylist()] == ["0.0"]
