@@ -66,12 +66,12 @@ def _errors(picture: Picture) -> list[Text]:
 class Display:
     """Shows pictures as they come; use it in a ``with`` block.
 
-    On a terminal the table is redrawn in place. Elsewhere one plain line is printed when a phase changes, and
-    every few seconds.
+    On a terminal the table is redrawn in place. Elsewhere one plain line is printed when a phase
+    changes, and every few seconds.
     """
 
     def __init__(self, console: Console, name: str) -> None:
-        self._console = console
+        self.console = console
         self._name = name
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._said_at = float("-inf")
@@ -102,4 +102,4 @@ class Display:
             self._phases, self._said_at = phases, now
             copied = sum(table.rows_read for table in picture.tables)
             tail = f" · {note}" if note else ""
-            self._console.print(f"{summary(picture)} · {copied:,} rows copied{tail}")
+            self.console.print(f"{summary(picture)} · {copied:,} rows copied{tail}")

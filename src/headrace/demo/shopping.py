@@ -209,7 +209,8 @@ def repeat_event(shop: Shop) -> None:
     customer = shop.random.randint(0, 499)
     for _ in range(2):
         shop.run(
-            "insert into shop.events values (%s, 'click', '2025-06-01 12:00:00', '\\x00ff')", customer
+            "insert into shop.events values (%s, 'click', '2025-06-01 12:00:00', '\\x00ff')",
+            customer,
         )
     shop.run(
         "delete from shop.events where customer_id = %s and kind = %s",

@@ -26,8 +26,9 @@ __all__ = [
     "TargetConfig",
 ]
 
-_Pattern = Annotated[str, Field(pattern=r"^[^.\s]+\.[^.\s]+$")]
-_Identifier = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
+_Pattern = Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
+_SlotName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
+_Identifier = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class _Section(BaseModel):
@@ -44,8 +45,8 @@ class PostgresConfig(_Section):
         url: libpq URL; put the password into the environment and write ``${env:NAME}``.
         tables: patterns ``schema.table``; ``*`` and ``?`` stand for any characters.
         exclude: patterns of tables to leave out, applied after ``tables``.
-        slot: an existing replication slot, or the name for a new one.
-        publication: an existing publication, or the name for a new one.
+        slot: an existing replication slot; headrace makes and names its own when absent.
+        publication: an existing publication; headrace makes and names its own when absent.
         watermark: ``message`` (needs no table at the source) or ``table``.
         heartbeat_s: how often an idle database is moved on.
     """
@@ -54,10 +55,10 @@ class PostgresConfig(_Section):
     url: SecretStr
     tables: Annotated[tuple[_Pattern, ...], Field(min_length=1)]
     exclude: tuple[_Pattern, ...] = ()
-    slot: _Identifier | None = None
+    slot: _SlotName | None = None
     publication: _Identifier | None = None
     watermark: Literal["message", "table"] = "message"
-    heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
 
     @field_validator("url")
     @classmethod
@@ -157,16 +158,6 @@ class Config(_Section):
     apply: ApplyConfig = ApplyConfig()
     spark: SparkConfig = SparkConfig()
     state: StateConfig = StateConfig()
-
-    @property
-    def slot(self) -> str:
-        """The replication slot's name."""
-        return self.source.slot or f"headrace_{self.name.replace('-', '_')}"
-
-    @property
-    def publication(self) -> str:
-        """The publication's name."""
-        return self.source.publication or f"headrace_{self.name.replace('-', '_')}"
 
     @property
     def lake(self) -> Path:

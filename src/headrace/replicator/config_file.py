@@ -44,10 +44,9 @@ _EXPECTED = {
 }
 _PATTERNS = {
     "name": "lower-case letters, digits, - and _, starting with a letter, at most 40 characters",
-    "source.tables": "a pattern schema.table such as public.* ",
+    "source.tables": "a pattern schema.table such as public.*",
     "source.exclude": "a pattern schema.table such as audit.*",
     "source.slot": "lower-case letters, digits and _, at most 63 characters",
-    "source.publication": "lower-case letters, digits and _, at most 63 characters",
     "spark.master": "local[N], spark://…, yarn or k8s://…",
     "spark.driver_memory": "a number with k, m or g, such as 2g",
 }

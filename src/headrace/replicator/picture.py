@@ -71,6 +71,14 @@ class Picture:
     lag_s: float | None
     roles: Mapping[str, ProcessStatus]
 
+    def shows(self, scn: int) -> bool:
+        """Whether the tables hold everything up to a position.
+
+        An idle database gives the log nothing to apply above its last transaction, so a log that
+        covers the position and has nothing left to apply counts as well.
+        """
+        return self.frontier_scn >= scn or (self.covered_scn >= scn and not self.lag_changes)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values for ``status --json``."""
         return {

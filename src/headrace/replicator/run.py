@@ -113,7 +113,4 @@ class Run:
         if not self._tables <= (copied & live):
             return False
         goal = max(self._goal_scn, *(progress[name].completed_scn for name in self._tables), 0)
-        if picture.frontier_scn >= goal:
-            return True
-        # An idle database gives the log nothing to apply above the last transaction.
-        return picture.covered_scn >= goal and picture.lag_changes == 0
+        return picture.shows(goal)

@@ -1,0 +1,62 @@
+"""``headrace demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from headrace.cli.live import Display
+from headrace.cli.output import console, errors_without_traceback
+from headrace.demo.place import Place
+from headrace.demo.play import DemoSettings, play
+from headrace.demo.show import Story
+
+__all__ = ["demo"]
+
+
+@errors_without_traceback
+def demo(
+    seconds: Annotated[
+        float, typer.Option(min=1, help="How long the shop is busy, at least.")
+    ] = 60.0,
+    rate: Annotated[float, typer.Option(min=1, help="Transactions per second to try.")] = 400.0,
+    rows: Annotated[int, typer.Option(min=1_000, help="Rows the shop begins with.")] = 500_000,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the server's files and the state too.")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option("--dir", help="Where it all happens; cleared first.")
+    ] = Path("headrace-demo"),
+) -> None:
+    """Watch a busy database being copied, and see the proof that the copy is right.
+
+    Starts a PostgreSQL of its own, fills a shop with half a million rows, lets customers loose on it
+    and copies it into Delta tables meanwhile: long texts, changing keys, tables without a key, a new
+    column, a transaction of 200,000 rows. Compares both sides while writes go on and after.
+
+    Exit code: 0 when source and target are equal, 1 when they are not.
+
+    [bold]Example[/bold]  headrace demo --seconds 20 --rate 100
+    """
+    place = Place(folder.absolute())
+    place.clear()
+    try:
+        with Display(console, "shop") as display:
+            settings = DemoSettings(place, seconds, rate, rows)
+            outcome = play(settings, display.console, display.show)
+    except BaseException:
+        if not keep:
+            place.remove()
+        raise
+    if not keep:
+        place.forget_server()
+    Story(console).way_on(place, keep)
+    if not outcome.equal:
+        console.print("\n[bold red]source and target differ[/bold red]")
+        raise typer.Exit(1)
+    console.print(
+        Text.assemble(("\nsource = target", "bold green"), f" after {outcome.seconds:.0f} s")
+    )

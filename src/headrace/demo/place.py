@@ -1,0 +1,87 @@
+"""The demo's folder: what lies where, and what may be removed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import ConfigError
+
+__all__ = ["Place"]
+
+_MARK = ".headrace-demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One folder that belongs to the demo alone.
+
+    Attributes:
+        root: absolute path.
+    """
+
+    root: Path
+
+    @property
+    def server(self) -> Path:
+        """The embedded server's files."""
+        return self.root / "server"
+
+    @property
+    def lake(self) -> Path:
+        """The target tables."""
+        return self.root / "lake"
+
+    @property
+    def state(self) -> Path:
+        """The replicator's state."""
+        return self.root / "state"
+
+    @property
+    def config(self) -> Path:
+        """The replicator's configuration."""
+        return self.root / "shop.yaml"
+
+    def clear(self) -> None:
+        """Make the folder empty and ours.
+
+        Raises:
+            ConfigError: it holds something that no demo put there.
+        """
+        if self.root.exists() and not (self.root / _MARK).exists() and any(self.root.iterdir()):
+            raise ConfigError(
+                f"{self.root}: holds files that are not a demo's.",
+                next_step="name another folder with --dir, or empty this one.",
+            )
+        self.remove()
+        self.root.mkdir(parents=True)
+        # The server runs as another user when we are root and must get through.
+        self.root.chmod(0o755)
+        (self.root / _MARK).touch()
+
+    def write_config(self, url: str) -> Path:
+        """Write the configuration for a source and return its path."""
+        # JSON is YAML; quoting is then never in question.
+        self.config.write_text(
+            "# Written by headrace demo. Works with every headrace command while the server runs.\n"
+            "name: shop\n"
+            f'source: {{type: postgres, url: {json.dumps(url)}, tables: ["shop.*"]}}\n'
+            "target: {type: delta, path: ./lake}\n"
+            "state: {dir: ./state}\n",
+            encoding="utf-8",
+        )
+        return self.config
+
+    def forget_server(self) -> None:
+        """Remove everything but the tables."""
+        for path in (self.server, self.state):
+            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.config.unlink()
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.root, ignore_errors=True)
