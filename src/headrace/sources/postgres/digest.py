@@ -1,29 +1,32 @@
 """The source side of verify: one snapshot of the server, its rows rendered and hashed by the server.
 
-In: a URL and table shapes. Out: what the snapshot saw, and per table the number of rows and the sum of
-their digests in each of 256 key ranges, or the digests of the rows of some ranges. No value comes to us, so
-no decoder of ours can hide its own fault. `headrace.lake.digest` describes the text form.
+In: settings and table names. Out: the tables' shapes, what the snapshot saw, and per table the number
+of rows and the sum of their digests in each of 256 key ranges, or the digests of the rows of some
+ranges. No value comes to us, so no decoder of ours can hide its own fault. `headrace.lake.digest`
+describes the text form.
 
-Tables are held in ACCESS SHARE mode, as by any select, from before the snapshot: otherwise a truncate or rewrite
-that commits in between shows this snapshot an empty table.
+Tables are held in ACCESS SHARE mode, as by any select, from before the snapshot: otherwise a truncate
+or rewrite that commits in between shows this snapshot an empty table.
 """
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import psycopg
 import pyarrow as pa
-from psycopg import sql
 
-from headrace.errors import SourceUnavailable
+from headrace.errors import SourceError
 from headrace.model.schema import Column, TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
+from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
+from headrace.sources.postgres.connection import QueryFailed, Row, connect, quote
 from headrace.sources.postgres.lsn import parse_lsn
+from headrace.sources.postgres.settings import PostgresSettings
 
 __all__ = ["SourceView", "cell_sql"]
 
@@ -33,7 +36,13 @@ _SETTINGS = (
     "SET statement_timeout = 0",
     "SET idle_in_transaction_session_timeout = 0",
     "SET lock_timeout = '30s'",
+    # The planner takes each row for a group of its own and would sort the table on disk.
+    "SET enable_sort = off",
 )
+_SNAPSHOT = """
+SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text,
+       current_setting('server_encoding')
+"""
 
 Digests = npt.NDArray[np.uint8]
 
@@ -42,48 +51,33 @@ class SourceView:
     """One REPEATABLE READ snapshot of some tables; a context manager, used from one thread.
 
     Args:
-        connection: open, idle, in autocommit mode, with the session settings under which the log and
-            chunk reads render text; closed with the view.
-        tables: the tables that will be asked for.
+        settings: where the server is.
+        tables: the tables to look at.
 
     Attributes:
+        schemas: their shapes, as published.
         snapshot: which transactions the view sees.
         snapshot_text: the same as the server writes it.
         log_end: insert position of the log after the snapshot; all it sees lies before.
     """
 
+    schemas: dict[TableId, TableSchema]
     snapshot: TransactionSnapshot
     snapshot_text: str
     log_end: int
 
-    def __init__(
-        self, connection: psycopg.Connection[tuple[object, ...]], tables: Sequence[TableId]
-    ) -> None:
-        self._connection = connection
+    def __init__(self, settings: PostgresSettings, tables: Sequence[TableId]) -> None:
+        self._settings = settings
         self._tables = tables
+        self._from: dict[TableId, str] = {}
 
     def __enter__(self) -> Self:
+        self._session = connect(self._settings)
         try:
-            for setting in _SETTINGS:
-                self._connection.execute(setting.encode())
-            self._connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            if self._tables:
-                names = sql.SQL(", ").join(sql.Identifier(*table) for table in self._tables)
-                self._connection.execute(
-                    sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names)
-                )
-            row = self._connection.execute(
-                b"SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text, "
-                b"current_setting('server_encoding')"
-            ).fetchone()
-        except psycopg.Error as error:
-            self._connection.close()
-            raise _unavailable("a snapshot of the tables", error) from error
-        assert row is not None
-        self.snapshot_text = str(row[0])
-        self.snapshot = TransactionSnapshot.parse(self.snapshot_text)
-        self.log_end = parse_lsn(str(row[1]))
-        self._utf8 = row[2] in ("UTF8", "SQL_ASCII")
+            self._begin()
+        except BaseException:
+            self._session.close()
+            raise
         return self
 
     def __exit__(
@@ -92,95 +86,117 @@ class SourceView:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._connection.close()
+        self._session.close()
 
-    def range_sums(self, schema: TableSchema) -> Iterator[tuple[int, int, int]]:
-        """Yield ``(range, rows, sum of the leading 60 bits of the row digests)``, empty ranges left out."""
-        query = sql.SQL(
+    def _begin(self) -> None:
+        """Lock, then take the snapshot, then read the shapes, which cannot change any more."""
+        for setting in _SETTINGS:
+            self._session.run(setting)
+        self._session.run("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        for table in self._tables:
+            self._ask(f"LOCK TABLE {_name(table)} IN ACCESS SHARE MODE", table)
+        text, log_end, encoding = self._session.rows(_SNAPSHOT)[0]
+        self.snapshot_text = text or ""
+        self.snapshot = TransactionSnapshot.parse(self.snapshot_text)
+        self.log_end = parse_lsn(log_end or "")
+        self._utf8 = encoding in ("UTF8", "SQL_ASCII")
+        types = TypeCache()
+        self.schemas = {}
+        for table in self._tables:
+            found = read_tables(self._session, only=table)
+            if not found:
+                raise _unreadable(table, "it is not a table")
+            facts = found[0]
+            self.schemas[table] = describe(self._session, types, facts)
+            # Children that inherit are tables of their own; partitions travel under their root.
+            self._from[table] = _name(table) if facts.partitioned else f"ONLY {_name(table)}"
+
+    def range_sums(self, table: TableId) -> Iterator[tuple[int, int, int]]:
+        """Yield ``(range, rows, sum of the leading 60 bits of the row digests)`` of filled ranges."""
+        sql = (
             "SELECT ('x' || left(k, 2))::bit(8)::int, count(*), "
-            "sum(('x' || left(r, 15))::bit(60)::bigint)::text FROM ({}) d GROUP BY 1"
-        ).format(self._digests(schema))
-        try:
-            rows = self._connection.execute(query).fetchall()
-        except psycopg.Error as error:
-            raise _unavailable(f"the digests of {schema.table}", error) from error
-        for number, count, total in rows:
-            yield int(str(number)), int(str(count)), int(str(total))
+            "sum(('x' || left(r, 15))::bit(60)::bigint)::text "
+            f"FROM ({self._digests(table)}) d GROUP BY 1"
+        )
+        for number, count, total in self._ask(sql, table):
+            yield int(number or 0), int(count or 0), int(total or 0)
 
     def row_digests(
-        self, schema: TableSchema, ranges: Sequence[int]
+        self, table: TableId, ranges: Sequence[int]
     ) -> Iterator[tuple[Digests, Digests]]:
         """Yield key and row digests (rows × 16 bytes each) of all rows in some key ranges."""
-        query = sql.SQL(
-            "SELECT decode(k, 'hex'), decode(r, 'hex') FROM ({}) d "
-            "WHERE ('x' || left(k, 2))::bit(8)::int = ANY(%s)"
-        ).format(self._digests(schema))
+        wanted = ", ".join(str(int(number)) for number in ranges)
+        self._ask(
+            f"DECLARE headrace_verify NO SCROLL CURSOR FOR SELECT k || r "
+            f"FROM ({self._digests(table)}) d WHERE ('x' || left(k, 2))::bit(8)::int IN ({wanted})",
+            table,
+        )
+        fetch = f"FETCH {_FETCH_ROWS} FROM headrace_verify"
+        while rows := self._session.cells(fetch):
+            data = binascii.unhexlify(b"".join(row[0] or b"" for row in rows))
+            both = np.frombuffer(data, np.uint8).reshape(-1, 32)
+            yield both[:, :16], both[:, 16:]
+        self._session.run("CLOSE headrace_verify")
+
+    def _ask(self, sql: str, table: TableId) -> list[Row]:
         try:
-            with self._connection.cursor("headrace_verify", binary=True) as cursor:
-                cursor.execute(query, (list(ranges),))
-                while rows := cursor.fetchmany(_FETCH_ROWS):
-                    yield _matrix(row[0] for row in rows), _matrix(row[1] for row in rows)
-        except psycopg.Error as error:
-            raise _unavailable(f"the digests of {schema.table}", error) from error
+            return self._session.rows(sql, timeout_s=float("inf"))
+        except QueryFailed as error:
+            raise _unreadable(table, error.sqlstate) from error
 
-    def _digests(self, schema: TableSchema) -> sql.Composed:
-        """Return a select of ``k``, ``r``: digests of key and row in hex; the row's for both without a key."""
-        row = self._md5(list(schema.columns))
+    def _digests(self, table: TableId) -> str:
+        """Return a select of ``k``, ``r``: digests of key and row in hex, both the row's without a key."""
+        schema = self.schemas[table]
+        row = self._md5(schema.columns)
         key = self._md5([schema.column(name) for name in schema.key]) if schema.key else row
-        table = sql.Identifier(*schema.table)
-        return sql.SQL("SELECT {} AS k, {} AS r FROM {}").format(key, row, table)
+        return f"SELECT {key} AS k, {row} AS r FROM {self._from[table]}"
 
-    def _md5(self, columns: Sequence[Column]) -> sql.Composed:
-        cells = sql.SQL(" || ").join(cell_sql(column, utf8=self._utf8) for column in columns)
-        if self._utf8:
-            return sql.SQL("md5({})").format(cells)
-        return sql.SQL("md5(convert_to({}, 'UTF8'))").format(cells)
+    def _md5(self, columns: Sequence[Column]) -> str:
+        cells = " || ".join(cell_sql(column, utf8=self._utf8) for column in columns)
+        return f"md5({cells})" if self._utf8 else f"md5(convert_to({cells}, 'UTF8'))"
 
 
-def cell_sql(column: Column, *, utf8: bool = True) -> sql.Composed:
+def cell_sql(column: Column, *, utf8: bool = True) -> str:
     """Return the SQL of a cell: ``N`` or ``<octets>:<text>``.
 
     Args:
         column: name and neutral type.
-        utf8: whether the server stores text as UTF-8; otherwise octets are counted after a conversion.
+        utf8: whether the server stores text as UTF-8; otherwise octets are counted as if it did.
     """
-    text = _text_sql(column)
-    counted = text if utf8 else sql.SQL("convert_to({}, 'UTF8')").format(text)
-    return sql.SQL("coalesce(octet_length({})::text || ':' || {}, 'N')").format(counted, text)
+    text = _text_sql(quote(column.name), column.type)
+    counted = text if utf8 else f"convert_to({text}, 'UTF8')"
+    return f"coalesce(octet_length({counted})::text || ':' || {text}, 'N')"
 
 
-def _text_sql(column: Column) -> sql.Composed:
+def _text_sql(name: str, type_: pa.DataType) -> str:
     """Return the SQL of a cell's text, null for null."""
-    return sql.SQL(_pattern(column.type)).format(sql.Identifier(column.name))
-
-
-def _pattern(type_: pa.DataType) -> str:
     if pa.types.is_floating(type_):
         # The sign and payload of NaN are lost in text, and PostgreSQL holds all of them equal.
         width = type_.bit_width
-        send = f"encode(float{width // 8}send({{0}}), 'hex')"
-        return f"CASE WHEN {{0}} = 'NaN' THEN '{_NAN[width]}' ELSE {send} END"
+        send = f"encode(float{width // 8}send({name}), 'hex')"
+        return f"CASE WHEN {name} = 'NaN' THEN '{_NAN[width]}' ELSE {send} END"
     if pa.types.is_binary(type_):
-        return "encode({0}, 'hex')"
+        return f"encode({name}, 'hex')"
     if pa.types.is_date32(type_):
-        return "CASE WHEN isfinite({0}) THEN ({0} - date '1970-01-01')::text ELSE {0}::text END"
+        days = f"({name} - date '1970-01-01')::text"
+        return f"CASE WHEN isfinite({name}) THEN {days} ELSE {name}::text END"
     if pa.types.is_timestamp(type_):
-        micros = "(extract(epoch FROM {0}) * 1000000)::bigint::text"
-        return f"CASE WHEN isfinite({{0}}) THEN {micros} ELSE {{0}}::text END"
+        micros = f"(extract(epoch FROM {name}) * 1000000)::bigint::text"
+        return f"CASE WHEN isfinite({name}) THEN {micros} ELSE {name}::text END"
     if pa.types.is_string(type_):
         # A cast to text trims char(n) and adds a mask to inet; concat writes what the log carries.
         # A composite value is null only as a whole, which IS NOT NULL does not say.
-        return "CASE WHEN {0} IS DISTINCT FROM NULL THEN concat({0}) END"
-    return "{0}::text"
+        return f"CASE WHEN {name} IS DISTINCT FROM NULL THEN concat({name}) END"
+    return f"{name}::text"
 
 
-def _matrix(cells: Iterator[object]) -> Digests:
-    return np.frombuffer(b"".join(bytes(cell) for cell in cells), np.uint8).reshape(-1, 16)  # type: ignore[call-overload]
-
-
-def _unavailable(what: str, error: psycopg.Error) -> SourceUnavailable:
-    reason = error.sqlstate or type(error).__name__
-    return SourceUnavailable(
-        f"The source did not give {what} ({reason}).",
-        next_step="check that the server is up, that the tables exist and that the role may read them.",
+def _unreadable(table: TableId, reason: str) -> SourceError:
+    return SourceError(
+        f"The source does not let verify read {table} ({reason}).",
+        next_step=f"check that {table} exists, that the role may select from it, and that nothing "
+        "holds an exclusive lock on it.",
     )
+
+
+def _name(table: TableId) -> str:
+    return f"{quote(table.schema)}.{quote(table.name)}"

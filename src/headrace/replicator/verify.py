@@ -1,0 +1,202 @@
+"""Prove that source and target agree, while writes go on.
+
+The source side is one snapshot of the server, hashed by the server. The target side is the newest frontier below
+any transaction that the snapshot does not see, plus the change log's rows of exactly the later transactions that
+it sees. Nothing is stopped and no recent row is left out; when no such frontier exists yet, a new snapshot is
+taken. Equal sums are a proof whatever the log holds; unequal ones count only once the log has reached the
+snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.changelog.reader import ChangeLogReader
+from headrace.lake.frontier import FrontierStore, Manifest
+from headrace.model.schema import TableId
+from headrace.registry.file import FileRegistry
+from headrace.replicator.verify_compare import TargetTable, compare
+from headrace.replicator.verify_report import TableReport, VerifyReport
+from headrace.replicator.verify_tail import LogView, fold_tail
+from headrace.sources.postgres.digest import SourceView
+from headrace.sources.postgres.settings import PostgresSettings
+
+__all__ = ["TableReport", "VerifyReport", "verify"]
+
+_POLL_S = 0.05
+_QUIET_S = 3.0
+"""A log that stands still for this long is compared as it is: equal sums need no more of it."""
+
+
+def verify(
+    source_url: str,
+    tables: Sequence[TableId | str],
+    changelog: Path,
+    lake: Path,
+    pipeline: str,
+    timeout_s: float = 120.0,
+    progress: Callable[[str], None] | None = None,
+) -> VerifyReport:
+    """Compare tables of a PostgreSQL source with their replicas.
+
+    Args:
+        source_url: where the source is; the role needs SELECT on the tables.
+        tables: names, ``schema.table``.
+        changelog: folder of the change log.
+        lake: root folder of the target tables.
+        pipeline: name of the pipeline.
+        timeout_s: how long to wait for dumps, log and frontier; comparing itself has no limit.
+        progress: called with one line about what is being done.
+
+    Raises:
+        SourceError: the source cannot be read.
+        ScnNotFound: the log no longer holds the changes since the target's frontier.
+        TargetError: a target table cannot be read.
+    """
+    names = tuple(t if isinstance(t, TableId) else TableId.parse(t) for t in tables)
+    run = _Run(
+        settings=PostgresSettings(url=source_url, name=pipeline),
+        tables=names,
+        reader=ChangeLogReader(changelog),
+        registry=FileRegistry(changelog / "schemas"),
+        frontiers=FrontierStore(lake, pipeline),
+        lake=lake,
+        deadline=time.monotonic() + timeout_s,
+        say=_once(progress),
+    )
+    return run.execute(copy_deadline=time.monotonic() + timeout_s / 2)
+
+
+def _once(progress: Callable[[str], None] | None) -> Callable[[str], None]:
+    """Return a function that passes a line on when it is not the one before it."""
+    last = ""
+
+    def say(line: str) -> None:
+        nonlocal last
+        if progress is not None and line != last:
+            progress(line)
+        last = line
+
+    return say
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    settings: PostgresSettings
+    tables: tuple[TableId, ...]
+    reader: ChangeLogReader
+    registry: FileRegistry
+    frontiers: FrontierStore
+    lake: Path
+    deadline: float
+    say: Callable[[str], None]
+
+    def execute(self, copy_deadline: float) -> VerifyReport:
+        copying = self._await_copies(copy_deadline)
+        while True:
+            with SourceView(self.settings, self.tables) as view:
+                covered = self._await_log(view, _QUIET_S)
+                log = LogView.of(self.reader, view.snapshot)
+                manifest = self._frontier(log)
+                ready = self._complete(manifest, log)
+                late = time.monotonic() > self.deadline
+                if late or set(ready) | set(copying) >= set(self.tables):
+                    return self._report(view, log, manifest, ready, covered)
+            self.say("waiting for a frontier that the source's snapshot sees whole")
+            time.sleep(_POLL_S)
+
+    def _await_copies(self, deadline: float) -> list[TableId]:
+        """Wait until every dump is complete; return the tables whose dump is not."""
+        while True:
+            ready = self._complete(self.frontiers.latest())
+            copying = [table for table in self.tables if table not in ready]
+            if not copying or time.monotonic() > deadline:
+                return copying
+            self.say(f"waiting for the dump of {', '.join(map(str, copying))}")
+            time.sleep(_POLL_S)
+
+    def _complete(self, manifest: Manifest | None, log: LogView | None = None) -> list[TableId]:
+        """Return the tables that a frontier shows whole, and whose rows a view sees if one is given."""
+        if manifest is None:
+            return []
+        top = 2**63 - 1 if log is None or log.first_unseen is None else log.first_unseen - 1
+        entries = ((table, manifest.tables.get(str(table))) for table in self.tables)
+        return [
+            table
+            for table, entry in entries
+            if entry
+            and entry.complete_scn is not None
+            and entry.state != "copying"
+            and entry.applied_scn <= top
+        ]
+
+    def _await_log(self, view: SourceView, quiet_s: float) -> bool:
+        """Wait until the log holds all that the view sees, or stands still; return whether it does."""
+        moved, last = time.monotonic(), -1
+        while (covered := self.reader.tail().covered_scn) < view.log_end:
+            now = time.monotonic()
+            if covered != last:
+                moved, last = now, covered
+            if now > self.deadline or now - moved > quiet_s:
+                return False
+            self.say("waiting for the change log to reach the source's snapshot")
+            time.sleep(_POLL_S)
+        return True
+
+    def _frontier(self, log: LogView) -> Manifest | None:
+        """Return the newest frontier that holds no transaction the view does not see."""
+        top = 2**63 - 1 if log.first_unseen is None else log.first_unseen - 1
+        return self.frontiers.at_or_below(top)
+
+    def _report(
+        self,
+        view: SourceView,
+        log: LogView,
+        manifest: Manifest | None,
+        ready: list[TableId],
+        covered: bool,
+    ) -> VerifyReport:
+        reports = self._compare(view, log, manifest, ready)
+        unequal = [table for table in ready if not reports[table].equal]
+        if unequal and not covered:
+            # What differs may still be on its way.
+            covered = self._await_log(view, self.deadline - time.monotonic())
+            log = LogView.of(self.reader, view.snapshot)
+            reports |= self._compare(view, log, manifest, unequal)
+        newest = self._complete(self.frontiers.latest())
+        for table in self.tables:
+            if table not in reports:
+                reports[table] = TableReport.unread(
+                    str(table), "behind" if table in newest else "copying"
+                )
+            elif not reports[table].equal and not covered:
+                reports[table] = replace(reports[table], state="behind")
+        ordered = tuple(reports[table] for table in self.tables)
+        return VerifyReport(ordered, view.snapshot_text, manifest.scn if manifest else None)
+
+    def _compare(
+        self,
+        view: SourceView,
+        log: LogView,
+        manifest: Manifest | None,
+        tables: Iterable[TableId],
+    ) -> dict[TableId, TableReport]:
+        if manifest is None:
+            return {}
+        entries = {table: manifest.tables[str(table)] for table in tables}
+        # A live table without changes since its last commit reflects the frontier all the same.
+        scns = {
+            table: max(entry.applied_scn, manifest.scn if entry.state == "live" else 0)
+            for table, entry in entries.items()
+        }
+        schemas = {table: view.schemas[table] for table in entries}
+        tails = fold_tail(self.reader, self.registry, schemas, scns, log)
+        reports = {}
+        for table, entry in entries.items():
+            self.say(f"comparing {table}")
+            target = TargetTable(self.lake, entry, scns[table], tails[table])
+            reports[table] = compare(view, table, target)
+        return reports

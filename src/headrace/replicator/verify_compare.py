@@ -1,0 +1,161 @@
+"""Compare one table of the source's snapshot with the target brought to the same transactions.
+
+First 256 sums on either side; only ranges whose sums differ are looked at row by row, a bounded number of
+rows at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from headrace.lake.delta_log import DeltaTable
+from headrace.lake.digest import RangeSums, RowDigests, digest_rows
+from headrace.lake.frontier import TableEntry
+from headrace.lake.ledger import table_path
+from headrace.lake.overlay import Overlay, Weights
+from headrace.model.schema import TableId
+from headrace.replicator.verify_report import TableReport
+from headrace.sources.postgres.digest import SourceView
+
+__all__ = ["TargetTable", "compare"]
+
+_DRILL_ROWS = 1_000_000
+"""Rows of both sides that are compared one by one at a time."""
+_KEY_HASHES = 20
+"""Differing keys that a report names, by their digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTable:
+    """A target table at a frontier, and the later changes to lay over it.
+
+    Attributes:
+        lake: root folder of the target.
+        entry: the table's part of the frontier manifest.
+        scn: position that the entry's version reflects.
+        tail: later changes, folded.
+    """
+
+    lake: Path
+    entry: TableEntry
+    scn: int
+    tail: pa.Table
+
+    def digests(
+        self, view: SourceView, table: TableId
+    ) -> Iterator[tuple[RowDigests, Weights | None]]:
+        """Yield the digests of all rows, with how often each counts."""
+        schema = view.schemas[table]
+        # A table that never had a row may have no files yet.
+        version = self.entry.version
+        path = table_path(self.lake, table)
+        batches = DeltaTable(path).snapshot(version).batches() if version >= 0 else iter(())
+        for batch, weights in Overlay(schema, self.tail).rows(batches):
+            yield digest_rows(schema, batch), weights
+
+
+def compare(view: SourceView, table: TableId, target: TargetTable) -> TableReport:
+    """Return what differs between the snapshot's table and the target's."""
+    started = time.monotonic()
+    source, ours = RangeSums(), RangeSums()
+    for number, count, total in view.range_sums(table):
+        source.counts[number], source.sums[number] = count, total
+    for digests, weights in target.digests(view, table):
+        ours.add(digests, weights)
+    found = _Differences()
+    for ranges in _passes(source, ours):
+        found.add(_drill(view, table, target, ranges))
+    return TableReport(
+        table=str(table),
+        source_rows=source.rows,
+        target_rows=ours.rows,
+        missing=found.missing,
+        extra=found.extra,
+        different=found.different,
+        equal=not source.differing(ours),
+        target_version=target.entry.version,
+        frontier_scn=target.scn,
+        seconds=round(time.monotonic() - started, 3),
+        state="different" if source.differing(ours) else "equal",
+        key_hashes=tuple(found.keys),
+    )
+
+
+class _Differences:
+    """Counts of differing rows, summed over passes."""
+
+    def __init__(self) -> None:
+        self.missing = self.extra = self.different = 0
+        self.keys: list[str] = []
+
+    def add(self, keys: pl.DataFrame) -> None:
+        """Take one row per key: ``key``, copies only the source has, copies only the target has."""
+        both = keys.select(pl.min_horizontal("source", "target").sum()).item()
+        self.different += both
+        self.missing += keys["source"].sum() - both
+        self.extra += keys["target"].sum() - both
+        room = _KEY_HASHES - len(self.keys)
+        self.keys += [key.hex() for key in keys["key"].sort().head(room)]
+
+
+def _passes(source: RangeSums, ours: RangeSums) -> Iterator[list[int]]:
+    """Yield the differing ranges in groups that fit in memory."""
+    group: list[int] = []
+    rows = 0
+    for number in source.differing(ours):
+        size = source.counts[number] + abs(ours.counts[number])
+        if group and rows + size > _DRILL_ROWS:
+            yield group
+            group, rows = [], 0
+        group.append(number)
+        rows += size
+    if group:
+        yield group
+
+
+def _drill(
+    view: SourceView, table: TableId, target: TargetTable, ranges: list[int]
+) -> pl.DataFrame:
+    """Return the keys of some ranges whose rows differ, with the copies that only one side has."""
+    frames = []
+    for keys, rows in view.row_digests(table, ranges):
+        frames.append(_frame(RowDigests(keys, rows), 1))
+    for digests, weights in target.digests(view, table):
+        mask = np.isin(digests.ranges, ranges)
+        if mask.any():
+            taken = -1 if weights is None else -weights[mask]
+            frames.append(_frame(digests.pick(mask), taken))
+    copies = pl.col("copies")
+    return (
+        pl.concat(frames)
+        .group_by("key", "row")
+        .agg(copies.sum())
+        .filter(copies != 0)
+        .group_by("key")
+        .agg(
+            copies.filter(copies > 0).sum().alias("source"),
+            -copies.filter(copies < 0).sum().alias("target"),
+        )
+    )
+
+
+def _frame(digests: RowDigests, copies: int | Weights) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "key": pl.Series(_cells(digests.keys), dtype=pl.Binary),
+            "row": pl.Series(_cells(digests.rows), dtype=pl.Binary),
+            "copies": np.broadcast_to(np.asarray(copies, np.int64), (len(digests),)),
+        }
+    )
+
+
+def _cells(matrix: np.ndarray) -> list[bytes]:
+    data = matrix.tobytes()
+    return [data[at : at + 16] for at in range(0, len(data), 16)]
