@@ -89,11 +89,11 @@ def set_up(*, tests: bool) -> None:
     started = time.monotonic()
     old = read_stamp()
     STAMP.unlink(missing_ok=True)
+    java = find_or_install_java()
     make_venv()
     packages = package_fingerprint()
     if old.get("packages") != packages:
         install_packages()
-    java = find_or_install_java()
     jars = resolve_jars()
     proof: dict[str, object] = {"packages": packages, "java": java, "jars": jars}
     if tests:
