@@ -200,9 +200,7 @@ def read_header(buffer: Readable, offset: int = 0) -> BlockHeader:
     return header
 
 
-def read_directory(
-    buffer: Readable, header: BlockHeader, offset: int = 0
-) -> tuple[BodyEntry, ...]:
+def read_directory(buffer: Readable, header: BlockHeader, offset: int = 0) -> tuple[BodyEntry, ...]:
     """Return the directory of the block that begins at ``offset``.
 
     Raises:
@@ -259,7 +257,11 @@ def _encoded_bodies(block: Block) -> Iterator[tuple[int, int, bytes]]:
 def _stream(batch: pa.RecordBatch, table: TableId | None) -> bytes:
     """Return a whole Arrow IPC stream of one batch, filled up to the alignment."""
     if table is not None:
-        metadata = {**(batch.schema.metadata or {}), _SCHEMA_KEY: table.schema, _TABLE_KEY: table.name}
+        metadata = {
+            **(batch.schema.metadata or {}),
+            _SCHEMA_KEY: table.schema,
+            _TABLE_KEY: table.name,
+        }
         batch = batch.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:

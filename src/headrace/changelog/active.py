@@ -1,0 +1,74 @@
+"""The segment that grows: one file, written at its end, never mapped for writing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.changelog.durable import sync_folder
+from headrace.changelog.segment import SEGMENT_HEADER_BYTES, SegmentHeader
+
+__all__ = ["ActiveSegment", "Sync", "Write"]
+
+Sync = Callable[[int], None]
+"""Makes a file's bytes durable, given its descriptor; ``os.fdatasync``."""
+Write = Callable[[int, memoryview, int], int]
+"""Writes bytes at an offset and returns how many it took; ``os.pwrite``."""
+
+
+class ActiveSegment:
+    """A file of its full size from the beginning, so that readers map it once and a sync has no size to record.
+
+    Attributes:
+        header: its first bytes.
+        length: bytes written, durable or not.
+    """
+
+    def __init__(self, folder: Path, header: SegmentHeader, size: int, write: Write) -> None:
+        """Create the file; under its name it is durable and has its header from the first moment.
+
+        Raises:
+            OSError: the file system refused.
+        """
+        self.header = header
+        self.length = SEGMENT_HEADER_BYTES
+        self._write = write
+        path = folder / str(header.name)
+        draft = path.with_suffix(".tmp")
+        self._descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            self._write_at(header.encode(), 0)
+            os.ftruncate(self._descriptor, max(size, SEGMENT_HEADER_BYTES))
+            os.fsync(self._descriptor)
+            draft.rename(path)
+            sync_folder(folder)
+        except OSError:
+            os.close(self._descriptor)
+            draft.unlink(missing_ok=True)
+            raise
+
+    def append(self, data: bytes) -> None:
+        """Write bytes at the end. After an `OSError` the end is where it was.
+
+        Raises:
+            OSError: the file system refused.
+        """
+        self._write_at(data, self.length)
+        self.length += len(data)
+
+    def sync(self, sync: Sync) -> None:
+        """Make everything written durable."""
+        sync(self._descriptor)
+
+    def close(self) -> None:
+        """Cut the file to what was written and release it; no reader looks behind that."""
+        os.ftruncate(self._descriptor, self.length)
+        os.close(self._descriptor)
+
+    def _write_at(self, data: bytes, offset: int) -> None:
+        rest = memoryview(data)
+        while rest:
+            count = self._write(self._descriptor, rest, offset)
+            rest = rest[count:]
+            offset += count

@@ -1,0 +1,62 @@
+"""How bytes become durable on this file system, and what its refusals mean."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.errors import ChangeLogError, DiskFull
+
+__all__ = ["replace_file", "sync_folder", "write_refusals"]
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def write_refusals(what: str) -> Iterator[None]:
+    """Turn an `OSError` of a write into a named error about the object ``what``.
+
+    Raises:
+        DiskFull: when there is no room.
+        ChangeLogError: for any other refusal.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        if error.errno in _NO_ROOM:
+            raise DiskFull(
+                f"{what} cannot be written: {reason}. Nothing of it was acknowledged to the source.",
+                next_step="free space on this file system, or move the state folder to a larger one.",
+            ) from error
+        raise ChangeLogError(
+            f"{what} cannot be written: {reason}.",
+            next_step="check the disk and the rights of the state folder.",
+        ) from error
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put ``data`` in the place of ``path``; readers see the old file or the new one, a crash too."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

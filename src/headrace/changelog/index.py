@@ -1,0 +1,70 @@
+"""Finding blocks in a segment by SCN without reading all of it.
+
+The index holds one entry per stretch of `STRIDE_BYTES` or more, so it is bounded by the size of the log and not by the
+number of blocks in it; the rest of the way is a walk over the headers of one stretch.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from headrace.changelog.progress import Progress
+from headrace.changelog.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName, corrupt
+from headrace.errors import ProtocolError
+from headrace.wire.block import BlockHeader, Readable, read_header
+
+__all__ = ["STRIDE_BYTES", "ScnIndex", "walk"]
+
+STRIDE_BYTES = 64 * 1024
+
+
+class ScnIndex:
+    """Where to begin reading a segment. Grows as the segment does."""
+
+    def __init__(self, header: SegmentHeader) -> None:
+        self._name = header.name
+        self._progress = Progress.at(header)
+        self.end = SEGMENT_HEADER_BYTES
+        self._before = array("q", [self._progress.last_scn])
+        self._offsets = array("Q", [SEGMENT_HEADER_BYTES])
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def extend(self, data: Readable, end: int) -> None:
+        """Take in the blocks up to byte ``end``.
+
+        Raises:
+            CorruptSegment: when a block's header is damaged.
+        """
+        for offset, block in walk(data, self.end, end, self._name):
+            if offset - self._offsets[-1] >= STRIDE_BYTES:
+                self._before.append(self._progress.last_scn)
+                self._offsets.append(offset)
+            self._progress = self._progress.then(block)
+            self.end = offset + block.length
+
+    def start(self, after_scn: int) -> int:
+        """Return an offset such that every block before it ends at or below ``after_scn``."""
+        return self._offsets[max(bisect_right(self._before, after_scn) - 1, 0)]
+
+
+def walk(
+    data: Readable, start: int, end: int, name: SegmentName
+) -> Iterator[tuple[int, BlockHeader]]:
+    """Yield offset and header of each block between two offsets at which blocks begin.
+
+    Raises:
+        CorruptSegment: when a header is damaged or the last block does not end at ``end``.
+    """
+    while start < end:
+        try:
+            header = read_header(data, start)
+        except ProtocolError as error:
+            raise corrupt(name, start, error.message) from error
+        if header.length > end - start:
+            raise corrupt(name, start, f"a block of {header.length} bytes passes byte {end}")
+        yield start, header
+        start += header.length

@@ -1,0 +1,71 @@
+"""A segment file in memory, for reading. The kernel shares its pages between all processes."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from headrace.changelog.index import ScnIndex, walk
+from headrace.changelog.segment import SegmentHeader, SegmentName, corrupt, read_segment_header
+from headrace.errors import ProtocolError
+from headrace.model.block import Block
+from headrace.wire.block import BlockHeader, decode_block
+
+__all__ = ["MappedSegment"]
+
+
+class MappedSegment:
+    """Blocks of one file. What was decoded keeps the mapping alive, even after the file is gone."""
+
+    def __init__(self, folder: Path, name: SegmentName) -> None:
+        """Map the file.
+
+        Raises:
+            FileNotFoundError: when it does not exist (any more).
+            CorruptSegment: when its header is damaged.
+        """
+        self.name = name
+        descriptor = os.open(folder / str(name), os.O_RDONLY)
+        try:
+            self.size = os.fstat(descriptor).st_size
+            if not self.size:
+                raise corrupt(name, 0, "the file is empty")
+            self._map = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+        self.view = memoryview(self._map)
+        self.header: SegmentHeader = read_segment_header(self.view, name)
+        self._index = ScnIndex(self.header)
+
+    def headers(self, after_scn: int, end: int) -> Iterator[tuple[int, BlockHeader]]:
+        """Yield offset and header of the blocks before byte ``end``.
+
+        Blocks that end at or below ``after_scn`` may be left out, and most of them are.
+
+        Raises:
+            CorruptSegment: when a header is damaged.
+        """
+        self._check_size(end)
+        if self._index.end > end:
+            self._index = ScnIndex(self.header)
+        self._index.extend(self.view, end)
+        return walk(self.view, self._index.start(after_scn), end, self.name)
+
+    def decode(self, offset: int, length: int, schema_ids: Collection[int] | None) -> Block:
+        """Return one block after checking its bytes.
+
+        Raises:
+            CorruptSegment: when they are damaged.
+        """
+        self._check_size(offset + length)
+        try:
+            return decode_block(self.view[offset : offset + length], schema_ids=schema_ids)
+        except ProtocolError as error:
+            raise corrupt(self.name, offset, error.message) from error
+
+    def _check_size(self, end: int) -> None:
+        """Refuse to touch pages that do not exist: the kernel would kill the process."""
+        if end > self.size:
+            raise corrupt(self.name, self.size, f"the file ends before byte {end}")

@@ -1,0 +1,243 @@
+"""Readers of a change log: any number, in any process, none of which the writer knows.
+
+In: a folder. Out: blocks of whole transactions, straight from mapped segment files. A reader sees new blocks and
+segments as soon as the writer has published them, without opening anything again. Used from one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.changelog.chain import Link, follow
+from headrace.changelog.mapped import MappedSegment
+from headrace.changelog.refs import BlockRef, block_ref
+from headrace.changelog.segment import NO_SEGMENT, SegmentHeader, SegmentName, corrupt
+from headrace.changelog.tail import Tail, TailRecord, TailView
+from headrace.errors import ChangeLogLost, ProtocolError, ScnNotFound
+from headrace.model.block import TRANSACTION_DTYPE, Block
+from headrace.wire.block import BlockHeader, read_index
+
+__all__ = ["ChangeLogReader"]
+
+_POLL_FROM_S = 0.0005
+_POLL_TO_S = 0.01
+
+
+class ChangeLogReader:
+    """Reads the log in a folder, which need not exist yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._view = TailView(folder)
+        self._record = TailRecord()
+        self._links: list[Link] = []
+        self._segments: dict[SegmentName, MappedSegment] = {}
+
+    def tail(self) -> Tail:
+        """Return what the log can serve now; all zero when there is no log."""
+        return (self._view.read() or TailRecord()).tail
+
+    def wait(self, scn: int, timeout_s: float) -> bool:
+        """Return True as soon as everything up to ``scn`` is readable, False when it is not in time."""
+        deadline = time.monotonic() + timeout_s
+        pause = _POLL_FROM_S
+        while self.tail().covered_scn < scn:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(pause * 2, _POLL_TO_S)
+        return True
+
+    def blocks(
+        self,
+        after_scn: int,
+        upto_scn: int | None = None,
+        schema_ids: Collection[int] | None = None,
+    ) -> Iterator[Block]:
+        """Yield the transactions above ``after_scn`` and up to ``upto_scn``, whole and each once.
+
+        Args:
+            after_scn: where the caller stands.
+            upto_scn: None, or anything beyond the tail, stands for the newest whole transaction of this moment.
+            schema_ids: table versions to decode, None for all; index and system events always come.
+
+        A transaction may span several blocks; then all of them come. A block's ``covered_scn`` never passes
+        ``upto_scn``. Nothing comes when there is nothing above ``after_scn``.
+
+        Raises:
+            ScnNotFound: ``after_scn`` lies below what was kept or beyond the tail.
+            CorruptSegment: a block fails its checksum; it is not delivered.
+        """
+        record = self._refresh()
+        _check_position(after_scn, record.tail)
+        last = _limit(upto_scn, record.tail.complete_scn)
+        covered = _limit(upto_scn, record.tail.covered_scn)
+        for segment, offset, header in self._headers(after_scn, last):
+            if header.transactions or header.covered_scn > after_scn:
+                block = segment.decode(offset, header.length, schema_ids)
+                yield block.after(after_scn).upto(covered)
+
+    def refs(self, after_scn: int, upto_scn: int | None = None) -> list[BlockRef]:
+        """Return the blocks that hold the transactions `blocks` would yield, without reading their rows.
+
+        The first and the last may hold transactions outside the range: cut with `Block.after` and `Block.upto`.
+
+        Raises:
+            ScnNotFound: as `blocks`.
+            CorruptSegment: a header or directory fails its checksum.
+        """
+        record = self._refresh()
+        _check_position(after_scn, record.tail)
+        last = _limit(upto_scn, record.tail.complete_scn)
+        return [
+            block_ref(segment, offset, header)
+            for segment, offset, header in self._headers(after_scn, last)
+            if header.transactions
+        ]
+
+    def load(self, ref: BlockRef, schema_ids: Collection[int] | None = None) -> Block:
+        """Return the block that a ref names, uncut.
+
+        Raises:
+            ScnNotFound: it was dropped in the meantime.
+            CorruptSegment: it fails its checksum.
+        """
+        name = SegmentName.parse(ref.segment)
+        if name is None:
+            raise ValueError(f"not a segment: {ref.segment!r}")
+        try:
+            return self._segment(name).decode(ref.offset, ref.length, schema_ids)
+        except FileNotFoundError as error:
+            tail = self.tail()
+            raise ScnNotFound(ref.first_scn, tail.oldest_scn, tail.covered_scn) from error
+
+    def index(self, after_scn: int) -> npt.NDArray[np.void]:
+        """Return one `TRANSACTION_DTYPE` entry per whole transaction above ``after_scn``.
+
+        The pieces of a transaction that spans blocks are one entry, whose ``changes`` is their sum.
+
+        Raises:
+            ScnNotFound: as `blocks`.
+            CorruptSegment: a header or index fails its checksum.
+        """
+        record = self._refresh()
+        _check_position(after_scn, record.tail)
+        last = record.tail.complete_scn
+        parts = [np.empty(0, TRANSACTION_DTYPE)]
+        for segment, offset, header in self._headers(after_scn, last):
+            try:
+                part = read_index(segment.view, header, offset)
+            except ProtocolError as error:
+                raise corrupt(segment.name, offset, error.message) from error
+            parts.append(part[(part["scn"] > after_scn) & (part["scn"] <= last)])
+        return _joined(np.concatenate(parts))
+
+    def _headers(
+        self, after_scn: int, last_scn: int
+    ) -> Iterator[tuple[MappedSegment, int, BlockHeader]]:
+        """Yield the blocks that touch the range, and blocks without transactions between and behind them."""
+        links = self._links
+        # Everything in a segment lies at or below what stands before the next one.
+        begin = 0
+        low, high = 0, len(links)
+        while low < high:
+            middle = (low + high) // 2
+            if links[middle].header.base_scn <= after_scn:
+                begin, low = middle, middle + 1
+            else:
+                high = middle
+        for link in links[begin:]:
+            segment = self._live_segment(link.name, after_scn)
+            for offset, header in segment.headers(after_scn, link.length):
+                if header.transactions and header.first_scn > last_scn:
+                    return
+                if not header.transactions or header.last_scn > after_scn:
+                    yield segment, offset, header
+
+    def _refresh(self) -> TailRecord:
+        """Bring the chain of segments up to the published tail, and return that."""
+        for _ in range(2):
+            record = self._view.read() or TailRecord()
+            if record == self._record:
+                return record
+            if self._only_grew(record):
+                self._links[-1] = Link(self._links[-1].header, record.length)
+            else:
+                self._links = self._chain(record)
+                if not self._reaches(record):
+                    # Retention may have been at work between the two looks.
+                    continue
+            self._record = record
+            return record
+        raise ChangeLogLost(
+            f"Segments of the change log {self._folder} are missing.",
+            next_step="restore the folder from a backup, or delete all of it and dump all tables again.",
+        )
+
+    def _only_grew(self, record: TailRecord) -> bool:
+        old = self._record
+        return bool(self._links) and (old.generation, old.segment, old.first_number) == (
+            record.generation,
+            record.segment,
+            record.first_number,
+        )
+
+    def _chain(self, record: TailRecord) -> list[Link]:
+        if record.segment == NO_SEGMENT:
+            links = []
+        else:
+            links = follow(record.segment, record.length, record.first_number, self._header)
+        kept = {link.name for link in links}
+        self._segments = {name: seg for name, seg in self._segments.items() if name in kept}
+        return links
+
+    def _reaches(self, record: TailRecord) -> bool:
+        if record.segment == NO_SEGMENT:
+            return True
+        return bool(self._links) and self._links[0].name.number == record.first_number
+
+    def _header(self, name: SegmentName) -> SegmentHeader | None:
+        try:
+            return self._segment(name).header
+        except FileNotFoundError:
+            return None
+
+    def _live_segment(self, name: SegmentName, after_scn: int) -> MappedSegment:
+        try:
+            return self._segment(name)
+        except FileNotFoundError as error:
+            tail = self.tail()
+            raise ScnNotFound(after_scn, tail.oldest_scn, tail.covered_scn) from error
+
+    def _segment(self, name: SegmentName) -> MappedSegment:
+        segment = self._segments.get(name)
+        if segment is None:
+            segment = self._segments[name] = MappedSegment(self._folder, name)
+        return segment
+
+
+def _check_position(scn: int, tail: Tail) -> None:
+    if not tail.oldest_scn <= scn <= tail.covered_scn:
+        raise ScnNotFound(scn, tail.oldest_scn, tail.covered_scn)
+
+
+def _limit(upto_scn: int | None, newest: int) -> int:
+    return newest if upto_scn is None else min(upto_scn, newest)
+
+
+def _joined(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """Return the entries with neighbours of one SCN made one."""
+    if not len(entries):
+        return entries
+    starts = np.flatnonzero(np.diff(entries["scn"], prepend=entries["scn"][0] - 1))
+    joined = entries[starts]
+    changes = np.add.reduceat(entries["changes"].astype(np.int64), starts)
+    joined["changes"] = np.minimum(changes, np.iinfo(np.int32).max)
+    joined["last_piece"] = 1
+    return joined

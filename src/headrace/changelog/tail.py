@@ -1,0 +1,227 @@
+"""The tail: how far the log is durable, told by the writer to readers in every process.
+
+One page, mapped by both sides. It has two slots that are written in turn, each under a checksum, so a reader always
+finds a whole record and a writer killed in the middle leaves the one before. The page is written after the
+blocks it speaks of are durable, never before. Each writer puts a new file in place of the old one: a reader notices
+by the inode, and a writer whose file is no longer the one in the folder knows that it has been succeeded.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.changelog.durable import sync_folder
+from headrace.changelog.segment import NO_SEGMENT, SegmentName
+from headrace.errors import ChangeLogError, ChangeLogLost, CorruptSegment, LeaseLost
+
+__all__ = ["Tail", "TailFile", "TailRecord", "TailView"]
+
+_NAME = "tail"
+_MAGIC = b"HRTL"
+_VERSION = 1
+_RECORD = struct.Struct("<4sHHQQQQQQqqqq")
+_CRC = struct.Struct("<I")
+_PAGE = 4096
+_SLOT = _PAGE // 2
+_TORN_FOR_S = 1.0
+"""A record is written in less than a microsecond; both slots unreadable for this long is damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What the log can serve.
+
+    Attributes:
+        oldest_scn: every transaction above this SCN and up to ``complete_scn`` is there; 0 when none was dropped.
+        complete_scn: SCN of the newest whole transaction, 0 when there is none.
+        covered_scn: the source had no other transaction up to here; at least ``complete_scn``.
+        last_commit_us: commit time of the newest whole transaction.
+    """
+
+    oldest_scn: int = 0
+    complete_scn: int = 0
+    covered_scn: int = 0
+    last_commit_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TailRecord:
+    """One slot of the page.
+
+    Attributes:
+        generation: of the writer.
+        sequence: rises with each record, across generations too.
+        segment: newest segment with durable blocks, `NO_SEGMENT` in an empty log.
+        length: bytes of it that count.
+        first_number: number of the oldest segment that was kept.
+        tail: what the log can serve.
+    """
+
+    generation: int = 0
+    sequence: int = 0
+    segment: SegmentName = NO_SEGMENT
+    length: int = 0
+    first_number: int = 0
+    tail: Tail = Tail()
+
+    def encode(self) -> bytes:
+        """Return the slot's bytes."""
+        data = _RECORD.pack(
+            _MAGIC,
+            _VERSION,
+            0,
+            self.generation,
+            self.sequence,
+            self.segment.number,
+            self.segment.generation,
+            self.length,
+            self.first_number,
+            self.tail.oldest_scn,
+            self.tail.complete_scn,
+            self.tail.covered_scn,
+            self.tail.last_commit_us,
+        )
+        return data + _CRC.pack(zlib.crc32(data))
+
+    @classmethod
+    def newest(cls, page: bytes | mmap.mmap) -> TailRecord | None:
+        """Return the newest whole record of a page, None when both slots are torn."""
+        slots = (cls._decode(page[at : at + _RECORD.size + _CRC.size]) for at in (0, _SLOT))
+        return max((slot for slot in slots if slot), key=lambda slot: slot.sequence, default=None)
+
+    @classmethod
+    def _decode(cls, data: bytes) -> TailRecord | None:
+        if len(data) < _RECORD.size + _CRC.size:
+            return None
+        magic, version, _, generation, sequence, number, made_by, *rest = _RECORD.unpack_from(data)
+        if (
+            magic != _MAGIC
+            or zlib.crc32(data[: _RECORD.size]) != _CRC.unpack_from(data, _RECORD.size)[0]
+        ):
+            return None
+        if version != _VERSION:
+            raise ChangeLogError(
+                f"The change log's tail has version {version}, and this program reads {_VERSION}.",
+                next_step="run the version of headrace that wrote the log.",
+            )
+        return cls(
+            generation, sequence, SegmentName(made_by, number), rest[0], rest[1], Tail(*rest[2:])
+        )
+
+
+class TailFile:
+    """The writer's side of the page."""
+
+    def __init__(self, folder: Path, record: TailRecord) -> None:
+        """Put a new page with ``record`` in place of the old one; durable when it returns."""
+        self._path = folder / _NAME
+        self.record = record
+        draft = self._path.with_name(f"{_NAME}.{record.generation}.tmp")
+        # The identity is taken before the name is: after the rename it could already be a successor's.
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            slot = record.encode().ljust(_SLOT, b"\0")
+            os.write(descriptor, slot + slot)
+            os.fsync(descriptor)
+            self._identity = _identity(os.fstat(descriptor))
+            self._page = mmap.mmap(descriptor, _PAGE)
+        finally:
+            os.close(descriptor)
+        draft.replace(self._path)
+        sync_folder(folder)
+
+    def check(self) -> None:
+        """Return while this writer is the log's newest.
+
+        Raises:
+            LeaseLost: another writer has taken over.
+            ChangeLogLost: the folder was removed.
+        """
+        try:
+            same = _identity(os.stat(self._path)) == self._identity
+        except FileNotFoundError as error:
+            raise ChangeLogLost(
+                f"The change log {self._path.parent} was removed while it was being written.",
+                next_step="dump all tables again; nothing after the last acknowledged position is lost.",
+            ) from error
+        if not same:
+            raise LeaseLost(
+                f"The writer of generation {self.record.generation} of the change log "
+                f"{self._path.parent} has been succeeded by another process.",
+                next_step="let this process end; the other one does its work.",
+            )
+
+    def publish(self, record: TailRecord) -> None:
+        """Show ``record`` to every reader."""
+        self.record = replace(record, sequence=self.record.sequence + 1)
+        data = self.record.encode()
+        start = self.record.sequence % 2 * _SLOT
+        self._page[start : start + len(data)] = data
+
+    def flush(self) -> None:
+        """Put the page on disk, so that a start after a power cut knows what was durable."""
+        self._page.flush()
+
+    def close(self) -> None:
+        """Release the page."""
+        self._page.close()
+
+
+class TailView:
+    """A reader's side of the page. Used from one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _NAME
+        self._page: mmap.mmap | None = None
+        self._identity: tuple[int, int] | None = None
+
+    def read(self) -> TailRecord | None:
+        """Return the newest record, None when there is no change log here.
+
+        Raises:
+            CorruptSegment: when the page is damaged.
+        """
+        deadline = time.monotonic() + _TORN_FOR_S
+        while True:
+            page = self._current_page()
+            if page is None:
+                return None
+            if record := TailRecord.newest(page):
+                return record
+            if time.monotonic() > deadline:
+                raise damaged_tail(self._path.parent)
+
+    def _current_page(self) -> mmap.mmap | None:
+        try:
+            if self._page is not None and _identity(os.stat(self._path)) == self._identity:
+                return self._page
+            descriptor = os.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if status.st_size < _PAGE:
+                raise damaged_tail(self._path.parent)
+            self._identity = _identity(status)
+            self._page = mmap.mmap(descriptor, _PAGE, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+        return self._page
+
+
+def damaged_tail(folder: Path) -> CorruptSegment:
+    """Return the error for a page without one whole record."""
+    return CorruptSegment(
+        f"The tail of the change log {folder} is damaged.",
+        next_step="stop every process of this replicator and start it again: the tail is rebuilt.",
+    )
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

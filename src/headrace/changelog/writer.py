@@ -1,0 +1,409 @@
+"""The one writer of a change log.
+
+In: blocks in commit order. Out: segment files, and a tail that tells readers what is durable. The order is: `append`
+(bytes written), `sync` (bytes durable, then the tail published, then readers see them), and only after that may the
+caller acknowledge anything to the source. Used from one thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from headrace.changelog.active import ActiveSegment, Sync, Write
+from headrace.changelog.chain import Link
+from headrace.changelog.config import ChangeLogSettings
+from headrace.changelog.durable import write_refusals
+from headrace.changelog.jobs import jobs
+from headrace.changelog.recovery import recover
+from headrace.changelog.retention import Sealed, droppable
+from headrace.changelog.segment import (
+    NO_SEGMENT,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    SegmentName,
+    list_segments,
+)
+from headrace.changelog.tail import Tail, TailFile, TailRecord, TailView
+from headrace.errors import (
+    ChangeLogError,
+    CorruptSegment,
+    DiskBudgetReached,
+    LeaseLost,
+    ProtocolError,
+)
+from headrace.model.block import Block
+from headrace.observe.failpoints import failpoint
+from headrace.wire.block import encode_block, read_header
+
+__all__ = ["ChangeLogWriter"]
+
+
+class ChangeLogWriter:
+    """Appends blocks. Open it with `open`; every later opener of the folder makes this one refuse to write.
+
+    Attributes:
+        generation: the fencing number; rises with each opening of the folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: ChangeLogSettings,
+        lock: int,
+        sync: Sync,
+        write: Write,
+        clock: Callable[[], float],
+    ) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._lock = lock
+        self._sync = sync
+        self._write = write
+        self._clock = clock
+        self._broken: str = ""
+        self._active: ActiveSegment | None = None
+        before = _last_record(folder)
+        newest = max((name.generation for name in list_segments(folder)), default=0)
+        self.generation = max(before.generation, newest) + 1
+        # Whoever wrote before is shut out first, and only then is its work read: bytes it writes later do
+        # not count, and what it was told is durable is read here.
+        self._tail = TailFile(folder, replace(before, generation=self.generation))
+        found = recover(folder, before, sync)
+        self._links = found.links
+        self._sealed_at = {link.name: self._written_at(link) for link in self._links}
+        self._progress = found.progress
+        self._publish()
+        self._tail.flush()
+        self._remove_leftovers()
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        settings: ChangeLogSettings | None = None,
+        *,
+        sync: Sync = os.fdatasync,
+        write: Write = os.pwrite,
+        clock: Callable[[], float] = time.time,
+    ) -> ChangeLogWriter:
+        """Take over the log in ``folder``, or begin one; torn and unfinished ends are cut off.
+
+        Args:
+            folder: made when it does not exist.
+            settings: sizes and ages.
+            sync: makes the bytes of a descriptor durable; a test may leave that out.
+            write: writes bytes at an offset; a test may refuse.
+            clock: seconds since 1970.
+
+        Raises:
+            LeaseLost: another process writes this log.
+            CorruptSegment: damage before the durable end.
+            ChangeLogLost: segments are gone that the tail names.
+            DiskFull: when there is no room even to begin.
+        """
+        settings = settings or ChangeLogSettings()
+        settings.validate()
+        with write_refusals(f"Change log {folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = _take_lock(folder)
+            try:
+                return cls(folder, settings, lock, sync, write, clock)
+            except BaseException:
+                os.close(lock)
+                raise
+
+    @property
+    def tail(self) -> Tail:
+        """What is durable, and what readers see."""
+        return self._tail.record.tail
+
+    @property
+    def appended(self) -> Tail:
+        """What will be durable after the next `sync`."""
+        return Tail(
+            self.tail.oldest_scn,
+            self._progress.complete_scn,
+            self._progress.covered_scn,
+            self._progress.commit_us,
+        )
+
+    @property
+    def durable(self) -> tuple[Path | None, int]:
+        """Newest segment with durable blocks and how many of its bytes are durable."""
+        record = self._tail.record
+        path = None if record.segment == NO_SEGMENT else self._folder / str(record.segment)
+        return path, record.length
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all segments, as the disk budget counts them."""
+        return sum(link.length for link in self._links)
+
+    def append(self, block: Block) -> None:
+        """Write a block behind the others; nobody sees it before `sync`.
+
+        After an error nothing of the block is in the log, and the same block may be appended again.
+
+        Raises:
+            ProtocolError: the block does not follow what was appended before.
+            DiskBudgetReached: there is no room before a job has applied more.
+            DiskFull: the file system has no room.
+            LeaseLost: another writer has taken over.
+            ChangeLogLost: the folder was removed.
+        """
+        self._check()
+        self._check_order(block)
+        parts = [encode_block(part) for part in _parts(block)]
+        data = b"".join(parts)
+        self._make_room(len(data))
+        active = self._segment_for(len(data))
+        with write_refusals(f"Segment {active.header.name} of the change log"):
+            active.append(data)
+        for part in parts:
+            self._progress = self._progress.then(read_header(part))
+        self._links[-1] = Link(active.header, active.length)
+        self._sealed_at[active.header.name] = self._clock()
+
+    def sync(self) -> Tail:
+        """Make everything appended durable, show it to readers, and return the new tail.
+
+        Raises:
+            DiskFull: or another `ChangeLogError`; the log must then be opened again.
+            LeaseLost: another writer has taken over; nothing may be acknowledged.
+            ChangeLogLost: the folder was removed.
+        """
+        self._check()
+        if self._active is not None and not self._is_published(self._links[-1]):
+            failpoint("log.before_sync")
+            self._sync_active(self._active)
+            failpoint("log.after_sync")
+            # Again: had somebody taken over before the bytes were written, they would not be in its log.
+            self._tail.check()
+            self._publish()
+        return self.tail
+
+    def retain(self) -> int:
+        """Drop old segments that nobody needs and return how many.
+
+        Raises:
+            DiskBudgetReached: the log is larger than its budget and nothing more may go.
+            StateError: a job's position cannot be read.
+        """
+        self._check()
+        dropped = self._drop(0)
+        if self.used_bytes > self._settings.budget_bytes:
+            raise self._budget_reached(0)
+        return dropped
+
+    def close(self) -> None:
+        """Release the log. What was not synced may or may not be found by the next writer."""
+        if self._lock < 0:
+            return
+        if self._active is not None:
+            self._active.close()
+            self._active = None
+        self._tail.flush()
+        self._tail.close()
+        os.close(self._lock)
+        self._lock = -1
+
+    def __enter__(self) -> ChangeLogWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        """Refuse to go on after a failed sync, and when somebody else writes."""
+        if self._lock < 0:
+            raise ValueError("the change log is closed")
+        if self._broken:
+            raise ChangeLogError(
+                f"The change log {self._folder} stopped at a failed sync: {self._broken}",
+                next_step="open it again; the source sends what was not acknowledged once more.",
+            )
+        self._tail.check()
+
+    def _check_order(self, block: Block) -> None:
+        """Refuse a block that would put a transaction before or into one that is there."""
+        if not len(block.index):
+            return
+        scns = block.index["scn"]
+        at = self._progress
+        continues = at.is_open and block.first_scn == at.last_scn
+        if (at.is_open and not continues) or (not continues and block.first_scn <= at.last_scn):
+            raise ProtocolError(
+                f"A block that begins at SCN {block.first_scn} cannot follow SCN {at.last_scn} "
+                f"({'open' if at.is_open else 'whole'}) in the change log {self._folder}.",
+                next_step="start capture again: it leaves out what the log already has.",
+            )
+        if not (scns[1:] > scns[:-1]).all() or not block.index["last_piece"][:-1].all():
+            raise ProtocolError(
+                f"The transactions of a block from SCN {block.first_scn} to {block.last_scn} do not rise.",
+                next_step="report this as a defect of the source adapter.",
+            )
+
+    def _make_room(self, size: int) -> None:
+        """Drop what may go when the budget would be passed; refuse when that is not enough."""
+        if self.used_bytes + size > self._settings.budget_bytes:
+            self._drop(size)
+            if self.used_bytes + size > self._settings.budget_bytes:
+                raise self._budget_reached(size)
+
+    def _segment_for(self, size: int) -> ActiveSegment:
+        """Return the segment to write to, a new one when the old one is full."""
+        active = self._active
+        full = self._settings.roll_bytes
+        if active is not None:
+            if active.length + size <= full or active.length == SEGMENT_HEADER_BYTES:
+                return active
+            # A segment counts as whole for ever once another one follows.
+            self._sync_active(active)
+        with write_refusals(f"A new segment of the change log {self._folder}"):
+            fresh = ActiveSegment(
+                self._folder,
+                self._next_header(),
+                max(full, SEGMENT_HEADER_BYTES + size),
+                self._write,
+            )
+        if active is not None:
+            active.close()
+        self._active = fresh
+        self._links.append(Link(fresh.header, fresh.length))
+        return fresh
+
+    def _next_header(self) -> SegmentHeader:
+        last = self._links[-1] if self._links else None
+        known = [last.name.number if last else 0, self._tail.record.segment.number, self._highest]
+        at = self._progress
+        return SegmentHeader(
+            SegmentName(self.generation, max(known) + 1),
+            last.name if last else NO_SEGMENT,
+            last.length if last else 0,
+            at.last_scn,
+            at.complete_scn,
+            at.covered_scn,
+            at.commit_us,
+            int(self._clock() * 1_000_000),
+        )
+
+    def _sync_active(self, active: ActiveSegment) -> None:
+        try:
+            with write_refusals(f"Segment {active.header.name} of the change log"):
+                active.sync(self._sync)
+        except ChangeLogError as error:
+            # What the kernel has dropped cannot be synced again: only a new opening knows what is there.
+            self._broken = error.message
+            raise
+
+    def _is_published(self, link: Link) -> bool:
+        return (link.name, link.length) == (self._tail.record.segment, self._tail.record.length)
+
+    def _publish(self) -> None:
+        last = self._links[-1] if self._links else None
+        oldest = self._links[0].header if self._links else None
+        self._tail.publish(
+            TailRecord(
+                self.generation,
+                0,
+                last.name if last else NO_SEGMENT,
+                last.length if last else 0,
+                oldest.name.number if oldest else 0,
+                replace(self.appended, oldest_scn=oldest.base_scn if oldest else 0),
+            )
+        )
+
+    def _drop(self, room: int) -> int:
+        """Drop what `droppable` allows and return the number of segments."""
+        record = self._tail.record
+        names = [link.name for link in self._links]
+        whole = names.index(record.segment) if record.segment in names else 0
+        now = self._clock()
+        sealed = [
+            Sealed(link.length, after.header.base_scn, now - self._sealed_at[link.name])
+            for link, after in zip(self._links[:whole], self._links[1 : whole + 1], strict=True)
+        ]
+        # An open transaction has been applied by nobody, whatever the jobs say.
+        applied = min([record.tail.complete_scn, *jobs(self._folder).values()])
+        count = droppable(sealed, self.used_bytes, applied, self._settings, room)
+        if not count:
+            return 0
+        gone, self._links = self._links[:count], self._links[count:]
+        oldest = self._links[0].header
+        tail = replace(record.tail, oldest_scn=oldest.base_scn)
+        # Readers are told first, and the disk too: a tail on disk never names a segment that is gone.
+        self._tail.publish(replace(record, first_number=oldest.name.number, tail=tail))
+        self._tail.flush()
+        for link in gone:
+            (self._folder / str(link.name)).unlink(missing_ok=True)
+            del self._sealed_at[link.name]
+        return count
+
+    def _budget_reached(self, size: int) -> DiskBudgetReached:
+        behind = min(jobs(self._folder).items(), key=lambda job: job[1], default=None)
+        waits = f"job {behind[0]} has applied SCN {behind[1]}" if behind else "no job is registered"
+        return DiskBudgetReached(
+            f"The change log {self._folder} holds {self.used_bytes} bytes and may hold "
+            f"{self._settings.budget_bytes}; {size} more do not fit, and nothing may go: {waits} of "
+            f"{self.tail.complete_scn}. Nothing is lost: the source keeps what was not acknowledged.",
+            next_step="let the job catch up, or raise changelog.budget.",
+        )
+
+    def _remove_leftovers(self) -> None:
+        """Delete segments outside the chain and drafts; their numbers are not used again."""
+        kept = {link.name for link in self._links}
+        names = list_segments(self._folder)
+        self._highest = max((name.number for name in names), default=0)
+        for name in names:
+            if name not in kept:
+                (self._folder / str(name)).unlink(missing_ok=True)
+        for draft in self._folder.glob("*.tmp"):
+            draft.unlink(missing_ok=True)
+
+    def _written_at(self, link: Link) -> float:
+        return (self._folder / str(link.name)).stat().st_mtime
+
+
+def _parts(block: Block) -> list[Block]:
+    """Return the block, or two: in the log a block with an open transaction holds nothing else.
+
+    So an unfinished transaction can be cut off between two blocks, and no whole one goes with it.
+    """
+    if block.ends_complete or block.first_scn == block.last_scn:
+        return [block]
+    ended = int(block.index["scn"][-2])
+    return [block.upto(ended), block.after(ended)]
+
+
+def _take_lock(folder: Path) -> int:
+    lock = os.open(folder / "writer.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        if not isinstance(error, BlockingIOError):
+            raise
+        raise LeaseLost(
+            f"Another process writes the change log {folder}.",
+            next_step="stop that process first, or leave this replicator to it.",
+        ) from error
+    return lock
+
+
+def _last_record(folder: Path) -> TailRecord:
+    """Return the last published tail; an empty one when it never was or is damaged."""
+    try:
+        return TailView(folder).read() or TailRecord()
+    except CorruptSegment:
+        return TailRecord()
