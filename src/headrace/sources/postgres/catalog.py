@@ -1,0 +1,299 @@
+"""What the system catalog says about tables; plain selects, no locks beyond their own.
+
+The stream and the chunk reader both build a table's schema here, from the same facts: the columns as published,
+their types resolved by one shared cache, and the replica identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
+from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.settings import TableFilter
+from headrace.sources.postgres.types import ResolvedType, arrow_type
+
+__all__ = ["Attribute", "Identity", "TableFacts", "TypeCache", "read_tables", "table_schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One column as ``pg_attribute`` has it.
+
+    ``filled`` says that rows which were there when the column came may hold a value that no log event carried.
+    """
+
+    name: str
+    number: int
+    type_oid: int
+    modifier: int
+    generated: bool
+    filled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which columns tell rows apart, and how far the log carries old images.
+
+    Attributes:
+        letter: ``relreplident``: d, n, f or i.
+        key: columns in index order, empty without a usable key.
+        check: when the key is checked.
+    """
+
+    letter: str
+    key: tuple[str, ...]
+    check: KeyCheck
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """Everything the adapter asks about one table; ``storage`` changes when its heap is rewritten."""
+
+    oid: int
+    table: TableId
+    kind: str
+    persistence: str
+    partition: bool
+    rows: int
+    row_security: bool
+    owned: bool
+    readable: bool
+    schema_usable: bool
+    storage: int
+    attributes: tuple[Attribute, ...]
+    identity: Identity
+    deferrable_key: bool
+
+    @property
+    def published(self) -> tuple[Attribute, ...]:
+        """Columns that the log carries: generated ones are computed, not logged."""
+        return tuple(a for a in self.attributes if not a.generated)
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether the table is the root of partitions."""
+        return self.kind == "p"
+
+
+class TypeCache:
+    """Types by oid and modifier, resolved once for the life of a source.
+
+    The stream and the chunks share one cache, so a type that is renamed meanwhile has one name here.
+    """
+
+    def __init__(self) -> None:
+        self._types: dict[tuple[int, int], ResolvedType] = {}
+
+    def resolve(
+        self, session: Session, wanted: Iterable[tuple[int, int]]
+    ) -> dict[tuple[int, int], ResolvedType]:
+        """Return the types of (oid, modifier) pairs, asking the server for those not seen before."""
+        pairs = set(wanted)
+        missing = sorted(pairs - self._types.keys())
+        if missing:
+            self._ask(session, missing)
+        return {pair: self._types[pair] for pair in pairs}
+
+    def _ask(self, session: Session, missing: Sequence[tuple[int, int]]) -> None:
+        oids = "{" + ",".join(str(oid) for oid, _ in missing) + "}"
+        modifiers = "{" + ",".join(str(modifier) for _, modifier in missing) + "}"
+        for oid, modifier, name, base, base_modifier in session.rows(_TYPES, oids, modifiers):
+            pair = (int(oid or 0), int(modifier or -1))
+            arrow = arrow_type(int(base or 0), int(base_modifier or -1))
+            self._types[pair] = ResolvedType(arrow, name or "")
+        for pair in missing:  # a type dropped meanwhile: its values are still text
+            self._types.setdefault(
+                pair, ResolvedType(arrow_type(pair[0], pair[1]), f"type {pair[0]}")
+            )
+
+
+_TYPES = """
+WITH RECURSIVE asked AS (
+    SELECT oid, modifier FROM unnest($1::oid[], $2::int4[]) AS a(oid, modifier)
+), base AS (
+    SELECT a.oid, a.modifier, t.oid AS base, a.modifier AS base_modifier, t.typtype,
+           t.typbasetype, t.typtypmod
+      FROM asked a JOIN pg_type t ON t.oid = a.oid
+    UNION ALL
+    SELECT b.oid, b.modifier, t.oid, CASE WHEN b.base_modifier = -1 THEN b.typtypmod
+           ELSE b.base_modifier END, t.typtype, t.typbasetype, t.typtypmod
+      FROM base b JOIN pg_type t ON t.oid = b.typbasetype WHERE b.typtype = 'd'
+)
+SELECT oid, modifier, format_type(oid, modifier), base, base_modifier FROM base WHERE typtype <> 'd'
+"""
+
+_TABLES = """
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relispartition,
+       GREATEST(c.reltuples, 0)::int8, c.relrowsecurity AND row_security_active(c.oid),
+       pg_has_role(c.relowner, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
+       has_schema_privilege(n.oid, 'USAGE'), c.relfilenode, c.relreplident
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
+   AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+   AND ($1::text IS NULL OR (n.nspname = $1 AND c.relname = $2))
+ ORDER BY n.nspname, c.relname
+"""
+
+_ATTRIBUTES = """
+SELECT attrelid, attname, attnum, atttypid, atttypmod, attgenerated <> '',
+       atthasmissing OR atthasdef OR attidentity <> ''
+  FROM pg_attribute
+ WHERE attrelid = ANY ($1::oid[]) AND attnum > 0 AND NOT attisdropped ORDER BY attrelid, attnum
+"""
+
+_INDEXES = """
+SELECT indrelid, indisprimary, indisreplident, indimmediate, indkey::text
+  FROM pg_index
+ WHERE indrelid = ANY ($1::oid[]) AND (indisprimary OR indisreplident) AND indisvalid
+"""
+
+_PARTITION_ROWS = """
+SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::int8
+  FROM pg_partition_tree($1::oid::regclass) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf
+"""
+
+
+def read_tables(
+    session: Session, selected: TableFilter | None = None, only: TableId | None = None
+) -> list[TableFacts]:
+    """Return the facts of all tables, of those a filter selects, or of one, by name.
+
+    A partition is left out when the root above it is there: its rows travel under the root's name.
+    """
+    names = (None, None) if only is None else (only.schema, only.name)
+    rows = [
+        row
+        for row in session.rows(_TABLES, *names)
+        if selected is None or selected.selects(TableId(row[1] or "", row[2] or ""))
+    ]
+    oids = "{" + ",".join(row[0] or "" for row in rows) + "}"
+    attributes = _attributes(session, oids)
+    indexes = session.rows(_INDEXES, oids)
+    facts = [_facts(row, attributes, indexes) for row in rows]
+    if only is None:
+        covered = _partitions_under(session, facts)
+        facts = [f for f in facts if f.oid not in covered]
+    return facts
+
+
+def estimate_rows(session: Session, facts: TableFacts) -> int:
+    """Return the catalog's estimate, summed over partitions."""
+    if facts.partitioned:
+        return int(session.value(_PARTITION_ROWS, str(facts.oid)))
+    return facts.rows
+
+
+def _partitions_under(session: Session, facts: list[TableFacts]) -> set[int]:
+    roots = [f.oid for f in facts if f.partitioned]
+    if not roots:
+        return set()
+    oids = "{" + ",".join(map(str, roots)) + "}"
+    sql = (
+        "SELECT t.relid::oid FROM unnest($1::oid[]) AS r(oid), "
+        "LATERAL pg_partition_tree(r.oid::regclass) t WHERE t.relid <> r.oid::regclass"
+    )
+    return {int(row[0] or 0) for row in session.rows(sql, oids)}
+
+
+def _attributes(session: Session, oids: str) -> dict[str, list[Attribute]]:
+    found: dict[str, list[Attribute]] = {}
+    for table, name, number, type_oid, modifier, generated, filled in session.rows(
+        _ATTRIBUTES, oids
+    ):
+        found.setdefault(table or "", []).append(
+            Attribute(
+                name or "",
+                int(number or 0),
+                int(type_oid or 0),
+                int(modifier or -1),
+                generated == "t",
+                filled == "t",
+            )
+        )
+    return found
+
+
+def _facts(
+    row: Sequence[str | None],
+    attributes: dict[str, list[Attribute]],
+    indexes: Sequence[Sequence[str | None]],
+) -> TableFacts:
+    oid = row[0] or ""
+    columns = attributes.get(oid, [])
+    letter = row[12] or "d"
+    primary = _index_key(columns, [i for i in indexes if i[0] == oid and i[1] == "t"])
+    chosen = _index_key(columns, [i for i in indexes if i[0] == oid and i[2] == "t"])
+    return TableFacts(
+        oid=int(oid),
+        table=TableId(row[1] or "", row[2] or ""),
+        kind=row[3] or "",
+        persistence=row[4] or "",
+        partition=row[5] == "t",
+        rows=int(row[6] or 0),
+        row_security=row[7] == "t",
+        owned=row[8] == "t",
+        readable=row[9] == "t",
+        schema_usable=row[10] == "t",
+        storage=int(row[11] or 0),
+        attributes=tuple(columns),
+        identity=_identity(letter, primary, chosen),
+        deferrable_key=primary is not None and not primary[1],
+    )
+
+
+def _index_key(
+    columns: Sequence[Attribute], indexes: Sequence[Sequence[str | None]]
+) -> tuple[tuple[str, ...], bool] | None:
+    """Return an index's columns and whether it is checked at once."""
+    if not indexes:
+        return None
+    names = {column.number: column.name for column in columns}
+    numbers = [int(number) for number in (indexes[0][4] or "").split()]
+    return tuple(names[n] for n in numbers if n in names), indexes[0][3] == "t"
+
+
+def _identity(
+    letter: str,
+    primary: tuple[tuple[str, ...], bool] | None,
+    chosen: tuple[tuple[str, ...], bool] | None,
+) -> Identity:
+    index = {"d": primary, "f": primary, "i": chosen}.get(letter)
+    if index is None:
+        return Identity(letter, (), KeyCheck.NONE)
+    key, immediate = index
+    return Identity(letter, key, KeyCheck.IMMEDIATE if immediate else KeyCheck.DEFERRED)
+
+
+def table_schema(
+    table: TableId,
+    columns: Sequence[tuple[str, ResolvedType]],
+    key: Iterable[str],
+    check: KeyCheck,
+) -> TableSchema:
+    """Return a schema that is the same whether the log or the catalog told its facts.
+
+    The log says nothing about NOT NULL, so only key columns are not nullable; and it names identity columns
+    in table order, so the key stands in table order too.
+    """
+    wanted = set(key)
+    names = [name for name, _ in columns]
+    if not wanted <= set(names):
+        wanted, check = set(), KeyCheck.NONE
+    return TableSchema(
+        table,
+        tuple(
+            Column(name, type_.arrow, type_.name, nullable=name not in wanted)
+            for name, type_ in columns
+        ),
+        tuple(name for name in names if name in wanted),
+        check,
+    )
+
+
+def describe(session: Session, types: TypeCache, facts: TableFacts) -> TableSchema:
+    """Return a table's schema from its catalog facts."""
+    resolved = types.resolve(session, ((a.type_oid, a.modifier) for a in facts.published))
+    columns = [(a.name, resolved[a.type_oid, a.modifier]) for a in facts.published]
+    return table_schema(facts.table, columns, facts.identity.key, facts.identity.check)

@@ -1,0 +1,357 @@
+"""Decoder of pgoutput, protocol version 1, text format: bytes in, messages out, no I/O.
+
+Every length is checked before it is used: whatever the bytes, the outcome is a message or a `ProtocolError`.
+
+Source: PostgreSQL manual, "Logical Replication Message Formats".
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from headrace.errors import ProtocolError
+
+__all__ = [
+    "POSTGRES_EPOCH_US",
+    "UNCHANGED",
+    "Begin",
+    "Cell",
+    "Commit",
+    "Delete",
+    "Insert",
+    "LogicalMessage",
+    "Message",
+    "Origin",
+    "Relation",
+    "RelationColumn",
+    "Truncate",
+    "TypeName",
+    "Unchanged",
+    "Update",
+    "decode",
+]
+
+POSTGRES_EPOCH_US = 946_684_800_000_000
+"""Microseconds from 1970-01-01 to 2000-01-01, where PostgreSQL's clock starts."""
+
+
+class Unchanged(Enum):
+    """The one cell that is neither null nor a value."""
+
+    UNCHANGED = "unchanged"
+    """An out-of-line value that the update did not touch and the log does not carry."""
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+
+Cell = bytes | None | Unchanged
+"""Text of a value, null, or not sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Start of a committed transaction: LSN of its commit record, commit time, 32-bit id."""
+
+    commit_lsn: int
+    commit_us: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """End of a transaction: LSN of the commit record and of the byte behind it."""
+
+    commit_lsn: int
+    end_lsn: int
+    commit_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The transaction came to the server from another one."""
+
+    lsn: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """A column as the log describes it: whether it is part of the replica identity, type and modifier."""
+
+    name: str
+    identity: bool
+    type_oid: int
+    type_modifier: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Shape of a table from here on. ``identity`` is ``d``, ``n``, ``f`` or ``i``."""
+
+    oid: int
+    schema: str
+    name: str
+    identity: str
+    columns: tuple[RelationColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeName:
+    """Name of a type that the server did not bring."""
+
+    oid: int
+    schema: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A new row."""
+
+    oid: int
+    new: list[Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A changed row. ``old_kind`` is ``K`` (key columns only), ``O`` (whole row) or empty (not sent)."""
+
+    oid: int
+    old_kind: str
+    old: list[Cell] | None
+    new: list[Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A removed row. ``old_kind`` is ``K`` (key columns only) or ``O`` (whole row)."""
+
+    oid: int
+    old_kind: str
+    old: list[Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Tables emptied by one statement."""
+
+    oids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """What ``pg_logical_emit_message`` wrote."""
+
+    transactional: bool
+    lsn: int
+    prefix: str
+    content: bytes
+
+
+Message = (
+    Begin
+    | Commit
+    | Origin
+    | Relation
+    | TypeName
+    | Insert
+    | Update
+    | Delete
+    | Truncate
+    | LogicalMessage
+)
+
+_BEGIN = struct.Struct(">QqI")
+_COMMIT = struct.Struct(">BQQq")
+_COLUMN_TAIL = struct.Struct(">Ii")
+_OID = struct.Struct(">I")
+_SHORT = struct.Struct(">h")
+_LONG = struct.Struct(">i")
+_WIDE = struct.Struct(">Q")
+_MESSAGE_HEAD = struct.Struct(">BQ")
+
+_MAX_COLUMNS = 1664  # the server's own limit for a target list
+
+
+def decode(data: bytes) -> Message:
+    """Return the message that ``data`` holds, all of it.
+
+    Raises:
+        ProtocolError: when the bytes are cut short, too long, of an unknown kind, or inconsistent.
+    """
+    if not data:
+        raise ProtocolError("pgoutput: an empty message.", next_step=_NEXT_STEP)
+    kind = data[:1]
+    try:
+        decoder = _DECODERS.get(kind)
+        if decoder is None:
+            raise _malformed(kind, "is of an unknown kind")
+        message, end = decoder(data)
+    except (struct.error, IndexError) as error:
+        raise _malformed(kind, f"is cut short at {len(data)} bytes") from error
+    except UnicodeDecodeError as error:
+        raise _malformed(kind, "holds a name that is not UTF-8") from error
+    if end != len(data):
+        raise _malformed(kind, f"of {len(data)} bytes ends after {end}")
+    return message
+
+
+_NEXT_STEP = "report it with the server's version; capture stops rather than guess."
+
+
+def _malformed(kind: bytes, what: str) -> ProtocolError:
+    return ProtocolError(f"pgoutput: a message {kind!r} {what}.", next_step=_NEXT_STEP)
+
+
+def _begin(data: bytes) -> tuple[Message, int]:
+    lsn, us, xid = _BEGIN.unpack_from(data, 1)
+    if not 0 < lsn < 1 << 63 or abs(us) >= 1 << 62:
+        raise _malformed(b"B", "has a position or time out of range")
+    return Begin(lsn, us + POSTGRES_EPOCH_US, xid), 21
+
+
+def _commit(data: bytes) -> tuple[Message, int]:
+    _, lsn, end_lsn, us = _COMMIT.unpack_from(data, 1)
+    return Commit(lsn, end_lsn, us + POSTGRES_EPOCH_US), 26
+
+
+def _origin(data: bytes) -> tuple[Message, int]:
+    (lsn,) = _WIDE.unpack_from(data, 1)
+    name, end = _string(data, 9)
+    return Origin(lsn, name), end
+
+
+def _relation(data: bytes) -> tuple[Message, int]:
+    (oid,) = _OID.unpack_from(data, 1)
+    schema, at = _string(data, 5)
+    name, at = _string(data, at)
+    identity = chr(data[at])
+    if identity not in "dnfi":
+        raise _malformed(b"R", "has an unknown replica identity")
+    count = _count(data, at + 1)
+    at += 3
+    columns = []
+    for _ in range(count):
+        flags = data[at]
+        column, at = _string(data, at + 1)
+        type_oid, modifier = _COLUMN_TAIL.unpack_from(data, at)
+        at += 8
+        columns.append(RelationColumn(column, bool(flags & 1), type_oid, modifier))
+    # An empty namespace is how the protocol writes pg_catalog.
+    return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns)), at
+
+
+def _type(data: bytes) -> tuple[Message, int]:
+    (oid,) = _OID.unpack_from(data, 1)
+    schema, at = _string(data, 5)
+    name, at = _string(data, at)
+    return TypeName(oid, schema or "pg_catalog", name), at
+
+
+def _insert(data: bytes) -> tuple[Message, int]:
+    (oid,) = _OID.unpack_from(data, 1)
+    if data[5] != 0x4E:
+        raise _malformed(b"I", "has no new row")
+    new, end = _cells(data, 6)
+    return Insert(oid, new), end
+
+
+def _update(data: bytes) -> tuple[Message, int]:
+    (oid,) = _OID.unpack_from(data, 1)
+    part, at = data[5], 6
+    old_kind, old = "", None
+    if part in (0x4B, 0x4F):
+        old_kind = chr(part)
+        old, at = _cells(data, at)
+        part, at = data[at], at + 1
+    if part != 0x4E:
+        raise _malformed(b"U", "has no new row")
+    new, end = _cells(data, at)
+    return Update(oid, old_kind, old, new), end
+
+
+def _delete(data: bytes) -> tuple[Message, int]:
+    (oid,) = _OID.unpack_from(data, 1)
+    if data[5] not in (0x4B, 0x4F):
+        raise _malformed(b"D", "has no old row")
+    old, end = _cells(data, 6)
+    return Delete(oid, chr(data[5]), old), end
+
+
+def _truncate(data: bytes) -> tuple[Message, int]:
+    (count,) = _OID.unpack_from(data, 1)
+    end = 6 + 4 * count
+    if end > len(data):
+        raise _malformed(b"T", f"is cut short at {len(data)} bytes")
+    return Truncate(struct.unpack_from(f">{count}I", data, 6)), end
+
+
+def _message(data: bytes) -> tuple[Message, int]:
+    flags, lsn = _MESSAGE_HEAD.unpack_from(data, 1)
+    prefix, at = _string(data, 10)
+    (length,) = _LONG.unpack_from(data, at)
+    at += 4
+    if not 0 < lsn < 1 << 63:
+        raise _malformed(b"M", "has a position out of range")
+    if length < 0 or at + length > len(data):
+        raise _malformed(b"M", "has a content longer than itself")
+    return LogicalMessage(bool(flags & 1), lsn, prefix, data[at : at + length]), at + length
+
+
+_DECODERS = {
+    b"B": _begin,
+    b"C": _commit,
+    b"O": _origin,
+    b"R": _relation,
+    b"Y": _type,
+    b"I": _insert,
+    b"U": _update,
+    b"D": _delete,
+    b"T": _truncate,
+    b"M": _message,
+}
+
+
+def _string(data: bytes, at: int) -> tuple[str, int]:
+    """Return a zero-terminated name and the place behind it."""
+    end = data.find(b"\0", at)
+    if end < 0:
+        raise IndexError(at)
+    return data[at:end].decode(), end + 1
+
+
+def _count(data: bytes, at: int) -> int:
+    (count,) = _SHORT.unpack_from(data, at)
+    if not 0 <= count <= _MAX_COLUMNS:
+        raise _malformed(data[:1], f"claims {count} columns")
+    return int(count)
+
+
+def _cells(data: bytes, at: int) -> tuple[list[Cell], int]:
+    """Return the cells of one row and the place behind it."""
+    cells: list[Cell] = []
+    size = len(data)
+    unpack = _LONG.unpack_from
+    count = _count(data, at)
+    at += 2
+    for _ in range(count):
+        kind = data[at]
+        if kind == 0x74:  # t: text
+            length = unpack(data, at + 1)[0]
+            start = at + 5
+            at = start + length
+            if length < 0 or at > size:
+                raise IndexError(at)
+            cells.append(data[start:at])
+        elif kind == 0x6E:  # n: null
+            cells.append(None)
+            at += 1
+        elif kind == 0x75:  # u: unchanged
+            cells.append(UNCHANGED)
+            at += 1
+        else:
+            raise _malformed(data[:1], f"holds a cell of the unknown kind {kind:#x}")
+    return cells, at

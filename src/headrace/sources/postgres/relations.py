@@ -1,0 +1,128 @@
+"""Explains relation messages: which tables are ours, their schemas, and what is new about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.errors import IncompatibleSchemaChange
+from headrace.model.schema import KeyCheck, TableId, TableSchema
+from headrace.sources.base import SchemaStore
+from headrace.sources.postgres.assembler import TableVersion
+from headrace.sources.postgres.catalog import TableFacts, TypeCache, read_tables, table_schema
+from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.pgoutput import Relation
+from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
+from headrace.sources.postgres.side import SideSession
+
+__all__ = ["CatalogVersions"]
+
+
+class CatalogVersions:
+    """`Versions` by the catalog and the registry.
+
+    The log's own description is the authority for columns and types, because it is of the time of the change; the
+    catalog adds what the log does not say (type names, primary keys under REPLICA IDENTITY FULL).
+    """
+
+    def __init__(
+        self, settings: PostgresSettings, side: SideSession, types: TypeCache, schemas: SchemaStore
+    ) -> None:
+        self._settings = settings
+        self._filter = settings.filter
+        self._side = side
+        self._types = types
+        self._schemas = schemas
+        self._last: dict[TableId, TableSchema] = {}
+        self._storage: dict[TableId, int] = {}
+        self._names: dict[int, TableId] = {}
+
+    def resolve(self, relation: Relation) -> TableVersion:
+        """Return what the relation's rows are from here on.
+
+        Raises:
+            IncompatibleSchemaChange: a captured table was renamed.
+        """
+        table = TableId(relation.schema, relation.name)
+        if table == MARKS_TABLE:
+            return TableVersion(marks=self._settings.watermark == "table")
+        self._check_name(relation.oid, table)
+        if not self._filter.selects(table):
+            return TableVersion()
+        self._names[relation.oid] = table
+        session = self._side.get()
+        found = read_tables(session, only=table)
+        facts = found[0] if found and found[0].oid == relation.oid else None
+        schema = self._schema(session, relation, table, facts)
+        announce = self._announce(schema, facts)
+        return TableVersion(schema, self._schemas.put(schema), announce)
+
+    def _check_name(self, oid: int, table: TableId) -> None:
+        before = self._names.get(oid)
+        if before is not None and before != table:
+            raise IncompatibleSchemaChange(
+                f"{before} was renamed to {table} while it was captured.",
+                next_step=f"rename it back, or start again with {table} among the tables: it is then "
+                "dumped under its new name.",
+            )
+
+    def _schema(
+        self, session: Session, relation: Relation, table: TableId, facts: TableFacts | None
+    ) -> TableSchema:
+        pairs = [(c.type_oid, c.type_modifier) for c in relation.columns]
+        resolved = self._types.resolve(session, pairs)
+        columns = [
+            (c.name, resolved[pair]) for c, pair in zip(relation.columns, pairs, strict=True)
+        ]
+        key: tuple[str, ...] = ()
+        check = KeyCheck.NONE
+        if relation.identity in "di":
+            key = tuple(c.name for c in relation.columns if c.identity)
+            check = KeyCheck.IMMEDIATE if key else KeyCheck.NONE
+        elif relation.identity == "f" and facts is not None and facts.identity.letter == "f":
+            key, check = facts.identity.key, facts.identity.check
+        return table_schema(table, columns, key, check)
+
+    def _announce(self, schema: TableSchema, facts: TableFacts | None) -> dict[str, Any] | None:
+        """Return the payload of a schema event, None when the table is as last described."""
+        last = self._last.get(schema.table)
+        storage = self._storage.get(schema.table)
+        self._last[schema.table] = schema
+        if facts is not None:
+            self._storage[schema.table] = facts.storage
+        if last == schema:
+            return None
+        payload: dict[str, Any] = {"schema_id": schema.schema_id}
+        filled = {a.name for a in facts.published if a.filled} if facts is not None else set()
+        if present := sorted(filled & set(schema.names)):
+            payload["filled"] = present
+        if last is not None and _needs_dump(last, schema, filled, facts, storage):
+            payload["needs_dump"] = True
+        return payload
+
+
+def _needs_dump(
+    last: TableSchema,
+    schema: TableSchema,
+    filled: set[str],
+    facts: TableFacts | None,
+    storage: int | None,
+) -> bool:
+    """Return whether rows changed that no log event carries.
+
+    A column that came with a default gave its value to every row; a change of a column's type that wrote the heap
+    anew may have computed each value (``USING``). Neither is in the log.
+    """
+    known = set(last.names)
+    if any(name in filled for name in schema.names if name not in known):
+        return True
+    before = {column.name: column for column in last.columns}
+    retyped = [
+        column
+        for column in schema.columns
+        if column.name in before and before[column.name].source_type != column.source_type
+    ]
+    if not retyped:
+        return False
+    if any(before[column.name].type != column.type for column in retyped):
+        return True
+    return facts is None or storage is None or facts.storage != storage

@@ -1,0 +1,132 @@
+"""Collects change rows of one table version and turns them into a body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headrace.errors import ProtocolError
+from headrace.model.block import Body
+from headrace.model.change import (
+    DELETE,
+    INSERT,
+    PATCH,
+    UPDATE_NEW,
+    UPDATE_OLD,
+    change_schema,
+    pack_missing,
+)
+from headrace.model.schema import KeyCheck, TableSchema
+from headrace.sources.postgres.pgoutput import UNCHANGED, Cell, Unchanged
+from headrace.sources.postgres.values import build_batch
+
+__all__ = ["ChangeRows"]
+
+
+class ChangeRows:
+    """Rows of one table version, in ``(scn, ord)`` order; ords are given by the caller.
+
+    Each method returns how many rows it added.
+    """
+
+    def __init__(self, schema: TableSchema, schema_id: int) -> None:
+        self.schema = schema
+        self.schema_id = schema_id
+        self._width = len(schema.columns)
+        # A key-only old image has a cell for every column, null where the column is not in the key.
+        self._key_only = pack_missing(
+            (i for i, name in enumerate(schema.names) if name not in schema.key), self._width
+        )
+        self._arrow = change_schema(schema)
+        self._scns: list[int] = []
+        self._ords: list[int] = []
+        self._ops: list[str] = []
+        self._masks: list[bytes | None] = []
+        self._rows: list[Sequence[bytes | None]] = []
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def insert(self, scn: int, ord_: int, new: list[Cell]) -> int:
+        """Add a new row."""
+        self._add(scn, ord_, INSERT, new)
+        return 1
+
+    def update(
+        self, scn: int, ord_: int, kind: str, old: list[Cell] | None, new: list[Cell]
+    ) -> int:
+        """Add a changed row: a patch without old image, else two neighbours that nothing separates."""
+        if old is None:
+            if self.schema.key_check is not KeyCheck.IMMEDIATE:
+                raise self._no_image("an update")
+            self._add(scn, ord_, PATCH, new)
+            return 1
+        if kind == "O":
+            self._add(scn, ord_, UPDATE_OLD, old)
+            new = [before if cell is UNCHANGED else cell for cell, before in self._pairs(new, old)]
+        else:
+            self._add_key(scn, ord_, UPDATE_OLD, old)
+        self._add(scn, ord_ + 1, UPDATE_NEW, new)
+        return 2
+
+    def delete(self, scn: int, ord_: int, kind: str, old: list[Cell]) -> int:
+        """Add a removed row."""
+        if kind == "O":
+            self._add(scn, ord_, DELETE, old)
+        else:
+            self._add_key(scn, ord_, DELETE, old)
+        return 1
+
+    def body(self) -> Body:
+        """Return everything added so far as one body and start anew."""
+        arrays = [
+            pa.array(self._scns, pa.int64()),
+            pa.array(self._ords, pa.int32()),
+            pa.array(self._ops, pa.string()),
+            pa.array(self._masks, pa.binary()),
+            *build_batch(self.schema, self._rows),
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        self._scns, self._ords, self._ops = [], [], []
+        self._masks, self._rows = [], []
+        return Body(self.schema_id, self.schema.table, batch)
+
+    def _add(self, scn: int, ord_: int, op: str, cells: list[Cell]) -> None:
+        self._check_width(cells)
+        mask = None
+        if UNCHANGED in cells:
+            places = [i for i, cell in enumerate(cells) if cell is UNCHANGED]
+            mask = pack_missing(places, self._width)
+        self._append(scn, ord_, op, mask, cells)
+
+    def _add_key(self, scn: int, ord_: int, op: str, cells: list[Cell]) -> None:
+        if self.schema.key_check is not KeyCheck.IMMEDIATE:
+            raise self._no_image(op)
+        self._check_width(cells)
+        self._append(scn, ord_, op, self._key_only, cells)
+
+    def _append(self, scn: int, ord_: int, op: str, mask: bytes | None, cells: list[Cell]) -> None:
+        self._scns.append(scn)
+        self._ords.append(ord_)
+        self._ops.append(op)
+        self._masks.append(mask)
+        self._rows.append([None if isinstance(c, Unchanged) else c for c in cells])
+
+    def _pairs(self, new: list[Cell], old: list[Cell]) -> zip[tuple[Cell, Cell]]:
+        self._check_width(new)
+        return zip(new, old, strict=True)
+
+    def _check_width(self, cells: list[Cell]) -> None:
+        if len(cells) != self._width:
+            raise ProtocolError(
+                f"{self.schema.table}: a row of {len(cells)} cells for {self._width} columns.",
+                next_step="report it with the server's version; capture stops rather than guess.",
+            )
+
+    def _no_image(self, what: str) -> ProtocolError:
+        return ProtocolError(
+            f"{self.schema.table}: {what} without its whole old row, which only a key that is "
+            "checked row by row can do without.",
+            next_step=f"ALTER TABLE {self.schema.table} REPLICA IDENTITY FULL, then dump it again.",
+        )

@@ -1,0 +1,147 @@
+"""What a PostgreSQL source is told, and which tables that means."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+import psycopg
+from psycopg import pq
+
+from headrace.errors import ConfigError
+from headrace.model.schema import TableId
+
+__all__ = ["MARKS_SCHEMA", "MARKS_TABLE", "PostgresSettings", "TableFilter"]
+
+MARKS_SCHEMA = "headrace"
+"""Namespace of what lies in the source database for our own use; never captured."""
+MARKS_TABLE = TableId(MARKS_SCHEMA, "watermarks")
+"""The one-row table of ``table`` watermarks."""
+
+_HIDDEN_SCHEMAS = re.compile(r"pg_.*|information_schema|" + MARKS_SCHEMA)
+_NAME_LIMIT = 63
+
+
+class TableFilter:
+    """Patterns like ``public.*`` or ``shop.order_?``; a name without a dot is looked for in ``public``.
+
+    Args:
+        include: a table is captured when one of these matches…
+        exclude: …and none of these does.
+    """
+
+    def __init__(self, include: tuple[str, ...], exclude: tuple[str, ...]) -> None:
+        self._include = [_pattern(text) for text in include]
+        self._exclude = [_pattern(text) for text in exclude]
+
+    def selects(self, table: TableId) -> bool:
+        """Return whether the table is to be captured; system schemas never are."""
+        if _HIDDEN_SCHEMAS.fullmatch(table.schema):
+            return False
+        return _any(self._include, table) and not _any(self._exclude, table)
+
+
+def _pattern(text: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    table = TableId.parse(text)
+    return _glob(table.schema), _glob(table.name)
+
+
+def _glob(text: str) -> re.Pattern[str]:
+    return re.compile(re.escape(text).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+
+
+def _any(patterns: list[tuple[re.Pattern[str], re.Pattern[str]]], table: TableId) -> bool:
+    return any(s.fullmatch(table.schema) and n.fullmatch(table.name) for s, n in patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """Everything a `PostgresSource` is told.
+
+    Attributes:
+        url: connection URL or ``key=value`` string; never shown.
+        tables: patterns of captured tables.
+        exclude: patterns of tables that are not, whatever ``tables`` says.
+        slot: an existing slot, never created or dropped by us; None: our own.
+        publication: an existing publication, never created, altered or dropped by us; None: our own.
+        watermark: how marks travel.
+        name: of the pipeline; our own slot and publication are called after it.
+        connect_timeout_s: limit for a connection to be made.
+        statement_timeout_s: limit for a catalog query or a mark; selects of rows have none.
+        slot_timeout_s: limit for the creation of a slot, which waits for transactions that are open.
+        feedback_s: longest silence towards the server, whatever its own limit.
+        heartbeat_s: after so much silence in the log we write a small message of our own.
+        block_rows: rows after which a block is handed over, in the middle of a transaction if need be.
+        block_bytes: the same in bytes of text.
+    """
+
+    url: str = field(repr=False)
+    tables: tuple[str, ...] = ("public.*",)
+    exclude: tuple[str, ...] = ()
+    slot: str | None = None
+    publication: str | None = None
+    watermark: Literal["message", "table"] = "message"
+    name: str = "headrace"
+    connect_timeout_s: float = 15.0
+    statement_timeout_s: float = 60.0
+    slot_timeout_s: float = 300.0
+    feedback_s: float = 10.0
+    heartbeat_s: float = 10.0
+    block_rows: int = 65_536
+    block_bytes: int = 8 << 20
+
+    def validate(self) -> None:
+        """Check what can be checked without the server.
+
+        Raises:
+            ConfigError: names the field.
+        """
+        try:
+            pq.Conninfo.parse(self.url.encode())
+        except psycopg.Error:
+            # The library's own text may quote a part of the URL, password included.
+            raise ConfigError(
+                "source.url is not a PostgreSQL connection URL.",
+                next_step="write postgresql://user@host:port/database and escape special characters.",
+            ) from None
+        if self.watermark not in ("message", "table"):
+            raise ConfigError(
+                f"source.watermark is {self.watermark!r}.", next_step="use message or table."
+            )
+        if not self.tables:
+            raise ConfigError(
+                "source.tables is empty.", next_step="name a table or a pattern such as public.*"
+            )
+        for label, value in (("slot", self.slot), ("publication", self.publication)):
+            if value is not None and not 0 < len(value.encode()) <= _NAME_LIMIT:
+                raise ConfigError(
+                    f"source.{label} has {len(value.encode())} bytes.",
+                    next_step=f"use 1 to {_NAME_LIMIT} bytes.",
+                )
+
+    @property
+    def own_name(self) -> str:
+        """Name of what we create at the source: lower case, only what a slot's name may hold."""
+        plain = re.sub(r"[^a-z0-9_]+", "_", self.name.lower()).strip("_") or "source"
+        return (plain if plain.startswith("headrace") else f"headrace_{plain}")[:_NAME_LIMIT]
+
+    @property
+    def slot_name(self) -> str:
+        """The slot that is read."""
+        return self.slot if self.slot is not None else self.own_name
+
+    @property
+    def publication_name(self) -> str:
+        """The publication that is read."""
+        return self.publication if self.publication is not None else self.own_name
+
+    @property
+    def mark_prefix(self) -> str:
+        """Prefix of our logical messages: pipelines on one database do not read each other's."""
+        return f"headrace/{self.slot_name}"
+
+    @property
+    def filter(self) -> TableFilter:
+        """Return which tables are captured."""
+        return TableFilter(self.tables, self.exclude)

@@ -1,0 +1,221 @@
+"""Slot and publication: made, found again, checked and removed.
+
+What the configuration names belongs to the administrator and is only ever read. Our own publication carries a
+comment from the moment its slot exists, so that a slot that vanished later is told from one never made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.errors import SlotLost, SourceError, SourceUnavailable
+from headrace.model.schema import TableId
+from headrace.sources.postgres import marks
+from headrace.sources.postgres.connection import (
+    QueryFailed,
+    Session,
+    connect,
+    quote,
+    quote_literal,
+)
+from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
+
+__all__ = [
+    "SlotState",
+    "check_slot",
+    "drop_own",
+    "ensure_publication",
+    "ensure_slot",
+    "read_slot",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """A slot as the server shows it; ``lost`` says why it cannot be read any more, empty when it can."""
+
+    plugin: str
+    database: str
+    active_pid: int | None
+    confirmed: str | None
+    lost: str
+
+
+def read_slot(session: Session, name: str) -> SlotState | None:
+    """Return a slot's state, None when there is no such slot."""
+    reason = "NULL"
+    if session.version >= 17:
+        reason = "invalidation_reason"
+    rows = session.rows(
+        "SELECT plugin, database, active_pid, confirmed_flush_lsn, wal_status, "
+        f"{reason} FROM pg_replication_slots WHERE slot_name = $1",
+        name,
+    )
+    if not rows:
+        return None
+    plugin, database, pid, confirmed, wal_status, why = rows[0]
+    lost = why or ("its log was removed" if wal_status == "lost" else "")
+    return SlotState(plugin or "", database or "", int(pid) if pid else None, confirmed, lost)
+
+
+def check_slot(session: Session, settings: PostgresSettings) -> SlotState:
+    """Return the slot that will be read.
+
+    Raises:
+        SlotLost: it does not exist or was invalidated.
+    """
+    state = read_slot(session, settings.slot_name)
+    if state is None:
+        raise SlotLost(
+            f"Slot {settings.slot_name} does not exist at the source.",
+            next_step="RESYNC NEEDED: start again from an empty state, which dumps every table.",
+        )
+    if state.lost:
+        raise SlotLost(
+            f"Slot {settings.slot_name} was invalidated by the server ({state.lost}).",
+            next_step="RESYNC NEEDED: remove the slot and start again from an empty state; "
+            "raise max_slot_wal_keep_size to keep the log longer.",
+        )
+    return state
+
+
+def ensure_publication(
+    session: Session, settings: PostgresSettings, tables: Iterable[TableId]
+) -> None:
+    """Make our own publication hold exactly ``tables`` (and the watermark table when marks use it).
+
+    A publication named in the configuration is left alone.
+    """
+    if settings.watermark == "table":
+        _ensure_marks_table(session)
+    if settings.publication is not None:
+        return
+    wanted = set(tables)
+    if settings.watermark == "table":
+        wanted.add(MARKS_TABLE)
+    name = quote(settings.publication_name)
+    listing = _publication_tables(session, settings.publication_name)
+    try:
+        if listing is None:
+            session.run(
+                f"CREATE PUBLICATION {name} FOR TABLE {_list(wanted)} "
+                "WITH (publish = 'insert, update, delete, truncate', "
+                "publish_via_partition_root = true)"
+            )
+            return
+        if added := wanted - listing:
+            session.run(f"ALTER PUBLICATION {name} ADD TABLE {_list(added)}")
+        if removed := listing - wanted:
+            session.run(f"ALTER PUBLICATION {name} DROP TABLE {_list(removed)}")
+    except QueryFailed as error:
+        raise SourceError(
+            f"Publication {settings.publication_name} cannot be made: {error.message}",
+            next_step="run `headrace preflight FILE`, or let an administrator make the publication "
+            "and name it as source.publication.",
+        ) from error
+
+
+def ensure_slot(session: Session, settings: PostgresSettings) -> None:
+    """Make our own slot exist, at the log's present end when it is new.
+
+    Raises:
+        SlotLost: it existed once and is gone or invalid.
+        SourceUnavailable: transactions that are open kept the server from making it.
+    """
+    if settings.slot is not None or read_slot(session, settings.slot_name) is not None:
+        check_slot(session, settings)
+        return
+    if settings.publication is None and _made_before(session, settings):
+        check_slot(session, settings)
+    try:
+        session.rows(
+            "SELECT pg_create_logical_replication_slot($1, 'pgoutput')",
+            settings.slot_name,
+            timeout_s=settings.slot_timeout_s,
+        )
+    except QueryFailed as error:
+        raise SourceError(
+            f"Slot {settings.slot_name} cannot be made: {error.message}",
+            next_step="run `headrace preflight FILE`, which lists what is missing.",
+        ) from error
+    except SourceUnavailable as error:
+        raise SourceUnavailable(
+            f"Slot {settings.slot_name} was not made in {settings.slot_timeout_s:.0f} s: {error.message}",
+            next_step="end the oldest open transaction (pg_stat_activity.xact_start); a slot waits "
+            "for all that were open when it was asked for.",
+        ) from error
+    if settings.publication is None:
+        _note_slot(session, settings)
+
+
+def drop_own(settings: PostgresSettings) -> None:
+    """Remove slot, publication and watermark table as far as they are ours."""
+    with connect(settings) as session:
+        if settings.slot is None:
+            _drop_slot(session, settings.slot_name)
+        if settings.publication is None:
+            session.run(f"DROP PUBLICATION IF EXISTS {quote(settings.publication_name)}")
+        if settings.watermark == "table" and settings.publication is None:
+            marks.drop_marks_table(session)
+
+
+def _drop_slot(session: Session, name: str) -> None:
+    try:
+        session.rows(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+            "WHERE slot_name = $1",
+            name,
+        )
+    except QueryFailed as error:
+        raise SourceUnavailable(
+            f"Slot {name} cannot be removed: {error.message}",
+            next_step="stop the process that reads it, then try again.",
+        ) from error
+
+
+def _ensure_marks_table(session: Session) -> None:
+    """Create the watermark table unless it is there already (an administrator may have made it)."""
+    there = session.rows("SELECT to_regclass($1)", f"{quote(MARKS_TABLE.schema)}.watermarks")
+    if there[0][0] is not None:
+        return
+    try:
+        marks.create_marks_table(session)
+    except QueryFailed as error:
+        raise SourceError(
+            f"The watermark table {MARKS_TABLE} cannot be made: {error.message}",
+            next_step="let an administrator make it (docs/postgres.md), or use message watermarks.",
+        ) from error
+
+
+def _publication_tables(session: Session, name: str) -> set[TableId] | None:
+    """Return the tables that a publication names, None when there is no such publication."""
+    rows = session.rows(
+        "SELECT n.nspname, c.relname FROM pg_publication p "
+        "LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid "
+        "LEFT JOIN pg_class c ON c.oid = r.prrelid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE p.pubname = $1",
+        name,
+    )
+    if not rows:
+        return None
+    return {TableId(schema, table or "") for schema, table in rows if schema is not None}
+
+
+def _list(tables: Iterable[TableId]) -> str:
+    return ", ".join(f"{quote(t.schema)}.{quote(t.name)}" for t in sorted(tables))
+
+
+def _note_slot(session: Session, settings: PostgresSettings) -> None:
+    text = f"headrace: slot {settings.slot_name} was made"
+    session.run(
+        f"COMMENT ON PUBLICATION {quote(settings.publication_name)} IS {quote_literal(text)}"
+    )
+
+
+def _made_before(session: Session, settings: PostgresSettings) -> bool:
+    rows = session.rows(
+        "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = $1",
+        settings.publication_name,
+    )
+    return bool(rows and rows[0][0] == f"headrace: slot {settings.slot_name} was made")

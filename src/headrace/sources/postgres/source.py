@@ -1,0 +1,161 @@
+"""One PostgreSQL database as a `headrace.sources.base.Source`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from headrace.errors import PreflightFailed, SourceError
+from headrace.model.schema import TableSchema
+from headrace.sources.base import Finding, SchemaStore, Severity
+from headrace.sources.postgres import slot
+from headrace.sources.postgres.assembler import Assembler
+from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
+from headrace.sources.postgres.chunks import PostgresChunkReader
+from headrace.sources.postgres.connection import QueryFailed, Session, connect
+from headrace.sources.postgres.marks import MarkWriter
+from headrace.sources.postgres.preflight import Preflight
+from headrace.sources.postgres.relations import CatalogVersions
+from headrace.sources.postgres.settings import PostgresSettings
+from headrace.sources.postgres.side import SideSession
+from headrace.sources.postgres.stream import PostgresLogReader, start_replication
+
+__all__ = ["PostgresSource"]
+
+
+class PostgresSource:
+    """A PostgreSQL 14 to 18 database.
+
+    Args:
+        url: connection URL; secrets in it are never shown.
+        tables: patterns such as ``public.*``.
+        exclude: patterns of tables left out.
+        slot: an existing slot to use; ours, called after ``name``, when None.
+        publication: an existing publication to use; ours when None.
+        watermark: ``message`` or ``table``.
+        name: of the pipeline.
+
+    Raises:
+        ConfigError: when an argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        tables: Sequence[str] = ("public.*",),
+        exclude: Sequence[str] = (),
+        slot: str | None = None,
+        publication: str | None = None,
+        watermark: Literal["message", "table"] = "message",
+        name: str = "headrace",
+    ) -> None:
+        self.name = name
+        self.settings = PostgresSettings(
+            url=url,
+            tables=tuple(tables),
+            exclude=tuple(exclude),
+            slot=slot,
+            publication=publication,
+            watermark=watermark,
+            name=name,
+        )
+        self.settings.validate()
+        self._types = TypeCache()
+
+    def __repr__(self) -> str:
+        return f"PostgresSource(name={self.name!r}, tables={self.settings.tables!r})"
+
+    def preflight(self) -> list[Finding]:
+        """Return everything that stands in the way; changes nothing."""
+        with connect(self.settings) as session:
+            return Preflight(session, self.settings).run()
+
+    def tables(self) -> list[TableSchema]:
+        """Return the captured tables by name."""
+        with connect(self.settings) as session:
+            facts = read_tables(session, self.settings.filter)
+            return [describe(session, self._types, one) for one in facts]
+
+    def prepare(self) -> None:
+        """Create publication, slot and watermark table where they are missing and ours to create.
+
+        Raises:
+            PreflightFailed: when a finding forbids it; then nothing was changed.
+            SlotLost: when our slot was there before and is not any more.
+        """
+        with connect(self.settings) as session:
+            findings = Preflight(session, self.settings).run()
+            errors = [f for f in findings if f.severity is Severity.ERROR]
+            if errors:
+                raise PreflightFailed(
+                    f"{self.name} cannot be captured as it is: "
+                    + "; ".join(f"{f.description} [{f.name}]" for f in errors),
+                    next_step=" ".join(dict.fromkeys(f.suggestion for f in errors)),
+                )
+            facts = read_tables(session, self.settings.filter)
+            slot.ensure_publication(session, self.settings, (f.table for f in facts))
+            slot.ensure_slot(session, self.settings)
+
+    def incarnation(self) -> str:
+        """Return system identifier and timeline."""
+        with connect(self.settings, replication=True) as session:
+            (row,) = session.rows("IDENTIFY_SYSTEM")
+            return f"{row[0]}/{row[1]}"
+
+    def open(self, schemas: SchemaStore) -> PostgresLogReader:
+        """Start reading the log from what was last acknowledged.
+
+        Raises:
+            SlotLost: the slot does not exist or was invalidated.
+            SourceUnavailable: the server cannot be reached, or another reader holds the slot.
+        """
+        side = SideSession(self.settings)
+        session: Session | None = None
+        try:
+            catalog = side.get()
+            slot.check_slot(catalog, self.settings)
+            xmax = int(catalog.value("SELECT pg_snapshot_xmax(pg_current_snapshot())"))
+            feedback_s = _feedback_interval(catalog, self.settings)
+            session = connect(self.settings, replication=True)
+            start_replication(session, self.settings)
+        except BaseException as error:
+            side.close()
+            if session is not None:
+                session.close()
+            if isinstance(error, QueryFailed):
+                raise SourceError(
+                    f"The log cannot be opened: {error.message}",
+                    next_step="run `headrace preflight FILE`, which lists what is missing.",
+                ) from error
+            raise
+        versions = CatalogVersions(self.settings, side, self._types, schemas)
+        assembler = Assembler(
+            versions,
+            self.settings.mark_prefix,
+            xmax,
+            self.settings.block_rows,
+            self.settings.block_bytes,
+        )
+        return PostgresLogReader(session, side, self.settings, assembler, feedback_s)
+
+    def chunks(self) -> PostgresChunkReader:
+        """Open a chunk reader."""
+        return PostgresChunkReader(self.settings, self._types)
+
+    def watermarks(self) -> MarkWriter:
+        """Open a watermark writer."""
+        return MarkWriter(self.settings)
+
+    def drop(self) -> None:
+        """Remove what `prepare` created; what was named in the configuration stays."""
+        slot.drop_own(self.settings)
+
+
+def _feedback_interval(session: Session, settings: PostgresSettings) -> float:
+    """Return a third of the server's patience, at most our own setting."""
+    patience_ms = float(
+        session.value("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'")
+    )
+    if patience_ms <= 0:
+        return settings.feedback_s
+    return min(settings.feedback_s, patience_ms / 3000)
