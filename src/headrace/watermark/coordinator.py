@@ -26,6 +26,7 @@ from headrace.model.block import ORIGIN_LOG, Block, SystemKind
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES, Visibility
+from headrace.observe.failpoints import failpoint
 from headrace.sources.base import Chunk, ReceivedMark, SchemaStore
 from headrace.state.store import Certificate
 from headrace.watermark.emit import chunk_block, complete_block, multiset_rows, table_blocks
@@ -67,6 +68,7 @@ class Coordinator:
         log_blocks: yields what the change log holds above an SCN, everything appended so far included.
         settings: pace.
         window: validates marks.
+        start_scn: last SCN that the change log held at the start.
         clock: monotonic seconds.
     """
 
@@ -81,6 +83,7 @@ class Coordinator:
         log_blocks: LogBlocks,
         settings: DumpSettings,
         window: Window,
+        start_scn: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reads = reads
@@ -96,7 +99,7 @@ class Coordinator:
         self._versions: dict[TableId, int] = {}
         self._not_before = 0.0
         self._snapshot_at = 0.0
-        self._last_scn = 0
+        self._last_scn = start_scn
 
     # -- the log side -----------------------------------------------------------------------------
 
@@ -232,7 +235,7 @@ class Coordinator:
                 raise error
             self._back_off()
         elif isinstance(error, HeadraceError):
-            self._queue.fail(task.request, str(error))
+            self._queue.fail(task, str(error))
         else:
             raise error
 
@@ -246,7 +249,7 @@ class Coordinator:
         if resumed:
             return
         if start.schema.key and start.until is None:
-            task.phase = Phase.REREAD
+            task.phase = self._after_chunks(start.schema.table)
         self._queue.update(
             task, state="copying", until=start.until, rows_estimated=start.rows_estimated
         )
@@ -274,6 +277,9 @@ class Coordinator:
         self._not_before = self._clock() + self._settings.delay_s
         task.schema = chunk.schema
         if task.phase is Phase.CHUNKS:
+            if result.unsettled.num_rows:
+                keys = self._reads.render_keys(chunk.schema, result.unsettled)
+                self._queue.add_reread(chunk.schema.table, keys)
             self._advance(task, chunk, result.rows.num_rows)
         else:
             self._settle_keys(job, task, chunk, result.unsettled)
@@ -283,7 +289,7 @@ class Coordinator:
         done = chunk.last_key is None or chunk.rows.num_rows < self._settings.chunk_rows
         done = done or chunk.last_key == p.until
         if done:
-            task.phase = Phase.REREAD if self._queue.rereads[p.table] else Phase.END
+            task.phase = self._after_chunks(p.table)
         self._queue.update(
             task,
             after=chunk.last_key or p.after,
@@ -292,24 +298,22 @@ class Coordinator:
             rows_emitted=p.rows_emitted + emitted,
         )
 
+    def _after_chunks(self, table: TableId) -> Phase:
+        return Phase.REREAD if self._queue.rereads[table] else Phase.END
+
     def _settle_keys(
-        self, job: _Job, task: Task, chunk: Chunk, unsettled: frozenset[bytes]
+        self, job: _Job, task: Task, chunk: Chunk, unsettled: pa.RecordBatch
     ) -> None:
         """Take read keys off the list, or count requested keys; keys whose move was not seen stay."""
         schema = chunk.schema
-        found = self._reads.render_keys(schema, chunk.rows) if chunk.rows.num_rows else []
         if task.phase is Phase.REREAD:
-            encoded = encode_rows([chunk.rows.column(n) for n in schema.key]).to_pylist()
-            late = {key for key, code in zip(found, encoded, strict=True) if code in unsettled}
-            if unsettled:
-                # A key that was not found may be one of the unsettled ones; ask again.
-                late |= set(job.keys) - set(found)
+            late = set(self._reads.render_keys(schema, unsettled)) if unsettled.num_rows else set()
             self._queue.remove_reread(schema.table, [k for k in job.keys if k not in late])
-            if not self._queue.rereads[schema.table]:
-                task.phase = Phase.END
+            task.phase = self._after_chunks(schema.table)
             return
+        found = set(self._reads.render_keys(schema, chunk.rows)) if chunk.rows.num_rows else set()
         task.keys_done += len(job.keys)
-        task.missing += tuple(key for key in job.keys if key not in set(found))
+        task.missing += tuple(key for key in job.keys if key not in found)
         p = task.progress
         self._queue.update(task, state="copying", rows_read=p.rows_read + chunk.rows.num_rows)
         if task.keys_done >= len(task.request.keys):
@@ -369,7 +373,9 @@ class Coordinator:
             task.phase = Phase.REREAD
             return
         self._registry.put(task.schema)
+        failpoint("dump.before_complete")
         yield complete_block(mark, task.schema, task.request.request_id)
+        failpoint("dump.after_complete")
         self._queue.update(task, state="done", completed_scn=mark.scn)
         self._queue.finish(task)
 

@@ -43,14 +43,14 @@ class Reconciled:
         rows: surviving rows, whole, in the chunk's order; the table's own columns.
         dropped: chunk rows that yielded to the log.
         patched: surviving rows that took cells from the log.
-        unsettled: encoded keys of rows that moved in with missing columns and that the chunk did not surely see;
-            nobody has emitted them whole.
+        unsettled: rows that moved in with missing columns and that the chunk did not surely see, of which only
+            the key columns mean anything; nobody has emitted them whole.
     """
 
     rows: pa.RecordBatch
     dropped: int
     patched: int
-    unsettled: frozenset[bytes]
+    unsettled: pa.RecordBatch
 
 
 @dataclass(slots=True)
@@ -261,7 +261,7 @@ def _close_prefixes(
 def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconciled:
     """Return what is left of the chunk's rows after the folded effect of what it did not see."""
     if folded.num_rows == 0:
-        return Reconciled(rows, 0, 0, frozenset())
+        return Reconciled(rows, 0, 0, rows.slice(0, 0))
     missing = missing_matrix(folded["_missing"].combine_chunks(), len(schema.columns))
     effects = np.array(folded["_effect"].to_pylist())
     keys = encode_rows([folded[name] for name in schema.key]).to_pylist()
@@ -269,7 +269,8 @@ def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconc
     holey = missing.any(axis=1)
     own = np.array([k == o for k, o in zip(keys, origins, strict=True)], bool)
     moved = (effects == ROW) & holey & ~own
-    unsettled = frozenset(key for key, is_moved in zip(keys, moved, strict=True) if is_moved)
+    late = folded.select(schema.names).filter(pa.array(moved)).combine_chunks().to_batches()
+    unsettled = late[0] if late else rows.slice(0, 0)
     if ALL_DEAD in effects:
         return Reconciled(rows.slice(0, 0), rows.num_rows, 0, unsettled)
     places = {key: place for place, key in enumerate(keys)}

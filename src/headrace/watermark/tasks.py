@@ -66,6 +66,7 @@ class TaskQueue:
         self._store = store
         self._tables = list(tables)
         self.pending: list[Change] = []
+        self._reasons: list[str] = []
         self._tasks: list[Task] = []
         self.rereads: dict[TableId, set[Key]] = {t: set(store.reread(t)) for t in self._tables}
 
@@ -112,7 +113,8 @@ class TaskQueue:
         tables = self._tables if request.scope is Scope.ALL_TABLES else [request.table]
         unknown = [str(table) for table in tables if table not in self._tables]
         if unknown:
-            self.fail(request, f"{unknown[0]} is not captured; add it to the configuration.")
+            reason = f"{unknown[0]} is not captured; add it to the configuration."
+            self._close(request.request_id, RequestState.FAILED, reason)
             return
         known = {p.table: p for p in self._store.progress(request.request_id)}
         for position, table in enumerate(t for t in tables if t):
@@ -125,7 +127,7 @@ class TaskQueue:
                 self._put(self._tasks[-1])
         self.pending.append(lambda w: w.request_state(request.request_id, RequestState.ACTIVE))
         if not self._tasks:
-            self.pending.append(lambda w: w.request_state(request.request_id, RequestState.COMPLETED))
+            self._close(request.request_id, RequestState.COMPLETED)
 
     def update(self, task: Task, **changes: object) -> None:
         """Move a task's progress; written with the next batch of pending changes."""
@@ -139,18 +141,22 @@ class TaskQueue:
     def finish(self, task: Task) -> None:
         """Take a finished task off; the request is completed with its last one."""
         self._tasks.remove(task)
-        if not self._tasks:
-            request_id, missing = task.request.request_id, task.missing
-            self.pending.append(
-                lambda w: w.request_state(request_id, RequestState.COMPLETED, missing=missing)
-            )
+        if self._tasks:
+            return
+        state = RequestState.FAILED if self._reasons else RequestState.COMPLETED
+        reason, self._reasons = " ".join(self._reasons), []
+        self._close(task.request.request_id, state, reason, task.missing)
 
-    def fail(self, request: DumpRequest, reason: str) -> None:
-        """Give a request up; the reason is kept for people."""
-        self._tasks.clear()
-        self.pending.append(
-            lambda w: w.request_state(request.request_id, RequestState.FAILED, reason)
-        )
+    def fail(self, task: Task, reason: str) -> None:
+        """Give a table up, go on with the others; the request fails at its end with every reason."""
+        self._reasons.append(reason)
+        self.update(task, state="failed")
+        self.finish(task)
+
+    def _close(
+        self, request_id: str, state: RequestState, reason: str = "", missing: tuple[Key, ...] = ()
+    ) -> None:
+        self.pending.append(lambda w: w.request_state(request_id, state, reason, missing))
 
     def add_reread(self, table: TableId, keys: Sequence[Key]) -> None:
         """Put keys on a table's re-read list."""

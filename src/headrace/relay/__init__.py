@@ -1,0 +1,1 @@
+"""④ Capture a source into the change log, and serve it."""

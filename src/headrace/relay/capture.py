@@ -1,0 +1,359 @@
+"""Capture: one source's log and its dumps become one change log.
+
+The order of every round must not change (design invariant 2): blocks are appended, then synced (readable only now),
+then dump progress is written, then the source is acknowledged. A crash between any two repeats work and loses none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from headrace.errors import ChangeLogLost, DiskBudgetReached, DiskFull, ScnNotFound, SourceUnavailable
+from headrace.model.block import ORIGIN_LOG, Block
+from headrace.model.schema import TableSchema
+from headrace.observe.failpoints import failpoint
+from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
+from headrace.state.store import DumpProgress, StateStore
+from headrace.watermark.coordinator import Coordinator
+from headrace.watermark.reads import Reads
+from headrace.watermark.reconciler import Reconciler
+from headrace.watermark.settings import DumpSettings
+from headrace.watermark.tasks import TaskQueue
+from headrace.watermark.window import Window
+
+__all__ = ["Capture", "CaptureSettings", "CaptureStatus", "Log"]
+
+
+class Log(Protocol):
+    """What capture needs of a change log; `headrace.changelog` is the one that ships."""
+
+    @property
+    def complete_scn(self) -> int:
+        """SCN of the last whole transaction that is durable."""
+        ...
+
+    @property
+    def covered_scn(self) -> int:
+        """SCN up to which the log is known to hold everything."""
+        ...
+
+    def append(self, block: Block) -> None:
+        """Take a block; not readable and not durable yet."""
+        ...
+
+    def sync(self) -> None:
+        """Make everything appended durable, then readable."""
+        ...
+
+    def rewind(self) -> None:
+        """Forget everything behind the last whole durable transaction: the source sends it again."""
+        ...
+
+    def retain(self) -> None:
+        """Drop what may be dropped."""
+        ...
+
+    def blocks(self, after_scn: int) -> Iterator[Block]:
+        """Yield what is durable above an SCN."""
+        ...
+
+    def streamed(self, after_scn: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """Return the transaction index above an SCN.
+
+        Raises:
+            ScnNotFound: the log no longer reaches back so far.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSettings:
+    """Settings of a capture.
+
+    Attributes:
+        dump: how dumps are paced.
+        poll_s: longest wait for the log in one round.
+        retry_s: pause before a lost source or a full disk is tried again.
+        spool_folder: where tables without a key wait for their window to close.
+    """
+
+    dump: DumpSettings = field(default_factory=DumpSettings)
+    poll_s: float = 0.05
+    retry_s: float = 1.0
+    spool_folder: Path = Path("spool")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureStatus:
+    """What a capture is doing; made at most a few times a second.
+
+    Attributes:
+        state: ``streaming``, ``waiting for source`` or ``waiting for room``.
+        detail: the error behind a wait, empty otherwise.
+        complete_scn: last durable transaction; ``covered_scn``: the log is whole up to here.
+        commit_us: commit time of the last transaction, microseconds since 1970 UTC.
+        rows: change rows captured by this process.
+        tables: progress of every dump that is not superseded.
+        remembered: streamed transactions that no snapshot has seen.
+    """
+
+    state: str
+    detail: str
+    complete_scn: int
+    covered_scn: int
+    commit_us: int
+    rows: int
+    tables: list[DumpProgress]
+    remembered: int
+
+
+class Capture:
+    """Runs one source.
+
+    Args:
+        source: prepared source.
+        log: its change log, opened for writing.
+        registry: keeps table versions.
+        state: dump requests and progress.
+        settings: pace.
+        tables: captured tables in the order in which they are dumped.
+        executor: runs reads; one thread of its own by default.
+        on_status: told how it goes, at most twice a second.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        log: Log,
+        registry: SchemaStore,
+        state: StateStore,
+        settings: CaptureSettings,
+        tables: list[TableSchema],
+        executor: Executor | None = None,
+        on_status: Callable[[CaptureStatus], None] = lambda _status: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._log = log
+        self._registry = registry
+        self._state = state
+        self._settings = settings
+        self._clock = clock
+        self._on_status = on_status
+        self._executor = executor or ThreadPoolExecutor(1, "headrace-chunks")
+        self._owns_executor = executor is None
+        self._reader: LogReader | None = None
+        self._reads: Reads | None = None
+        self._status_at = 0.0
+        self._rows = 0
+        self._commit_us = 0
+        self.run_id = uuid.uuid4().hex
+        self._queue = TaskQueue(state, [schema.table for schema in tables])
+        self._reconciler = Reconciler(registry.get, settings.dump.memory_bytes)
+        self._window = Window(self.run_id)
+        self.coordinator: Coordinator | None = None
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Check that the log belongs to the source, recall what was streamed, queue missing dumps.
+
+        Raises:
+            ChangeLogLost: the state speaks of a log that is not there, or of another database.
+        """
+        self._check_incarnation()
+        self._recall_streamed()
+        self._reads = Reads(
+            self._source.chunks(),
+            self._source.watermarks(),
+            self.run_id,
+            self._settings.spool_folder,
+        )
+        self.coordinator = Coordinator(
+            reads=self._reads,
+            executor=self._executor,
+            queue=self._queue,
+            reconciler=self._reconciler,
+            registry=self._registry,
+            log_blocks=self._log_blocks,
+            settings=self._settings.dump,
+            window=self._window,
+            start_scn=self._log.complete_scn,
+            clock=self._clock,
+        )
+        self._queue.ensure_dumped()
+        # Before the first block: moves into tables under dump must find their dump running.
+        self._queue.current()
+        self._reader = self._source.open(self._registry)
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until ``stop`` is set; waits for a lost source and for room on disk by itself."""
+        self.start()
+        try:
+            while not stop.is_set():
+                try:
+                    self.step(self._settings.poll_s)
+                    self._report("streaming", "")
+                except SourceUnavailable as error:
+                    self._report("waiting for source", str(error), at_once=True)
+                    self._reopen(stop)
+                except (DiskFull, DiskBudgetReached) as error:
+                    self._report("waiting for room", str(error), at_once=True)
+                    self._log.retain()
+                    stop.wait(self._settings.retry_s)
+                    self._reopen(stop)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Release connections; bounded."""
+        if self._owns_executor:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        if self._reads is not None:
+            self._reads.close()
+            self._reads = None
+
+    def _check_incarnation(self) -> None:
+        now, known = self._source.incarnation(), self._state.get("incarnation")
+        if known is None:
+            self._state.write([lambda w: w.set("incarnation", now)])
+        elif known != now:
+            raise ChangeLogLost(
+                f"The source {self._source.name} is not the database that was captured: it is {now}, was {known}.",
+                next_step="it was restored or promoted; start a new state folder and copy the tables again.",
+            )
+        held = int(self._state.get("log_scn") or 0)
+        if held > self._log.covered_scn:
+            raise ChangeLogLost(
+                f"The change log ends at SCN {self._log.covered_scn}, the state has seen {held}: RESYNC NEEDED.",
+                next_step="restore the change log folder, or start a new state folder and copy the tables again.",
+            )
+
+    def _recall_streamed(self) -> None:
+        """Hold chunks back until a snapshot has seen what was streamed before this start."""
+        seen = int(self._state.get("seen_scn") or 0)
+        try:
+            index = self._log.streamed(seen)
+        except ScnNotFound as error:
+            index = self._log.streamed(error.oldest - 1)
+        logged = index[index["origin"] == ORIGIN_LOG]
+        self._reconciler.remember_unseen(logged["scn"].copy(), logged["xid"].copy())
+
+    def _reopen(self, stop: threading.Event) -> None:
+        """Open the log and the reading side again, after a pause, until it works or we are stopped."""
+        assert self.coordinator is not None
+        self.close_connections()
+        while not stop.wait(self._settings.retry_s):
+            try:
+                self.open_connections()
+            except SourceUnavailable as error:
+                self._report("waiting for source", str(error), at_once=True)
+                continue
+            return
+
+    def close_connections(self) -> None:
+        """Drop the log connection and void the open window."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._log.rewind()
+        if self.coordinator is not None:
+            self.coordinator.reconnected()
+
+    def open_connections(self) -> None:
+        """Open the log again; what was not acknowledged comes again."""
+        self._reader = self._source.open(self._registry)
+
+    # -- one round --------------------------------------------------------------------------------
+
+    def step(self, timeout_s: float) -> bool:
+        """Do one round; return whether the log gave anything."""
+        assert self._reader is not None
+        assert self.coordinator is not None
+        item = self._reader.poll(timeout_s)
+        failpoint("capture.after_poll")
+        if item is not None:
+            self._take(item)
+        self.coordinator.tick()
+        if item is None:
+            self._write_pending()
+        return item is not None
+
+    def _take(self, item: LogItem) -> None:
+        assert self._reader is not None
+        assert self.coordinator is not None
+        held = self._log.complete_scn
+        self.coordinator.observe(item.block)
+        fresh = item.block.after(held)
+        if len(fresh.index) or fresh.covered_scn > self._log.covered_scn:
+            self._append(fresh)
+        failpoint("capture.after_append")
+        # A mark at or below what the log holds was taken before a reconnect.
+        if item.mark is not None and item.mark.scn > held:
+            for block in self.coordinator.receive(item.mark):
+                failpoint("window.before_emit")
+                self._append(block)
+            failpoint("window.after_emit")
+        self._log.sync()
+        failpoint("capture.after_sync")
+        self._write_pending()
+        self._reader.acknowledge(item.position)
+        failpoint("capture.after_acknowledge")
+
+    def _write_pending(self) -> None:
+        assert self.coordinator is not None
+        changes = self.coordinator.take_pending()
+        if changes:
+            scn = str(self._log.covered_scn)
+            self._state.write([*changes, lambda w: w.set("log_scn", scn)])
+            failpoint("capture.after_progress")
+
+    def _append(self, block: Block) -> None:
+        self._log.append(block)
+        self._rows += block.rows
+        if len(block.index):
+            self._commit_us = int(block.index["commit_us"][-1])
+
+    def _log_blocks(self, after_scn: int) -> Iterator[Block]:
+        self._log.sync()
+        return self._log.blocks(after_scn)
+
+    def _report(self, state: str, detail: str, *, at_once: bool = False) -> None:
+        now = self._clock()
+        if now < self._status_at and not at_once:
+            return
+        self._status_at = now + 0.5
+        self._log.retain()
+        self._on_status(self.status(state, detail))
+
+    def status(self, state: str = "streaming", detail: str = "") -> CaptureStatus:
+        """Return what the capture is doing."""
+        latest: dict[str, DumpProgress] = {}
+        for progress in self._state.progress():
+            latest[str(progress.table)] = progress
+        return CaptureStatus(
+            state,
+            detail,
+            self._log.complete_scn,
+            self._log.covered_scn,
+            self._commit_us,
+            self._rows,
+            list(latest.values()),
+            self._reconciler.remembered,
+        )
+
+

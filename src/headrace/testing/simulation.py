@@ -1,0 +1,298 @@
+"""One random history through capture, change log, fold and a model target, with crashes, against the truth.
+
+The database is scripted, everything else is the product: reconciler, coordinator, capture, change log on disk, state
+store, fold. After every applied batch each complete table must equal the source as of the batch's end, and the change
+log must satisfy the ledger oracle.
+
+Source: scenario F1, test A-17.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+from headrace.fold import fold, promote
+from headrace.model.block import Block, SystemKind
+from headrace.model.schema import TableId, TableSchema
+from headrace.observe import failpoints
+from headrace.registry.file import FileRegistry
+from headrace.relay.capture import Capture, CaptureSettings, Log
+from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
+from headrace.state.store import RequestState, Scope, StateStore
+from headrace.testing.histories import TABLES, RandomHistory
+from headrace.testing.oracle import LedgerOracle
+from headrace.testing.target import ModelTable
+from headrace.watermark.settings import DumpSettings
+
+__all__ = ["Crash", "InlineExecutor", "Simulation", "SimulationFailed"]
+
+CAPTURE_FAILPOINTS = tuple(
+    name for name in failpoints.FAILPOINTS if not name.startswith("apply.")
+)
+ROUNDS = 3_000
+"""More than any history needs; one that needs more is stuck."""
+
+
+class Crash(BaseException):
+    """The process dies here; not an `Exception`, so that nothing in the product can catch it."""
+
+
+class SimulationFailed(AssertionError):
+    """The copy differs from the source, or the run is stuck."""
+
+
+class InlineExecutor(Executor):
+    """Runs each call at once in the caller's thread: the same seed gives the same run."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run ``fn`` now; what it raises goes into the future, a crash goes through."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Simulation:
+    """One seed, one run.
+
+    Args:
+        seed: decides everything.
+        folder: empty folder for change log and state.
+        open_log: opens the change log in a folder for writing, and returns it with a function that simulates the
+            loss of everything that was not synced when the process died.
+        coverage: counts what happened, over many runs.
+        capture_type: a subclass with a fault switched on, in mutation tests.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        open_log: Callable[[Path], tuple[Log, Callable[[], None]]],
+        coverage: Counter[str],
+        capture_type: type[Capture] = Capture,
+    ) -> None:
+        self.rng = random.Random(seed)
+        self.folder = folder
+        self.open_log = open_log
+        self.coverage = coverage
+        self.capture_type = capture_type
+        self.database = ScriptedDatabase(TABLES)
+        self.history = RandomHistory(self.database, self.rng, coverage)
+        self.source = ScriptedSource(self.database, self._weather, most=self.rng.choice((1, 3, 10)))
+        self.registry = FileRegistry(folder / "schemas")
+        self.targets = {schema.table: ModelTable(schema) for schema in TABLES}
+        self.complete: dict[TableId, int] = {}
+        self.frontier = 0
+        self.first_end: int | None = None
+        self.extra_requests = self.rng.randrange(3)
+        self.log: Log | None = None
+
+    def _weather(self) -> None:
+        for _ in range(self.rng.randrange(4)):
+            self.history.step()
+
+    # -- the whole run ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run to the end.
+
+        Raises:
+            SimulationFailed: the copy is wrong somewhere.
+            OracleViolation: the change log contradicts itself.
+        """
+        self.history.load()
+        if self.rng.random() < 0.3:
+            self.history.pin()
+        for _ in range(self.rng.randrange(4)):
+            self._life(crashes=True)
+        self._life(crashes=False)
+        self._check_log()
+
+    def _life(self, *, crashes: bool) -> None:
+        """Run one process until it crashes, or until everything is copied and quiet."""
+        self.log, lose = self.open_log(self.folder)
+        state = StateStore(self.folder / "state.db")
+        capture = self._capture(state)
+        if crashes:
+            self._arm()
+        try:
+            capture.start()
+            self._work(capture, state)
+            if not crashes:
+                self._drain(capture, state)
+        except Crash as crash:
+            self.coverage[f"crash at {crash.args[0]}"] += 1
+        finally:
+            failpoints.disarm()
+            state.close()
+            lose()
+        if self.rng.random() < 0.5:
+            self._restart_apply()
+
+    def _capture(self, state: StateStore) -> Capture:
+        assert self.log is not None
+        dump = DumpSettings(
+            chunk_rows=self.rng.choice((1, 2, 3, 5)), snapshot_interval_s=0.0, piece_rows=3
+        )
+        settings = CaptureSettings(dump, spool_folder=self.folder / "spool")
+        return self.capture_type(
+            source=self.source,
+            log=self.log,
+            registry=self.registry,
+            state=state,
+            settings=settings,
+            tables=list(TABLES),
+            executor=InlineExecutor(),
+        )
+
+    def _arm(self) -> None:
+        name = self.rng.choice(CAPTURE_FAILPOINTS)
+        left = self.rng.choice((1, 1, 2, 3, 5, 8))
+
+        def die() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Crash(name)
+
+        failpoints.arm(name, die)
+
+    def _work(self, capture: Capture, state: StateStore) -> None:
+        """Let capture and history run side by side until all requests are carried out."""
+        idle = 0
+        for _ in range(ROUNDS):
+            gave = capture.step(0.0)
+            if self.rng.random() < 0.1:
+                self._apply()
+            if self.rng.random() < 0.02:
+                self._cut_connection(capture)
+            self._maybe_request(state)
+            done = all(r.state is RequestState.COMPLETED for r in state.requests())
+            idle = idle + 1 if done and not gave else 0
+            if done and (idle > 2 or self.rng.random() < 0.05):
+                return
+        raise SimulationFailed("the dumps do not end")
+
+    def _cut_connection(self, capture: Capture) -> None:
+        capture.close_connections()
+        assert self.log is not None
+        capture.open_connections()
+        self.coverage["connections cut"] += 1
+
+    def _maybe_request(self, state: StateStore) -> None:
+        if not self.extra_requests or self.rng.random() > 0.03:
+            return
+        self.extra_requests -= 1
+        schema = self.rng.choice(TABLES)
+        if schema.key and self.rng.random() < 0.5:
+            keys = [(str(key),) for key in self.rng.sample(range(1, 15), 3)]
+            state.submit(Scope.PRIMARY_KEYS, schema.table, keys)
+            self.coverage["requests for keys"] += 1
+        else:
+            state.submit(Scope.TABLE, schema.table)
+            self.coverage["re-dumps"] += 1
+
+    def _drain(self, capture: Capture, state: StateStore) -> None:
+        """Let the history settle, the log run dry, and compare everything at the end."""
+        self.history.settle()
+        for _ in range(ROUNDS):
+            if not capture.step(0.0) and state.next_request() is None:
+                break
+        else:
+            raise SimulationFailed("the log does not run dry")
+        while self._apply():
+            pass
+        truth = self.database.state_at(1 << 60)
+        for table, target in self.targets.items():
+            if target.content() != truth[table]:
+                raise SimulationFailed(f"{table} differs at the end")
+            if table not in self.complete:
+                raise SimulationFailed(f"{table} never became complete")
+
+    # -- the applying side ------------------------------------------------------------------------
+
+    def _restart_apply(self) -> None:
+        """Forget the frontier; the ledgers stay with the tables."""
+        applied = [target.applied_scn for target in self.targets.values()]
+        self.frontier = min(applied)
+        self.first_end = max(applied)
+        self.coverage["apply restarts"] += 1
+
+    def _apply(self) -> bool:
+        """Apply one batch, cut at a random window end; return whether there was one."""
+        assert self.log is not None
+        index = self.log.streamed(0)
+        ends = [int(s) for s in index["scn"] if s > self.frontier and s <= self.log.complete_scn]
+        if not ends:
+            return False
+        end = self.rng.choice(ends)
+        if self.first_end is not None:
+            end = max(self.first_end, ends[0])
+            self.first_end = None
+        blocks = list(self.log.blocks(0))
+        for table, target in self.targets.items():
+            self._apply_table(table, target, blocks, end)
+            if self.rng.random() < 0.1 and end < ends[-1]:
+                # Died between two tables: their ledgers differ now.
+                self.coverage["apply died between tables"] += 1
+                self._restart_apply()
+                return True
+        self.frontier = end
+        self._note_complete(blocks, end)
+        self._check_frontier(end)
+        return True
+
+    def _apply_table(
+        self, table: TableId, target: ModelTable, blocks: list[Block], end: int
+    ) -> None:
+        after = target.applied_scn
+        if end <= after:
+            return
+        schema: TableSchema = target.schema
+        batches, truncates = [], []
+        for block in blocks:
+            for body in block.bodies:
+                if body.table != table:
+                    continue
+                scn = body.batch.column("_scn").to_numpy()
+                rows = body.batch.filter((scn > after) & (scn <= end))
+                batches.append(promote(rows, self.registry.get(body.schema_id), schema))
+            truncates += [
+                (e.scn, e.ord)
+                for e in block.system
+                if e.kind is SystemKind.TRUNCATE and e.table == table and after < e.scn <= end
+            ]
+        folded = fold(schema, batches, truncates)
+        target.apply(folded, end, complete=self.complete.get(table, end + 1) <= after)
+        self.coverage["batches applied"] += 1
+
+    def _note_complete(self, blocks: list[Block], end: int) -> None:
+        for block in blocks:
+            for event in block.system:
+                if event.kind is SystemKind.DUMP_COMPLETE and event.scn <= end:
+                    self.complete.setdefault(event.table, event.scn)
+
+    def _check_frontier(self, end: int) -> None:
+        truth = self.database.state_at(end)
+        for table in self.complete:
+            if self.targets[table].content() != truth[table]:
+                raise SimulationFailed(f"{table} differs from the source at SCN {end}")
+            self.coverage["frontiers compared"] += 1
+
+    def _check_log(self) -> None:
+        assert self.log is not None
+        oracle = LedgerOracle(self.registry.get)
+        for block in self.log.blocks(0):
+            oracle.feed(block)
+        expected = [t.scn for t in self.database.log if not t.mark]
+        if oracle.log_transactions != expected:
+            raise SimulationFailed("the change log does not hold every transaction once, in order")
+        self.coverage["windows of chunk rows"] += sum(oracle.read_rows.values())
