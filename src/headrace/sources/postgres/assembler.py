@@ -308,16 +308,20 @@ class Assembler:
             return
         if self._open is not None:
             raise _broken("a non-transactional message lies inside a transaction")
-        if message.lsn <= self.last_scn:
+        # The server names the end of the message's record, which may be the start, and so the SCN, of the
+        # commit right behind it. One byte before lies behind all earlier commits and before all later
+        # ones. For the same reason nothing beyond the named position may be acknowledged.
+        scn = message.lsn - 1
+        if scn <= self.last_scn:
             raise _broken("a message is not behind the transaction before it")
-        self.position = max(self.position, message.lsn + 1)
+        self.position = max(self.position, message.lsn)
         if not ours:
-            self.covered = max(self.covered, message.lsn)
+            self.covered = max(self.covered, scn)
             return
-        self.last_scn = message.lsn
-        self.covered = max(self.covered, message.lsn - 1)
+        self.last_scn = scn
+        self.covered = max(self.covered, scn - 1)
         mark = marks.from_message(message.content)
-        self._mark = ReceivedMark(mark, message.lsn, sent_us)
+        self._mark = ReceivedMark(mark, scn, sent_us)
 
     def _one_mark(self, mark: Mark) -> Mark:
         if self._transaction().mark is not None:
