@@ -35,3 +35,7 @@ app = typer.Typer(
 
 for command in (demo, preflight, run, status, dump, verify, version):
     app.command()(command)
+
+
+if __name__ == "__main__":
+    app()

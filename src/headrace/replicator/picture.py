@@ -184,7 +184,7 @@ class Observer:
             if self._log is None:
                 self._log = ChangeLogReader(self._paths.changelog)
             tail = self._log.tail()
-            after = max(frontier_scn, tail.oldest_scn - 1)
+            after = max(frontier_scn, tail.oldest_scn)
             index = self._log.index(after)
             per_table: Counter[str] = Counter()
             for ref in self._log.refs(after, tail.complete_scn):

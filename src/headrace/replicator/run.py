@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from headrace.observe.status import ProcessState, StatusFile
 from headrace.replicator import runner
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
@@ -52,7 +53,9 @@ class Run:
         self._once = once
         self._stop = threading.Event()
         self._observer = Observer(config)
-        self.supervisor = Supervisor(StatePaths.of(config), child_specs(file), policy=policy)
+        paths = StatePaths.of(config)
+        self.supervisor = Supervisor(paths, child_specs(file), policy=policy)
+        self._status = StatusFile(paths.status("run"), "run")
         self._goal_scn = 0
         self._tables: frozenset[str] = frozenset()
         self.picture: Picture = self._observer.look()
@@ -99,6 +102,10 @@ class Run:
             HeadraceError: a child needs a person.
         """
         self.supervisor.poll()
+        self._status.write(
+            ProcessState.RUNNING,
+            {"restarts": self.supervisor.restarts, "waiting": self.supervisor.waiting},
+        )
         self.picture = self._observer.look()
         if self._stop.is_set() or (self._once and self.reached()):
             return False

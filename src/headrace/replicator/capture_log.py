@@ -1,0 +1,77 @@
+"""The change log as capture sees it: one writer, and a reader of its own beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter
+from headrace.errors import ScnNotFound
+from headrace.model.block import Block
+
+__all__ = ["CaptureLog"]
+
+
+class CaptureLog:
+    """Joins `ChangeLogWriter` and `ChangeLogReader` into the port `headrace.relay.capture.Log`.
+
+    Takes over the log in ``folder``, or begins one.
+
+    Raises:
+        LeaseLost: another process writes it.
+    """
+
+    def __init__(self, folder: Path, settings: ChangeLogSettings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._writer = ChangeLogWriter.open(folder, settings)
+        self._reader = ChangeLogReader(folder)
+
+    @property
+    def complete_scn(self) -> int:
+        """SCN of the last whole transaction that is durable."""
+        return self._writer.tail.complete_scn
+
+    @property
+    def covered_scn(self) -> int:
+        """SCN up to which the log is known to hold everything."""
+        return self._writer.tail.covered_scn
+
+    def append(self, block: Block) -> None:
+        """Take a block; not readable and not durable yet."""
+        self._writer.append(block)
+
+    def sync(self) -> None:
+        """Make everything appended durable, then readable."""
+        self._writer.sync()
+
+    def rewind(self) -> None:
+        """Forget what is behind the last whole durable transaction, torn bytes included."""
+        self._writer.close()
+        # Opening cuts the same tail as after a crash.
+        self._writer = ChangeLogWriter.open(self._folder, self._settings)
+
+    def retain(self) -> None:
+        """Drop what may be dropped."""
+        self._writer.retain()
+
+    def blocks(self, after_scn: int) -> Iterator[Block]:
+        """Yield what is durable above an SCN."""
+        return self._reader.blocks(after_scn)
+
+    def streamed(self, after_scn: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """Return the transaction index above an SCN.
+
+        Raises:
+            ScnNotFound: the log no longer reaches back so far; ``oldest`` is the first it holds.
+        """
+        tail = self._reader.tail()
+        if after_scn < tail.oldest_scn:
+            raise ScnNotFound(after_scn, tail.oldest_scn + 1, tail.complete_scn)
+        return self._reader.index(min(after_scn, tail.covered_scn))
+
+    def close(self) -> None:
+        """Release the writer's lock."""
+        self._writer.close()

@@ -1,0 +1,31 @@
+"""An embedded server for all end-to-end tests of a module, a database and folder for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.postgres import EmbeddedPostgres
+from tests.e2e.pipeline import Pipeline
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres() as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: EmbeddedPostgres, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = f"e2e_{abs(hash(request.node.nodeid)):x}"
+    yield server.create_database(name)
+    server.drop_database(name)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, url: str) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, url)
+    yield made
+    made.close()

@@ -1,0 +1,109 @@
+"""Kill −9 of anything that is ours, while the source is busy; then both sides agree."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from headrace.demo import schema
+from headrace.demo.traffic import TrafficProcess
+from headrace.observe.failpoints import FAILPOINTS
+from headrace.testing.postgres import EmbeddedPostgres
+from tests.e2e.pipeline import Pipeline
+from tests.requirements import req
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1800)]
+
+ROWS = 10_000
+TABLES = len(schema.TABLES)
+VICTIMS = ("capture", "apply", "jvm", "supervisor")
+
+
+@contextlib.contextmanager
+def busy_shop(url: str) -> Iterator[TrafficProcess]:
+    """Fill the shop and let slow traffic loose on it."""
+    with psycopg.connect(url) as connection:
+        schema.create(connection)
+        list(schema.load(connection, ROWS))
+    with TrafficProcess(url, 60, ROWS, 5_000, (5.0, 12.0, 18.0)) as traffic:
+        yield traffic
+
+
+def strike(pipeline: Pipeline, victim: str) -> None:
+    """Kill one process and see the whole come back to work."""
+    before = pipeline.frontier()
+    if victim == "supervisor":
+        pipeline.kill()
+        pipeline.start()
+    else:
+        pipeline.running(f"a living {victim}", lambda: pipeline.pid_of(victim))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pipeline.pid_of(victim), signal.SIGKILL)
+    pipeline.running(f"progress after {victim} died", lambda: pipeline.frontier() > before)
+
+
+def agree(pipeline: Pipeline, traffic: TrafficProcess) -> None:
+    """End the traffic, apply the rest, compare."""
+    traffic.stop()
+    assert pipeline.stop() == 0, pipeline.logs()
+    pipeline.succeed("run", "--once")
+    pipeline.succeed("verify")
+
+
+@req("C12", "C13", "P19")
+def test_four_random_kills_lose_and_repeat_nothing(url: str, pipeline: Pipeline) -> None:
+    victims = list(VICTIMS)
+    random.Random(7).shuffle(victims)
+    with busy_shop(url) as traffic:
+        pipeline.start()
+        for victim in victims:
+            strike(pipeline, victim)
+        pipeline.running("every table live", lambda: pipeline.all_live(TABLES))
+        agree(pipeline, traffic)
+
+
+@pytest.mark.long
+@req("C12", "C13", "P19")
+def test_twenty_random_kills_lose_and_repeat_nothing(url: str, pipeline: Pipeline) -> None:
+    generator = random.Random(11)
+    with busy_shop(url) as traffic:
+        pipeline.start()
+        for _ in range(20):
+            strike(pipeline, generator.choice(VICTIMS))
+        pipeline.running("every table live", lambda: pipeline.all_live(TABLES))
+        agree(pipeline, traffic)
+
+
+@pytest.mark.long
+@req("C12", "H10")
+@pytest.mark.parametrize("name", FAILPOINTS)
+def test_a_death_at_each_failpoint_costs_nothing(name: str, url: str, pipeline: Pipeline) -> None:
+    with busy_shop(url) as traffic:
+        # The second pass: the first may come before there is anything to lose.
+        pipeline.start({"HEADRACE_FAILPOINT": f"{name}:2"})
+        pipeline.running(f"a death at {name}", lambda: sum(pipeline.restarts().values()))
+        pipeline.stop()
+        pipeline.start()
+        pipeline.running("every table live", lambda: pipeline.all_live(TABLES))
+        agree(pipeline, traffic)
+
+
+@req("A-12", "C61")
+def test_postgresql_may_restart_in_mid_stream(
+    server: EmbeddedPostgres, url: str, pipeline: Pipeline
+) -> None:
+    with busy_shop(url) as traffic:
+        pipeline.start()
+        # While tables are being copied, so in the middle of a window as well.
+        pipeline.running("rows in the log", lambda: pipeline.frontier() > 0)
+        server.restart("immediate")
+        before = pipeline.frontier()
+        pipeline.running("progress after the restart", lambda: pipeline.frontier() > before)
+        pipeline.running("every table live", lambda: pipeline.all_live(TABLES))
+        agree(pipeline, traffic)

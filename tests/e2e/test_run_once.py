@@ -1,0 +1,84 @@
+"""``run --once``, ``verify``, ``status`` and ``dump`` on a small busy-shaped shop."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+import pytest
+
+from headrace.demo import schema
+from tests.e2e.pipeline import Pipeline
+from tests.requirements import req
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark]
+
+CHANGES = """
+begin;
+insert into shop.orders values (900001, 1, 'placed', now(), 10.5, null);
+insert into shop.order_items values (900001, 1, 'SKU-1', 2, 5.25), (900001, 2, 'SKU-2', 1, 0);
+update shop.products set stock = stock - 1 where sku in ('SKU-1', 'SKU-2');
+commit;
+update shop.accounts set code = 'moved' where code = 'ACC-1';
+update shop.accounts set balance = -1 where code = 'moved';
+begin;
+update shop.accounts set code = 'between' where code = 'ACC-2';
+update shop.accounts set code = 'ACC-2' where code = 'ACC-3';
+update shop.accounts set code = 'ACC-3' where code = 'between';
+commit;
+delete from shop.customers where id = 7;
+insert into shop.customers values (7, 'again', null, 'NO', null, 0, true, now());
+update shop.seats set place = case when place = 1 then 4 else place - 1 end where place <= 4;
+insert into shop.events select * from shop.events where customer_id = 3;
+delete from shop.events where customer_id = 5;
+truncate shop.flash_sales;
+insert into shop.flash_sales values (1, 'SKU-9', 50, '12:00');
+alter table shop.orders add column channel text;
+update shop.orders set channel = 'web' where id <= 10;
+"""
+
+
+@req("C24", "A-19")
+def test_once_copies_then_follows_and_verify_agrees(url: str, pipeline: Pipeline) -> None:
+    with psycopg.connect(url) as connection:
+        schema.create(connection)
+        rows = dict(schema.load(connection, 4_000))
+
+    pipeline.succeed("preflight")
+    pipeline.succeed("run", "--once")
+    first = json.loads(pipeline.succeed("verify", "--json"))
+
+    assert first["equal"]
+    copied = {table["table"]: table["source_rows"] for table in first["tables"]}
+    assert copied == {f"shop.{table}": count for table, count in rows.items()}
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in CHANGES.split(";"):
+            connection.execute(statement)
+    pipeline.succeed("run", "--once")
+    second = json.loads(pipeline.succeed("verify", "--json"))
+
+    assert second["equal"], second
+    status = pipeline.status()
+    assert {table["phase"] for table in status["tables"]} == {"live"}
+    assert {role["state"] for role in status["roles"].values()} == {"stopped"}
+
+
+@req("C75")
+def test_preflight_problems_stop_run_before_anything_is_created(
+    url: str, pipeline: Pipeline
+) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("create schema shop; create table shop.bare (a int)")
+
+    done = pipeline.command("run", "--once")
+
+    assert done.returncode == 1
+    assert "shop.bare" in done.stdout
+    assert "replica identity full" in done.stdout.lower()
+    with psycopg.connect(url) as connection:
+        assert connection.execute("select count(*) from pg_publication").fetchone() == (0,)
+        assert connection.execute(
+            "select count(*) from pg_replication_slots where database = current_database()"
+        ).fetchone() == (0,)
+    assert not pipeline.paths.changelog.exists()
