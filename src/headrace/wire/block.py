@@ -242,7 +242,7 @@ def _checked_head(buffer: Readable, header: BlockHeader, offset: int) -> memoryv
 
 def _index(view: memoryview, header: BlockHeader) -> npt.NDArray[np.void]:
     start = HEADER_BYTES + _ENTRY.size * header.bodies
-    return np.frombuffer(view, TRANSACTION_DTYPE, header.transactions, start)
+    return np.frombuffer(view.toreadonly(), TRANSACTION_DTYPE, header.transactions, start)
 
 
 def _encoded_bodies(block: Block) -> Iterator[tuple[int, int, bytes]]:
