@@ -26,6 +26,7 @@ from headrace.sources.postgres.catalog import (
     read_tables,
 )
 from headrace.sources.postgres.connection import QueryFailed, Session, connect, quote
+from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.values import build_batch, render_text
 
@@ -194,7 +195,7 @@ class PostgresChunkReader:
             try:
                 session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 seen = TransactionSnapshot.parse(session.value("SELECT pg_current_snapshot()"))
-                outcome = read(session, _one(session, table), seen)
+                outcome = read(session, self._facts(session, table), seen)
                 if not keep_open:
                     session.run("COMMIT")
                 return outcome
@@ -210,6 +211,15 @@ class PostgresChunkReader:
             f"{table} changed its shape under {_ATTEMPTS} reads in a row.",
             next_step="nothing to do when a migration is running; it is tried again.",
         )
+
+    def _facts(self, session: Session, table: TableId) -> TableFacts:
+        facts = read_tables(session, only=table)
+        if not facts:
+            raise SourceError(
+                f"{table} does not exist at the source.",
+                next_step="exclude it, or create it again and dump it.",
+            )
+        return as_published(session, self._settings, facts[0])
 
     def _select(
         self, session: Session, facts: TableFacts, sql: str, *parameters: str
@@ -230,16 +240,6 @@ class PostgresChunkReader:
             with contextlib.suppress(SourceUnavailable):
                 if session.usable and session.in_transaction:
                     session.run("ROLLBACK")
-
-
-def _one(session: Session, table: TableId) -> TableFacts:
-    facts = read_tables(session, only=table)
-    if not facts:
-        raise SourceError(
-            f"{table} does not exist at the source.",
-            next_step="exclude it, or create it again and dump it.",
-        )
-    return facts[0]
 
 
 def _refuse_rewritten(session: Session, facts: TableFacts) -> None:
@@ -291,7 +291,9 @@ def _in_table_order(facts: TableFacts, cells: Sequence[bytes | None]) -> tuple[s
 
 
 def _relation(facts: TableFacts) -> str:
-    return f"{quote(facts.table.schema)}.{quote(facts.table.name)}"
+    """Return the table without tables that inherit from it: their rows travel under their own names."""
+    name = f"{quote(facts.table.schema)}.{quote(facts.table.name)}"
+    return name if facts.partitioned else f"ONLY {name}"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -203,7 +203,8 @@ def _publication_tables(session: Session, name: str) -> set[TableId] | None:
 
 
 def _list(tables: Iterable[TableId]) -> str:
-    return ", ".join(f"{quote(t.schema)}.{quote(t.name)}" for t in sorted(tables))
+    # ONLY: tables that inherit from one of these are published when they are captured themselves.
+    return ", ".join(f"ONLY {quote(t.schema)}.{quote(t.name)}" for t in sorted(tables))
 
 
 def _note_slot(session: Session, settings: PostgresSettings) -> None:

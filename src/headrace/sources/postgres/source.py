@@ -15,6 +15,7 @@ from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
 from headrace.sources.postgres.marks import MarkWriter
 from headrace.sources.postgres.preflight import Preflight
+from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.relations import CatalogVersions
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.side import SideSession
@@ -74,7 +75,10 @@ class PostgresSource:
         """Return the captured tables by name."""
         with connect(self.settings) as session:
             facts = read_tables(session, self.settings.filter)
-            return [describe(session, self._types, one) for one in facts]
+            return [
+                describe(session, self._types, as_published(session, self.settings, one))
+                for one in facts
+            ]
 
     def prepare(self) -> None:
         """Create publication, slot and watermark table where they are missing and ours to create.

@@ -1,0 +1,175 @@
+"""Whether one table can be captured, from its catalog facts alone: no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.model.schema import KeyCheck
+from headrace.sources.base import Finding, Severity
+from headrace.sources.postgres.catalog import TableFacts
+from headrace.sources.postgres.connection import quote
+from headrace.sources.postgres.publication import PublicationFacts
+
+__all__ = ["check_table"]
+
+
+def check_table(
+    facts: TableFacts,
+    *,
+    role: str,
+    privileged: bool,
+    adopted: PublicationFacts | None,
+    owns_publication: bool,
+) -> Iterator[Finding]:
+    """Yield every finding about one table.
+
+    Args:
+        facts: what the catalog says.
+        role: the role that we are.
+        privileged: whether it is a superuser.
+        adopted: the publication that the configuration names, None when it is ours or missing.
+        owns_publication: whether the publication is ours to make, which takes the tables' owner.
+    """
+    name = str(facts.table)
+    sql = f"{quote(facts.table.schema)}.{quote(facts.table.name)}"
+    if unloggable := _unloggable(facts):
+        yield Finding(
+            unloggable[0],
+            f"{name} is {unloggable[1]}: its changes are not in the log.",
+            f"{unloggable[2]} Or exclude {name}.".replace("{table}", sql),
+            table=name,
+        )
+        return
+    yield from _identity(facts, name, sql)
+    yield from _privileges(facts, name, sql, role)
+    if owns_publication and not (facts.owned or privileged):
+        yield Finding(
+            "not-owner",
+            f"Role {role} does not own {name}, so it cannot publish it.",
+            "Let an administrator make publication and slot and name both in the configuration; or "
+            f"GRANT the owner of {sql} TO {quote(role)}.",
+            table=name,
+        )
+    if adopted is not None:
+        yield from _published(facts, adopted, name, sql)
+    yield from _notes(facts, name)
+
+
+def _unloggable(facts: TableFacts) -> tuple[str, str, str] | None:
+    if facts.kind == "f":
+        return "foreign-table", "a foreign table", "Capture it where it lives."
+    if facts.persistence == "u":
+        return "unlogged-table", "unlogged", "ALTER TABLE {table} SET LOGGED;"
+    return None
+
+
+def _identity(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:
+    """Judge the replica identity: without one, UPDATEs of a published table fail at the source."""
+    full = f"ALTER TABLE {sql} REPLICA IDENTITY FULL; or exclude {name}."
+    identity = facts.identity
+    if identity.letter == "n":
+        yield Finding(
+            "replica-identity-nothing",
+            f"{name} has REPLICA IDENTITY NOTHING: its updates and deletes would fail or be lost.",
+            f"ALTER TABLE {sql} REPLICA IDENTITY DEFAULT; (with a primary key) or " + full,
+            table=name,
+        )
+    elif identity.letter == "d" and identity.check is KeyCheck.DEFERRED:
+        yield Finding(
+            "deferrable-key",
+            f"{name} has a deferrable primary key, which cannot tell rows apart in the log: once "
+            "published, its UPDATEs would fail.",
+            full,
+            table=name,
+        )
+    elif identity.letter == "i" and not identity.key:
+        yield Finding(
+            "replica-identity-index-missing",
+            f"{name} has an index as replica identity that was dropped or is invalid.",
+            f"ALTER TABLE {sql} REPLICA IDENTITY DEFAULT; (with a primary key) or " + full,
+            table=name,
+        )
+    elif identity.letter == "d" and not identity.key:
+        yield Finding(
+            "no-key",
+            f"{name} has no primary key: once published, its UPDATEs and DELETEs would fail.",
+            f"ALTER TABLE {sql} ADD PRIMARY KEY (…); or " + full,
+            table=name,
+        )
+
+
+def _privileges(facts: TableFacts, name: str, sql: str, role: str) -> Iterator[Finding]:
+    if not facts.schema_usable:
+        yield Finding(
+            "no-schema-usage",
+            f"Role {role} may not use schema {facts.table.schema}.",
+            f"GRANT USAGE ON SCHEMA {quote(facts.table.schema)} TO {quote(role)};",
+            table=name,
+        )
+    if not facts.readable:
+        yield Finding(
+            "no-select",
+            f"Role {role} may not read {name}.",
+            f"GRANT SELECT ON {sql} TO {quote(role)};",
+            table=name,
+        )
+    if facts.row_security:
+        yield Finding(
+            "row-security",
+            f"Row-level security hides rows of {name} from role {role}.",
+            f"ALTER ROLE {quote(role)} BYPASSRLS; or exclude {name}.",
+            table=name,
+        )
+
+
+def _published(
+    facts: TableFacts, publication: PublicationFacts, name: str, sql: str
+) -> Iterator[Finding]:
+    entry = publication.tables.get(facts.table)
+    if entry is None:
+        yield Finding(
+            "table-not-published",
+            f"{name} is not in publication {publication.name}.",
+            f"ALTER PUBLICATION {quote(publication.name)} ADD TABLE {sql}; or exclude {name}.",
+            table=name,
+        )
+        return
+    if entry.filtered:
+        yield Finding(
+            "row-filter",
+            f"Publication {publication.name} has a row filter on {name}: dump and log would differ.",
+            f"ALTER PUBLICATION {quote(publication.name)} SET TABLE … without WHERE for {sql}.",
+            table=name,
+        )
+    left_out = [a.name for a in facts.published if a.name not in (entry.columns or ())]
+    if entry.columns is not None and left_out:
+        yield Finding(
+            "column-list",
+            f"Publication {publication.name} publishes only some columns of {name}; "
+            f"left out: {', '.join(left_out)}.",
+            "Nothing to do if that is meant: the replica has the published columns only.",
+            Severity.WARNING,
+            table=name,
+        )
+
+
+def _notes(facts: TableFacts, name: str) -> Iterator[Finding]:
+    generated = [a.name for a in facts.attributes if a.generated]
+    if generated:
+        yield Finding(
+            "generated-columns",
+            f"{name}: generated columns are not in the log and not in the replica: "
+            f"{', '.join(generated)}.",
+            "Compute them in a view over the replica.",
+            Severity.WARNING,
+            table=name,
+        )
+    if facts.partitioned:
+        yield Finding(
+            "partition-maintenance",
+            f"{name} is partitioned: ATTACH, DETACH and DROP of a partition and TRUNCATE of one "
+            "partition are not in the log.",
+            f"After one of them: headrace dump FILE --table {name}",
+            Severity.WARNING,
+            table=name,
+        )
