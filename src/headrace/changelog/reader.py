@@ -78,10 +78,14 @@ class ChangeLogReader:
         _check_position(after_scn, record.tail)
         last = _limit(upto_scn, record.tail.complete_scn)
         covered = _limit(upto_scn, record.tail.covered_scn)
+        told = after_scn
         for segment, offset, header in self._headers(after_scn, last):
-            if header.transactions or header.covered_scn > after_scn:
+            says = min(header.covered_scn, covered)
+            # A block without transactions is worth a line only when its coverage is news.
+            if header.transactions or says > told:
                 block = segment.decode(offset, header.length, schema_ids)
                 yield block.after(after_scn).upto(covered)
+                told = max(told, says)
 
     def refs(self, after_scn: int, upto_scn: int | None = None) -> list[BlockRef]:
         """Return the blocks that hold the transactions `blocks` would yield, without reading their rows.

@@ -1,0 +1,270 @@
+"""Reading the log: exact suffixes of whole windows, or a named refusal."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter, Tail
+from headrace.errors import ScnNotFound
+from headrace.model.block import Block
+from tests.changelog.windows import OTHER, TABLE, coverage, joined, scns, seen, window
+from tests.requirements import req
+
+SMALL = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
+
+
+@pytest.fixture
+def writer(tmp_path):
+    with ChangeLogWriter.open(tmp_path / "log", SMALL) as log:
+        yield log
+
+
+@pytest.fixture
+def reader(tmp_path):
+    return ChangeLogReader(tmp_path / "log")
+
+
+def write(writer: ChangeLogWriter, *blocks: Block) -> None:
+    for block in blocks:
+        writer.append(block)
+    writer.sync()
+
+
+def test_a_log_that_does_not_exist_yet_is_empty(reader):
+    assert reader.tail() == Tail(0, 0, 0, 0)
+    assert list(reader.blocks(0)) == []
+    assert reader.refs(0) == []
+    assert len(reader.index(0)) == 0
+    with pytest.raises(ScnNotFound):
+        list(reader.blocks(1))
+
+
+@req("D42", "D41")
+def test_everything_after_a_position_comes_once_and_in_order(writer, reader):
+    write(writer, *(window(scn) for scn in range(10, 40)))
+    for after in range(45):
+        if after <= 39:
+            assert scns(reader.blocks(after)) == [s for s in range(10, 40) if s > after]
+    assert scns(reader.blocks(12, 15)) == [13, 14, 15]
+    assert scns(reader.blocks(12, 1000)) == list(range(13, 40))
+    assert list(reader.blocks(39)) == []
+
+
+def test_a_reader_sees_new_blocks_and_segments_without_reopening(writer, reader):
+    position = 0
+    for scn in range(1, 60):
+        write(writer, window(scn))
+        assert scns(reader.blocks(position)) == [scn]
+        assert reader.tail().complete_scn == scn
+        position = scn
+    assert len(list(writer.durable[0].parent.glob("*.seg"))) > 3
+
+
+def test_what_was_not_synced_is_not_seen(writer, reader):
+    write(writer, window(1))
+    writer.append(window(2))
+    assert scns(reader.blocks(0)) == [1]
+    assert reader.tail() == writer.tail
+    assert writer.appended.complete_scn == 2
+    writer.sync()
+    assert scns(reader.blocks(0)) == [1, 2]
+
+
+def test_a_cut_block_covers_no_more_than_was_asked_for(writer, reader):
+    write(writer, joined(window(scn) for scn in (5, 6, 7, 8)), coverage(50))
+    (block,) = reader.blocks(5, 7)
+    assert scns([block]) == [6, 7]
+    assert block.covered_scn == 7
+    assert seen([block]) == [(s, o, "public.t") for s in (6, 7) for o in (0, 1)]
+    assert [b.covered_scn for b in reader.blocks(5)] == [8, 50]
+    assert [b.covered_scn for b in reader.blocks(8)] == [50]
+    assert list(reader.blocks(50)) == []
+
+
+@req("D41", "B-1")
+def test_a_transaction_over_many_blocks_comes_whole_or_not_at_all(writer, reader):
+    write(writer, window(1), window(2, 20, last=False))
+    write(writer, window(2, 20, first=20, last=False), window(2, 20, first=40, last=False))
+    assert scns(reader.blocks(0)) == [1]
+    assert [ref.last_scn for ref in reader.refs(0)] == [1]
+    assert reader.index(0)["scn"].tolist() == [1]
+    assert reader.tail().complete_scn == 1
+    write(writer, window(2, 20, first=60), window(3))
+    assert [row[1] for row in seen(reader.blocks(1, 2))] == list(range(80))
+    assert scns(reader.blocks(2)) == [3]
+    assert len({ref.segment for ref in reader.refs(1, 2)}) > 1
+
+
+def test_a_block_with_whole_transactions_and_a_piece_gives_the_whole_ones_at_once(writer, reader):
+    write(writer, joined([window(1), window(2), window(3, last=False)]))
+    assert scns(reader.blocks(0)) == [1, 2]
+    assert reader.tail().complete_scn == 2
+    write(writer, joined([window(3, first=2), window(4)]))
+    assert seen(reader.blocks(2)) == [(3, o, "public.t") for o in range(4)] + [
+        (4, 0, "public.t"),
+        (4, 1, "public.t"),
+    ]
+
+
+def test_only_the_tables_asked_for_are_decoded(writer, reader):
+    write(writer, window(1, tables=(TABLE, OTHER), truncate=True))
+    (block,) = reader.blocks(0, schema_ids={OTHER.schema_id})
+    assert [body.table for body in block.bodies] == [OTHER.table]
+    assert len(block.system) == 1
+
+
+def test_refs_say_what_the_blocks_hold_and_load_them_elsewhere(writer, reader, tmp_path):
+    write(writer, window(1), coverage(2), window(3, 7, tables=(TABLE, OTHER), truncate=True))
+    first, second = pickle.loads(pickle.dumps(reader.refs(0)))
+    assert (first.first_scn, first.last_scn, first.rows, first.has_system) == (1, 1, 2, False)
+    assert second.tables == ((TABLE.schema_id, 7), (OTHER.schema_id, 7), (0, 1))
+    assert (second.rows, second.has_system, second.ends_complete) == (14, True, True)
+    elsewhere = ChangeLogReader(tmp_path / "log")
+    assert seen([elsewhere.load(second)]) == seen(reader.blocks(1))
+    assert [r.last_scn for r in reader.refs(1)] == [3]
+    assert [r.last_scn for r in reader.refs(0, 2)] == [1]
+
+
+def test_the_index_has_one_entry_per_transaction(writer, reader):
+    write(writer, joined([window(1), window(2), window(3, last=False)]), window(3, 5, first=2))
+    index = reader.index(1)
+    assert index["scn"].tolist() == [2, 3]
+    assert index["changes"].tolist() == [2, 7]
+    assert index["xid"].tolist() == [5002, 5003]
+    assert index["last_piece"].tolist() == [1, 1]
+    assert index.dtype == np.asarray(window(1).index).dtype
+
+
+@req("D45")
+def test_a_position_that_was_dropped_or_never_was_is_refused_with_what_there_is(writer, reader):
+    for scn in range(1, 60):
+        write(writer, window(scn))
+    assert writer.retain() > 0
+    oldest = reader.tail().oldest_scn
+    assert 0 < oldest < 59
+    for position in (0, oldest - 1, 60):
+        for ask in (reader.refs, reader.index, lambda scn: list(reader.blocks(scn))):
+            with pytest.raises(ScnNotFound) as caught:
+                ask(position)
+            assert (caught.value.scn, caught.value.oldest, caught.value.newest) == (
+                position,
+                oldest,
+                59,
+            )
+    assert scns(reader.blocks(oldest)) == list(range(oldest + 1, 60))
+
+
+def test_a_block_that_was_dropped_while_a_plan_held_its_ref_is_a_named_error(writer, tmp_path):
+    for scn in range(1, 60):
+        write(writer, window(scn))
+    planned = ChangeLogReader(tmp_path / "log").refs(0)[0]
+    writer.retain()
+    with pytest.raises(ScnNotFound):
+        ChangeLogReader(tmp_path / "log").load(planned)
+
+
+def test_rows_stay_readable_after_their_segment_is_gone(writer, reader, tmp_path):
+    for scn in range(1, 60):
+        write(writer, window(scn, text="kept"))
+    block = next(reader.blocks(0))
+    writer.retain()
+    assert reader.tail().oldest_scn > 1
+    assert list(reader.blocks(reader.tail().oldest_scn))
+    assert block.bodies[0].batch.column("c1").to_pylist() == ["kept", "kept"]
+
+
+def test_wait_returns_when_the_tail_has_passed(writer, reader):
+    write(writer, window(1))
+    assert reader.wait(1, 0)
+    assert not reader.wait(2, 0.001)
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(reader.wait(7, 30)))
+    waiting.start()
+    write(writer, window(2), coverage(7))
+    waiting.join(30)
+    assert answers == [True]
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["window", "window", "pieces", "many", "coverage", "retain", "restart"]),
+        st.integers(1, 4),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+
+
+def next_blocks(kind: str, number: int, last: int) -> list[Block]:
+    """Return what one step appends; SCNs have gaps."""
+    scn = last + number
+    match kind:
+        case "window":
+            return [window(scn, number * 3, tables=(TABLE, OTHER), truncate=number == 4)]
+        case "pieces":
+            return [
+                window(scn, 9, first=9 * i, last=i == number, text="piece")
+                for i in range(number + 1)
+            ]
+        case "many":
+            return [joined(window(scn + i) for i in range(number))]
+        case _:
+            return [coverage(scn)]
+
+
+@req("B-1", "D42")
+@settings(max_examples=60, deadline=None)
+@given(steps, st.data())
+def test_any_position_gives_a_whole_suffix_or_is_refused(history, data):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        writer = ChangeLogWriter.open(folder, SMALL)
+        early = ChangeLogReader(folder)
+        truth: list[tuple[int, int, str]] = []
+        last = 0
+        for kind, number, sync in history:
+            if kind == "retain":
+                writer.retain()
+            elif kind == "restart":
+                writer.close()
+                writer = ChangeLogWriter.open(folder, SMALL)
+            else:
+                for block in next_blocks(kind, number, last):
+                    writer.append(block)
+                    truth += seen([block])
+                    last = max(last, block.last_scn)
+            if sync:
+                writer.sync()
+        writer.sync()
+        for reader in (early, ChangeLogReader(folder)):
+            check_every_position(reader, sorted(truth), last)
+            after = data.draw(st.integers(reader.tail().oldest_scn, max(last, 0)))
+            upto = data.draw(st.integers(0, last + 3))
+            wanted = [row for row in sorted(truth) if after < row[0] <= upto]
+            assert seen(reader.blocks(after, upto)) == wanted
+            assert seen(
+                reader.load(ref).after(after).upto(upto) for ref in reader.refs(after, upto)
+            ) == (wanted)
+        writer.close()
+
+
+def check_every_position(reader: ChangeLogReader, truth: list, last: int) -> None:
+    tail = reader.tail()
+    for position in range(last + 3):
+        if tail.oldest_scn <= position <= tail.covered_scn:
+            rest = [row for row in truth if row[0] > position]
+            assert seen(reader.blocks(position)) == rest
+            wholes = reader.index(position)
+            assert wholes["scn"].tolist() == sorted({row[0] for row in rest})
+            assert wholes["changes"].sum() == len(rest)
+        else:
+            with pytest.raises(ScnNotFound):
+                list(reader.blocks(position))
