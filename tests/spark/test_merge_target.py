@@ -34,7 +34,9 @@ class Pair:
 
     def apply(self, history: str, *, complete: bool = True) -> None:
         parsed = parse_history(history, self.scn + 1)
-        self.scn = max(scn for scn, *_ in (*parsed.rows, *parsed.truncates))
+        self.scn = max(
+            scn for scn in [row[0] for row in parsed.rows] + [at[0] for at in parsed.truncates]
+        )
         folded = fold(self.schema, [change_batch(self.schema, parsed.rows)], parsed.truncates)
         self.target.evolve(self.schema)
         frame = self.target.session(self.schema.table).createDataFrame(folded)

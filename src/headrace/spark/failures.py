@@ -17,10 +17,10 @@ from headrace.errors import (
     TargetError,
     TargetUnwritable,
 )
-from headrace.model.schema import TableSchema
+from headrace.model.schema import TableId, TableSchema
 from headrace.spark.columns import mask_columns
 
-__all__ = ["MISSING_BASE", "NEGATIVE_COUNT", "translate"]
+__all__ = ["MISSING_BASE", "NEGATIVE_COUNT", "known", "translate"]
 
 MISSING_BASE = "headrace-missing-base:"
 """What a statement raises, followed by the mask in hexadecimal, when a patch finds no row."""
@@ -36,23 +36,30 @@ _UNWRITABLE = re.compile(
 )
 
 
-def translate(error: Exception, schema: TableSchema) -> HeadraceError:
+def known(error: Exception) -> HeadraceError | None:
+    """Return the error of ours that ``error`` is, or carries as text from a Python worker; None when it is neither."""
+    if isinstance(error, HeadraceError):
+        return error
+    match = _OURS.search(str(error))
+    return _rebuilt(match[1], match[2]) if match else None
+
+
+def translate(error: Exception, table: TableId, schema: TableSchema | None) -> HeadraceError:
     """Return the error of ours that says what ``error`` means for a table."""
     if isinstance(error, HeadraceError):
         return error
     text = str(error)
-    table = str(schema.table)
-    if match := _MISSING.search(text):
+    if schema and (match := _MISSING.search(text)):
         return MissingBase(
-            table, f"({', '.join(schema.key)})", mask_columns(match[1], schema.names)
+            str(table), f"({', '.join(schema.key)})", mask_columns(match[1], schema.names)
         )
     if NEGATIVE_COUNT in text:
         return NegativeCount(
             f"{table} has no key, and a change removes a row more often than the target holds it.",
             next_step=f"copy the table again: headrace dump FILE --table {table}.",
         )
-    if match := _OURS.search(text):
-        return _rebuilt(match[1], match[2])
+    if ours := known(error):
+        return ours
     if match := _CONFLICT.search(text):
         return TargetConflict(
             f"Another writer changed the target table of {table} during a commit ({match[0]}).",

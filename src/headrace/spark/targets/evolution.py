@@ -13,7 +13,14 @@ from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableSchema, render_type
 from headrace.spark.columns import quoted, spark_ddl, spark_type
 
-__all__ = ["SCHEMA_PROPERTY", "WIDENING", "can_widen", "create_statement", "evolve_statements"]
+__all__ = [
+    "SCHEMA_PROPERTY",
+    "WIDENING",
+    "can_widen",
+    "create_statement",
+    "evolve_statements",
+    "follows",
+]
 
 SCHEMA_PROPERTY = "headrace.schema_id"
 """Table property that names the version the columns were brought to."""
@@ -53,6 +60,16 @@ def can_widen(old: pa.DataType, new: pa.DataType) -> bool:
             return bool(new.scale >= old.scale and whole >= old.precision - old.scale)
         return bool(whole >= max(_INTEGERS.get(before, 99), 10))
     return (before, after) in WIDENING
+
+
+def follows(old: TableSchema, new: TableSchema) -> bool:
+    """Whether ``new`` has every column of ``old``, in the same or a wider type."""
+    after = {column.name: column.type for column in new.columns}
+    return all(
+        column.name in after
+        and (column.type == after[column.name] or can_widen(column.type, after[column.name]))
+        for column in old.columns
+    )
 
 
 def create_statement(path: str, schema: TableSchema) -> str:

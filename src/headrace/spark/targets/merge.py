@@ -105,7 +105,7 @@ class MergeTarget:
                 for statement in evolve_statements(path, held, schema):
                     session.sql(statement)
         except Exception as error:
-            raise translate(error, schema) from error
+            raise translate(error, schema.table, schema) from error
         return self._expect(schema)
 
     def apply(
@@ -124,7 +124,7 @@ class MergeTarget:
         try:
             kind(session, schema, folder, folded, empty=empty, complete=complete).commit()
         except Exception as error:
-            raise translate(error, schema) from error
+            raise translate(error, schema.table, schema) from error
         finally:
             folded.unpersist()
             session.conf.unset("spark.databricks.delta.write.txnVersion")

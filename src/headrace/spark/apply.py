@@ -1,0 +1,393 @@
+"""Apply: one batch of the change log into every table that it concerns, then the frontier.
+
+In: two SCNs between which the change log is whole. Out: at most one data commit per table and step, each with its own
+position, and one frontier manifest. Order of durability: tables, manifest, position for the log's retention.
+Tables are worked on side by side; one that fails is left behind with its own position while the others go on.
+
+Called from one thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from headrace.changelog.jobs import register_job
+from headrace.changelog.reader import ChangeLogReader
+from headrace.errors import ChangeLogLost, HeadraceError, Retry
+from headrace.fold import folded_schema
+from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
+from headrace.model.block import ORIGIN_LOG, SystemKind
+from headrace.model.schema import TableId, TableSchema
+from headrace.observe.failpoints import failpoint
+from headrace.registry.file import FileRegistry
+from headrace.spark.columns import spark_ddl
+from headrace.spark.failures import translate
+from headrace.spark.ledger import Position, Start, start_from
+from headrace.spark.plan import Range, Step, steps_of
+from headrace.spark.rows import SLICE_COLUMN, combine_slices
+from headrace.spark.source import register_source
+from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
+from headrace.spark.targets.base import Target
+from headrace.spark.targets.evolution import follows
+
+__all__ = ["Applier", "ApplyOptions"]
+
+_LOG = logging.getLogger(__name__)
+_RETRY_FROM_S = 1.0
+_RETRY_TO_S = 60.0
+_GIVE_UP_AFTER = 5
+"""Attempts after which a job ends when no table of it can be applied any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """What apply needs to know.
+
+    Attributes:
+        pipeline: name under which positions are committed.
+        changelog: folder of the change log.
+        lake: folder of the target tables.
+        tables: patterns ``schema.name``; empty means every table in the log.
+        max_rows: change rows of one table in one commit.
+        slice_rows: change rows that one task folds.
+        max_slices: most tasks that fold one commit.
+        parallel_tables: tables worked on at the same time.
+        freshness: file for freshness samples, None for none.
+    """
+
+    pipeline: str
+    changelog: Path
+    lake: Path
+    tables: tuple[str, ...] = ()
+    max_rows: int = 400_000
+    slice_rows: int = 250_000
+    max_slices: int = 4
+    parallel_tables: int = 2
+    freshness: Path | None = None
+
+
+@dataclass(slots=True)
+class _Table:
+    """One table while the job runs."""
+
+    id: TableId
+    position: int
+    complete_scn: int | None
+    version: int
+    schema_id: int
+    rows: int = 0
+    error: HeadraceError | None = None
+    attempts: int = 0
+    retry_at: float = 0.0
+
+    @classmethod
+    def of(cls, table: TableId, position: Position) -> _Table:
+        state = position.state
+        return cls(
+            table,
+            position.applied_scn,
+            position.complete_scn,
+            state.version if state else -1,
+            state.schema_id if state else 0,
+        )
+
+    @property
+    def mode(self) -> TableMode:
+        if self.error is not None:
+            return "failing"
+        return "copying" if self.complete_scn is None else "live"
+
+    def fail(self, error: HeadraceError) -> None:
+        """Leave the frontier set for a while that grows with each attempt."""
+        self.error = error
+        self.attempts += 1
+        pause = min(_RETRY_FROM_S * 2 ** (self.attempts - 1), _RETRY_TO_S)
+        self.retry_at = time.monotonic() + pause
+
+    def recover(self) -> None:
+        """Come back."""
+        self.error, self.attempts, self.retry_at = None, 0, 0.0
+
+
+@dataclass(slots=True)
+class _Work:
+    """What one batch asks of one table."""
+
+    table: _Table
+    steps: list[Step] = field(default_factory=list)
+
+
+class Applier:
+    """Brings target tables forward, batch by batch.
+
+    Args:
+        options: where and how much.
+        target: where the tables are.
+        on_status: told after every batch.
+    """
+
+    def __init__(
+        self,
+        options: ApplyOptions,
+        target: Target,
+        on_status: Callable[[ApplyStatus], None] = lambda _status: None,
+    ) -> None:
+        self._options = options
+        self._target = target
+        self._on_status = on_status
+        self._reader = ChangeLogReader(options.changelog)
+        self._registry = FileRegistry(options.changelog / "schemas")
+        self._frontier = FrontierStore(options.lake, options.pipeline)
+        self._freshness = FreshnessLog(options.freshness)
+        self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
+        self._tables: dict[TableId, _Table] = {}
+        self._first_end = 0
+        self._commit_us = 0
+        self.status = ApplyStatus()
+
+    def begin(self) -> Start:
+        """Read the ledger and return where the first batch begins and must end.
+
+        Raises:
+            ChangeLogLost: the tables are ahead of the change log.
+            ScnNotFound: the change log no longer holds what a table lacks.
+        """
+        manifest = self._frontier.latest()
+        start = start_from(self._target, manifest, self._known_tables())
+        tail = self._reader.tail()
+        if start.first_end > tail.covered_scn:
+            raise ChangeLogLost(
+                f"The target tables of {self._options.pipeline} are at SCN {start.first_end}, the change "
+                f"log ends at {tail.covered_scn}: RESYNC NEEDED.",
+                next_step="restore the change log folder, or move the target tables away and copy them again.",
+            )
+        self._reader.refs(start.from_scn, start.from_scn)
+        self._tables = {table: _Table.of(table, at) for table, at in start.tables.items()}
+        self._first_end = start.first_end
+        self._commit_us = manifest.commit_us if manifest else 0
+        self.status.frontier_scn = manifest.scn if manifest else 0
+        register_job(self._options.changelog, self._options.pipeline, start.from_scn)
+        self._report(self.status.frontier_scn)
+        return start
+
+    def process(self, from_scn: int, to_scn: int) -> None:
+        """Apply everything up to ``to_scn``, of which each table has its own part.
+
+        Raises:
+            HeadraceError: no table can be applied, or one failed in a way that forbids to go on.
+        """
+        started = time.monotonic()
+        batch = Range(self._reader, self._registry, from_scn, to_scn)
+        self._learn(batch)
+        before = sum(table.rows for table in self._tables.values())
+        work = self._plan(batch)
+        list(self._pool.map(self._work_on, work))
+        for table in self._tables.values():
+            if table.error is None:
+                # What no step spoke of has no change for the table; only the manifest records that.
+                table.position = max(table.position, to_scn)
+        self._end_of_batch(batch)
+        rows = sum(table.rows for table in self._tables.values()) - before
+        if rows:
+            self.status.batches += 1
+            self.status.rows_per_s = rows / max(time.monotonic() - started, 1e-9)
+        self._report(to_scn)
+        self._give_up_if_hopeless()
+
+    def retry(self, to_scn: int) -> None:
+        """Try again the tables that failed and whose pause is over, when no batch does."""
+        if any(
+            table.error and table.retry_at <= time.monotonic() for table in self._tables.values()
+        ):
+            self.process(to_scn, to_scn)
+
+    @property
+    def failing(self) -> list[HeadraceError]:
+        """What stands in the way of the tables that are left behind."""
+        return [table.error for table in self._tables.values() if table.error is not None]
+
+    def close(self) -> None:
+        """Let the tables at work finish."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # -- what a batch asks of each table ----------------------------------------------------------
+
+    def _known_tables(self) -> list[TableId]:
+        """Return every table that the log's registry knows and the options want."""
+        folder = self._options.changelog / "schemas"
+        ids = sorted(path.stem for path in folder.glob("*.json"))
+        found = dict.fromkeys(self._registry.get(int(name, 16)).table for name in ids)
+        return [table for table in found if self._wanted(table)]
+
+    def _wanted(self, table: TableId) -> bool:
+        patterns = self._options.tables
+        return not patterns or any(fnmatchcase(str(table), pattern) for pattern in patterns)
+
+    def _learn(self, batch: Range) -> None:
+        """Take note of new tables and of dumps that end in the batch."""
+        for table in batch.tables():
+            if table not in self._tables and self._wanted(table):
+                state = self._target.state(table)
+                at = Position(max(state.applied_scn if state else 0, batch.after_scn), None, state)
+                self._tables[table] = _Table.of(table, at)
+        for event in batch.events:
+            if event.kind is SystemKind.DUMP_COMPLETE and event.table in self._tables:
+                entry = self._tables[event.table]
+                entry.complete_scn = max(entry.complete_scn or 0, event.scn)
+
+    def _plan(self, batch: Range) -> list[_Work]:
+        """Return the tables that have something to do; the longest first."""
+        now = time.monotonic()
+        work = []
+        for table in self._tables.values():
+            if table.error is not None and table.retry_at > now:
+                continue
+            part = batch
+            if table.position < batch.after_scn:
+                part = Range(self._reader, self._registry, table.position, batch.upto_scn)
+            # A patch without its row heals when the row was read again, which may be far behind it.
+            most = 2**62 if table.error is not None else self._options.max_rows
+            current = self._registry.get(table.schema_id) if table.schema_id else None
+            steps = steps_of(part, table.id, table.position, most, current)
+            if steps or table.error is not None:
+                work.append(_Work(table, steps))
+        return sorted(work, key=lambda item: -sum(step.rows for step in item.steps))
+
+    def _work_on(self, work: _Work) -> None:
+        """Bring one table forward, or mark it as failing."""
+        table = work.table
+        try:
+            for step in work.steps:
+                self._commit(table, step)
+            table.recover()
+        except Exception as error:  # noqa: BLE001 - the top of a table's task
+            schema = work.steps[0].schema if work.steps else None
+            _LOG.warning("%s cannot be applied", table.id, exc_info=error)
+            table.fail(translate(error, table.id, schema))
+
+    def _commit(self, table: _Table, step: Step) -> None:
+        """Do one step of one table."""
+        schema = self._version_for(table, step)
+        state = self._target.evolve(schema)
+        table.version, table.schema_id = state.version, state.schema_id
+        if step.has_changes and state.applied_scn < step.upto_scn:
+            folded = self._folded(schema, step)
+            complete = table.complete_scn is not None and table.complete_scn <= step.upto_scn
+            failpoint("apply.before_merge")
+            state = self._target.apply(schema, folded, step.upto_scn, complete=complete)
+            failpoint("apply.after_merge")
+            table.rows += step.rows
+        table.version, table.position = state.version, step.upto_scn
+
+    def _version_for(self, table: _Table, step: Step) -> TableSchema:
+        """Return the version to apply a step in: the step's own, or the target's when that is newer.
+
+        The target is ahead of the rows when a crash came between a change of its columns and the rows behind it.
+        """
+        if table.schema_id in (0, step.schema.schema_id):
+            return step.schema
+        held = self._registry.get(table.schema_id)
+        if not follows(step.schema, held):
+            return step.schema
+        if not step.announced:
+            return held
+        newest = self._reader.tail().covered_scn
+        later = Range(self._reader, self._registry, step.upto_scn, newest).events
+        comes = any(
+            event.kind is SystemKind.SCHEMA
+            and event.table == table.id
+            and int(event.payload["schema_id"]) == table.schema_id
+            for event in later
+        )
+        return held if comes else step.schema
+
+    def _folded(self, schema: TableSchema, step: Step) -> DataFrame:
+        """Return the folded changes of a step; every row of it is worked on in tasks."""
+        session = self._target.session(schema.table)
+        register_source(session)
+        slices = max(1, min(self._options.max_slices, round(step.rows / self._options.slice_rows)))
+        frame = (
+            session.read.format("headrace")
+            .option("path", str(self._options.changelog))
+            .option("table", str(schema.table))
+            .option("from_scn", str(step.after_scn))
+            .option("to_scn", str(step.upto_scn))
+            .option("schema_id", str(schema.schema_id))
+            .option("fold", "true")
+            .option("slices", str(slices))
+            .load()
+        )
+        if slices == 1:
+            return frame.drop(SLICE_COLUMN)
+        form = spark_ddl(folded_schema(schema))
+        return frame.repartition(1).mapInArrow(lambda rows: combine_slices(schema, rows), form)
+
+    # -- the end of a batch -----------------------------------------------------------------------
+
+    def _end_of_batch(self, batch: Range) -> None:
+        """Publish the frontier, unless a table stands above it, and let the log move on."""
+        scn = batch.upto_scn
+        index = self._reader.index(batch.after_scn)
+        index = index[index["scn"] <= scn]
+        if len(index):
+            self._commit_us = int(index["commit_us"][-1])
+        if scn < self._first_end or scn < self.status.frontier_scn:
+            return
+        failpoint("apply.before_manifest")
+        now_us = time.time_ns() // 1_000
+        entries = {str(table.id): self._entry(table) for table in self._tables.values()}
+        self._frontier.write(Manifest(scn, self._commit_us, entries, now_us))
+        failpoint("apply.after_manifest")
+        self.status.frontier_scn = scn
+        logged = index[index["origin"] == ORIGIN_LOG]
+        self._freshness.add(scn, logged["commit_us"], now_us)
+        held = min([scn, *(table.position for table in self._tables.values())])
+        register_job(self._options.changelog, self._options.pipeline, held)
+
+    @staticmethod
+    def _entry(table: _Table) -> TableEntry:
+        return TableEntry(table.version, table.position, table.complete_scn, table.mode)
+
+    def _report(self, scn: int) -> None:
+        status = self.status
+        tail = self._reader.tail()
+        status.covered_scn = tail.covered_scn
+        behind = tail.complete_scn > scn
+        status.lag_s = max(0.0, time.time() - tail.last_commit_us / 1e6) if behind else 0.0
+        status.freshness_s = self._freshness.percentiles()
+        status.tables = {
+            str(table.id): TableStatus(
+                table.mode, table.position, table.rows, table.version, _described(table.error)
+            )
+            for table in self._tables.values()
+        }
+        self._on_status(status)
+
+    def _give_up_if_hopeless(self) -> None:
+        """End the job when an error forbids to go on, or when no table has got anywhere for long."""
+        failing = [table for table in self._tables.values() if table.error is not None]
+        for table in failing:
+            if table.error is not None and table.error.retry is Retry.NEVER:
+                raise table.error
+        if failing and len(failing) == len(self._tables):
+            worst = min(failing, key=lambda table: table.attempts)
+            if worst.attempts >= _GIVE_UP_AFTER and worst.error is not None:
+                raise worst.error
+
+
+def _described(error: HeadraceError | None) -> dict[str, str] | None:
+    if error is None:
+        return None
+    return {
+        "name": type(error).__name__,
+        "message": error.message,
+        "next_step": error.next_step,
+    }

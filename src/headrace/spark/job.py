@@ -1,0 +1,240 @@
+"""The apply job: a Structured Streaming query over the change log whose batches `headrace.spark.apply` carries out.
+
+The query is the clock: it says when a batch is due and where it ends. What was applied is the tables' own word, so the
+query's checkpoint is thrown away at each start, and one that is older, newer or gone changes nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.changelog.reader import ChangeLogReader
+from headrace.errors import TargetError
+from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.failures import known
+from headrace.spark.ledger import Start
+from headrace.spark.session import SessionSettings, build_session
+from headrace.spark.source import register_source
+from headrace.spark.status import ApplyStatus
+from headrace.spark.targets.merge import MergeTarget
+
+__all__ = ["ApplySettings", "run_apply"]
+
+_TURN_S = 0.1
+_STOP_LIMIT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApplySettings:
+    """One apply job.
+
+    Attributes:
+        pipeline: name under which positions are committed.
+        changelog: folder of the change log; need not exist yet.
+        lake: folder of the target tables.
+        spark_dir: Spark's own files; may be deleted whenever the job does not run.
+        master: any Spark master.
+        driver_memory: heap of the driver.
+        spark_conf: further Spark settings.
+        tables: patterns ``schema.name``; empty means every table in the log.
+        max_rows_per_batch: change rows of one batch, which ends at a transaction's end.
+        max_bytes_per_batch: likewise.
+        trigger_s: least time between two batches while the job keeps up.
+        stop_at_scn: the job ends when the frontier has reached it; None means never.
+        parallel_tables: tables worked on at the same time.
+        freshness: file for freshness samples, None for none.
+    """
+
+    pipeline: str
+    changelog: Path
+    lake: Path
+    spark_dir: Path
+    master: str = "local[2]"
+    driver_memory: str = "2g"
+    spark_conf: dict[str, str] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+    max_rows_per_batch: int = 400_000
+    max_bytes_per_batch: int = 256 * 2**20
+    trigger_s: float = 1.0
+    stop_at_scn: int | None = None
+    parallel_tables: int = 2
+    freshness: Path | None = None
+
+    def options(self) -> ApplyOptions:
+        """Return the part that concerns applying, not streaming."""
+        return ApplyOptions(
+            pipeline=self.pipeline,
+            changelog=self.changelog,
+            lake=self.lake,
+            tables=self.tables,
+            max_rows=self.max_rows_per_batch,
+            parallel_tables=self.parallel_tables,
+            freshness=self.freshness,
+        )
+
+
+def run_apply(
+    settings: ApplySettings,
+    stop: threading.Event,
+    on_status: Callable[[ApplyStatus], None] = lambda _status: None,
+    *,
+    spark: SparkSession | None = None,
+) -> None:
+    """Apply the change log until ``stop`` is set or the frontier has reached the wanted SCN.
+
+    Args:
+        settings: of the job.
+        stop: asks the job to end; a batch at work is finished first.
+        on_status: told after every batch, from the job's threads.
+        spark: a session to use and leave open; by default the job has its own.
+
+    Raises:
+        HeadraceError: the job cannot go on; what was committed stays and the next start goes on from there.
+    """
+    session = spark or build_session(
+        SessionSettings(
+            app_name=f"headrace-{settings.pipeline}",
+            master=settings.master,
+            driver_memory=settings.driver_memory,
+            scratch=settings.spark_dir,
+            extra=settings.spark_conf,
+        )
+    )
+    applier: Applier | None = None
+    try:
+        _await_log(settings.changelog, stop)
+        if stop.is_set():
+            return
+        target = MergeTarget(session, settings.lake, settings.pipeline)
+        applier = Applier(settings.options(), target, on_status)
+        _Clock(settings, session, applier, stop).run()
+    finally:
+        if applier is not None:
+            applier.close()
+        if spark is None:
+            session.stop()
+
+
+def _await_log(folder: Path, stop: threading.Event) -> None:
+    """Return when the log has begun: before that there is no position to begin at."""
+    reader = ChangeLogReader(folder)
+    while not reader.tail().covered_scn and not stop.wait(_TURN_S):
+        pass
+
+
+class _Clock:
+    """One streaming query and the thread that watches it."""
+
+    def __init__(
+        self,
+        settings: ApplySettings,
+        spark: SparkSession,
+        applier: Applier,
+        stop: threading.Event,
+    ) -> None:
+        self._settings = settings
+        self._spark = spark
+        self._applier = applier
+        self._stop = stop
+        self._busy = threading.Lock()
+        self._ending = False
+        self._error: Exception | None = None
+        self._applied_scn = 0
+
+    def run(self) -> None:
+        """Work until there is no more reason to."""
+        start = self._applier.begin()
+        self._applied_scn = start.from_scn
+        query = self._query(start)
+        try:
+            while not self._over(query):
+                self._retry()
+                self._stop.wait(_TURN_S)
+        finally:
+            self._end(query)
+        self._raise(query)
+
+    def _query(self, start: Start) -> StreamingQuery:
+        settings = self._settings
+        register_source(self._spark)
+        envelopes = (
+            self._spark.readStream.format("headrace")
+            .option("path", str(settings.changelog))
+            .option("from_scn", str(start.from_scn))
+            .option("first_end", str(start.first_end))
+            .option("max_rows", str(settings.max_rows_per_batch))
+            .option("max_bytes", str(settings.max_bytes_per_batch))
+            .option("trigger_s", str(settings.trigger_s))
+            .load()
+        )
+        return (
+            envelopes.writeStream.foreachBatch(self._batch)
+            .option("checkpointLocation", str(self._fresh_checkpoint()))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+
+    def _fresh_checkpoint(self) -> Path:
+        folder = self._settings.spark_dir / "checkpoints"
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder.absolute() / uuid.uuid4().hex
+
+    def _batch(self, envelopes: DataFrame, _batch_id: int) -> None:
+        """Carry out one batch. Its number means nothing: after a restart the same number is another batch."""
+        with self._busy:
+            if self._ending or self._error is not None:
+                return
+            try:
+                # A handful of positions; the rows themselves are read in tasks, by each table's own job.
+                ends = [row.to_scn for row in envelopes.select("to_scn").collect()]
+                self._applier.process(self._applied_scn, max(ends))
+                self._applied_scn = max(ends)
+            except Exception as error:  # noqa: BLE001 - handed to the watching thread
+                self._error = error
+
+    def _retry(self) -> None:
+        """Try failed tables again while no batch is due."""
+        if not self._applier.failing or not self._busy.acquire(blocking=False):
+            return
+        try:
+            if self._error is None:
+                self._applier.retry(self._applied_scn)
+        except Exception as error:  # noqa: BLE001 - raised by `_raise`
+            self._error = error
+        finally:
+            self._busy.release()
+
+    def _over(self, query: StreamingQuery) -> bool:
+        if self._stop.is_set() or self._error is not None or not query.isActive:
+            return True
+        goal = self._settings.stop_at_scn
+        return goal is not None and self._applier.status.frontier_scn >= goal
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Let the batch at work finish, then stop the query between two batches."""
+        self._ending = True
+        if self._busy.acquire(timeout=_STOP_LIMIT_S):
+            self._busy.release()
+        query.stop()
+
+    def _raise(self, query: StreamingQuery) -> None:
+        error = self._error or query.exception()
+        if error is None:
+            reached = self._settings.stop_at_scn is not None and not self._stop.is_set()
+            if reached and self._applier.failing:
+                raise self._applier.failing[0]
+            return
+        if (ours := known(error)) is not None:
+            raise ours from error
+        raise TargetError(
+            f"The apply job of {self._settings.pipeline} ended: {type(error).__name__}.",
+            next_step="look at the apply log for the whole error; nothing is lost, start it again.",
+        ) from error

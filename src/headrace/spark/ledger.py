@@ -1,0 +1,84 @@
+"""What is applied, at a start: the tables' own commits and the newest frontier, and where to go on.
+
+A table without changes gets no commit, so its position may be told by the manifest alone; a table whose
+commit came before a crash is told by its commit alone. Spark's checkpoint is never asked.
+
+Source: research/correctness-rules.md section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.lake.frontier import Manifest
+from headrace.model.schema import TableId
+from headrace.spark.targets.base import Target, TargetState
+
+__all__ = ["Position", "Start", "position_of", "start_from"]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What one table has at a start.
+
+    Attributes:
+        applied_scn: changes up to here are in the table.
+        complete_scn: where its dump was complete, None when that is not known yet.
+        state: what the target says, None when there is no table.
+    """
+
+    applied_scn: int
+    complete_scn: int | None
+    state: TargetState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the job goes on.
+
+    Attributes:
+        from_scn: everything up to here is applied everywhere.
+        first_end: highest applied position of any table: the first frontier is published there, none below.
+        tables: position per table.
+    """
+
+    from_scn: int
+    first_end: int
+    tables: Mapping[TableId, Position]
+
+
+def position_of(state: TargetState | None, manifest: Manifest | None, table: TableId) -> Position:
+    """Return what one table has.
+
+    Args:
+        state: what the target says.
+        manifest: newest frontier.
+        table: the table.
+    """
+    entry = manifest.tables.get(str(table)) if manifest else None
+    committed = state.applied_scn if state else 0
+    if entry is None:
+        # Every table that the log spoke of up to the frontier is listed there.
+        return Position(max(committed, manifest.scn if manifest else 0), None, state)
+    if state is None and entry.version < 0:
+        # The log has not spoken of it yet, or it could never be created.
+        return Position(entry.applied_scn, entry.complete_scn, None)
+    if state is None or state.version < entry.version:
+        # The table was taken away, or another one put in its place: only its own word counts.
+        return Position(committed, entry.complete_scn, state)
+    return Position(max(committed, entry.applied_scn), entry.complete_scn, state)
+
+
+def start_from(target: Target, manifest: Manifest | None, tables: Iterable[TableId]) -> Start:
+    """Return where to go on.
+
+    Args:
+        target: asked for each table.
+        manifest: newest frontier, None before the first.
+        tables: every table that may have been applied.
+    """
+    found = {table: position_of(target.state(table), manifest, table) for table in tables}
+    frontier = manifest.scn if manifest else 0
+    applied = [position.applied_scn for position in found.values()]
+    return Start(min([frontier, *applied]), max([frontier, *applied]), found)

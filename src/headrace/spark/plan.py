@@ -1,0 +1,172 @@
+"""What one batch means for each table: which stretch of the log, in which version, in how many steps.
+
+In: the change log. Out: values; no Spark, no row is read. A table's steps end between transactions, at most at the
+batch's end, and wherever the rules by which its rows are folded change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from headrace.changelog.reader import ChangeLogReader
+from headrace.changelog.refs import BlockRef
+from headrace.model.block import SystemEvent, SystemKind
+from headrace.model.schema import TableId, TableSchema
+from headrace.registry.file import FileRegistry
+from headrace.spark.slices import newest_version, rows_of, versions_of
+
+__all__ = ["Range", "Step", "steps_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One commit of one table.
+
+    Attributes:
+        after_scn: exclusive begin.
+        upto_scn: inclusive end; committed as the table's applied SCN.
+        schema: version of the rows.
+        rows: change rows, about: edges of blocks are not looked at.
+        announced: whether a schema event of the stretch names ``schema``.
+        truncated: whether the table was truncated in the stretch.
+    """
+
+    after_scn: int
+    upto_scn: int
+    schema: TableSchema
+    rows: int
+    announced: bool
+    truncated: bool
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is anything to commit beside the version."""
+        return self.truncated or self.rows > 0
+
+
+@dataclass(slots=True)
+class Range:
+    """A stretch of the log, listed once for all tables.
+
+    Attributes:
+        after_scn: exclusive begin.
+        upto_scn: inclusive end.
+        refs: its blocks.
+        events: its system events, in order.
+    """
+
+    reader: ChangeLogReader
+    registry: FileRegistry
+    after_scn: int
+    upto_scn: int
+    refs: list[BlockRef] = field(init=False)
+    events: list[SystemEvent] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refs = self.reader.refs(self.after_scn, self.upto_scn)
+        self.events = [
+            event
+            for ref in self.refs
+            if ref.has_system
+            for event in self.reader.load(ref, schema_ids=set()).system
+            if self.after_scn < event.scn <= self.upto_scn
+        ]
+
+    def tables(self) -> list[TableId]:
+        """Return the tables that the range says anything of, in order of first appearance."""
+        ids = {schema_id for ref in self.refs for schema_id, _ in ref.tables if schema_id}
+        found = dict.fromkeys(event.table for event in self.events)
+        found.update(dict.fromkeys(self.registry.get(schema_id).table for schema_id in ids))
+        return list(found)
+
+
+def steps_of(
+    part: Range, table: TableId, after_scn: int, max_rows: int, current: TableSchema | None
+) -> list[Step]:
+    """Return the commits that bring a table from ``after_scn`` to the end of a range.
+
+    Args:
+        part: begins at or below ``after_scn``.
+        table: the table.
+        after_scn: what it has applied.
+        max_rows: of one step; one block may hold more.
+        current: version that the target has, None when there is no target table.
+    """
+    refs = [ref for ref in part.refs if ref.last_scn > after_scn]
+    events = [event for event in part.events if event.table == table and event.scn > after_scn]
+    ids = set(versions_of(refs, part.registry, table))
+    if not ids and not any(e.kind is not SystemKind.DUMP_COMPLETE for e in events):
+        return []
+    steps = []
+    begin = after_scn
+    for end in _ends(part, refs, _rule_changes(part.registry, events, current), ids, max_rows):
+        if end <= begin:
+            continue
+        held = [ref for ref in refs if ref.last_scn > begin and ref.first_scn <= end]
+        told = [event for event in events if begin < event.scn <= end]
+        if step := _step(part, table, held, told, begin, end, current):
+            steps.append(step)
+            begin, current = end, step.schema
+    return steps
+
+
+def _step(
+    part: Range,
+    table: TableId,
+    refs: Sequence[BlockRef],
+    events: Sequence[SystemEvent],
+    begin: int,
+    end: int,
+    current: TableSchema | None,
+) -> Step | None:
+    """Return the step of one stretch, None when it says nothing of the table."""
+    ids = set(versions_of(refs, part.registry, table))
+    announced = [int(e.payload["schema_id"]) for e in events if e.kind is SystemKind.SCHEMA]
+    truncated = any(event.kind is SystemKind.TRUNCATE for event in events)
+    schema: TableSchema | None = None
+    if len(ids) == 1 and not announced:
+        schema = part.registry.get(next(iter(ids)))
+    elif ids or announced:
+        schema = newest_version(part.reader, part.registry, table, refs, begin, end)
+    elif truncated:
+        schema = current
+    if schema is None:
+        return None
+    return Step(begin, end, schema, rows_of(refs, ids), schema.schema_id in announced, truncated)
+
+
+def _ends(
+    part: Range,
+    refs: Sequence[BlockRef],
+    breaks: list[int],
+    ids: set[int],
+    max_rows: int,
+) -> Iterator[int]:
+    """Yield the ends of a table's steps, ascending; the last is the range's end."""
+    rows = 0
+    for ref in refs:
+        while breaks and breaks[0] < ref.last_scn:
+            yield breaks.pop(0)
+            rows = 0
+        rows += rows_of([ref], ids)
+        if rows >= max_rows and ref.ends_complete and ref.last_scn < part.upto_scn:
+            yield ref.last_scn
+            rows = 0
+    yield from (scn for scn in breaks if scn < part.upto_scn)
+    yield part.upto_scn
+
+
+def _rule_changes(
+    registry: FileRegistry, events: Sequence[SystemEvent], before: TableSchema | None
+) -> list[int]:
+    """Return the last SCN before each schema event that brings another key, or another rule for it."""
+    found = []
+    for event in events:
+        if event.kind is not SystemKind.SCHEMA:
+            continue
+        schema = registry.get(int(event.payload["schema_id"]))
+        if before and (before.key, before.key_check) != (schema.key, schema.key_check):
+            found.append(event.scn - 1)
+        before = schema
+    return found

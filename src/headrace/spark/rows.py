@@ -1,0 +1,114 @@
+"""What a task does with its slice: blocks in, record batches out. No pyspark, no state, runs in Python workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.changelog.reader import ChangeLogReader
+from headrace.fold import combine, fold, folded_schema, promote
+from headrace.model.block import Block, SystemKind
+from headrace.model.change import change_schema
+from headrace.model.schema import TableSchema
+from headrace.registry.file import FileRegistry
+from headrace.spark.slices import Slice
+
+__all__ = ["BATCH_ROWS", "SLICE_COLUMN", "change_batches", "combine_slices", "folded_batches"]
+
+SLICE_COLUMN = "_slice"
+"""Place of a folded row's slice in its batch; folded slices are combined in this order."""
+
+BATCH_ROWS = 65_536
+"""Rows of a record batch that goes to Spark."""
+
+
+def change_batches(
+    reader: ChangeLogReader,
+    registry: FileRegistry,
+    schema: TableSchema,
+    schema_ids: set[int],
+    part: Slice,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the change rows of a slice in ``(scn, ord)`` order, in the columns of ``schema``."""
+    for ref in part.refs:
+        if not any(schema_id in schema_ids for schema_id, _ in ref.tables):
+            continue
+        yield from _rows_of_block(reader.load(ref, schema_ids=schema_ids), registry, schema, part)
+
+
+def _rows_of_block(
+    block: Block, registry: FileRegistry, schema: TableSchema, part: Slice
+) -> Iterator[pa.RecordBatch]:
+    batches = [
+        promote(_within(body.batch, part), registry.get(body.schema_id), schema)
+        for body in block.bodies
+    ]
+    batches = [batch for batch in batches if batch.num_rows]
+    if len(batches) < 2:
+        yield from batches
+        return
+    both = pa.Table.from_batches(batches, schema=change_schema(schema))
+    ordered = both.sort_by([("_scn", "ascending"), ("_ord", "ascending")]).combine_chunks()
+    yield from ordered.to_batches()
+
+
+def _within(batch: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
+    """Return the rows whose transactions belong to the slice."""
+    scn = batch.column("_scn").to_numpy()
+    begin, end = np.searchsorted(scn, [part.after_scn, part.upto_scn], side="right")
+    return batch.slice(int(begin), int(end - begin))
+
+
+def folded_batches(
+    reader: ChangeLogReader,
+    registry: FileRegistry,
+    schema: TableSchema,
+    schema_ids: set[int],
+    part: Slice,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the folded form of a slice, with `SLICE_COLUMN` in front."""
+    batches = list(change_batches(reader, registry, schema, schema_ids, part))
+    folded = fold(schema, batches, _truncates(reader, schema, part))
+    numbers = pa.array(np.full(folded.num_rows, part.number, np.int32))
+    table = folded.add_column(0, pa.field(SLICE_COLUMN, pa.int32(), nullable=False), numbers)
+    yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _truncates(reader: ChangeLogReader, schema: TableSchema, part: Slice) -> list[tuple[int, int]]:
+    """Return where the table was truncated inside the slice."""
+    return [
+        (event.scn, event.ord)
+        for ref in part.refs
+        if ref.has_system
+        for event in reader.load(ref, schema_ids=set()).system
+        if event.kind is SystemKind.TRUNCATE
+        and event.table == schema.table
+        and part.after_scn < event.scn <= part.upto_scn
+    ]
+
+
+def combine_slices(
+    schema: TableSchema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the folded form of a whole batch from those of its slices, which may come in any order."""
+    form = folded_schema(schema)
+    parts: dict[int, list[pa.RecordBatch]] = {}
+    for batch in batches:
+        numbers = batch.column(0).to_numpy()
+        rest = batch.select(form.names)
+        for number in np.unique(numbers):
+            parts.setdefault(int(number), []).append(rest.filter(pa.array(numbers == number)))
+    whole = form.empty_table()
+    for number in sorted(parts):
+        piece = pa.Table.from_batches(parts[number]).cast(form)
+        whole = combine(schema, whole, _all_dead_first(piece))
+    yield from whole.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _all_dead_first(folded: pa.Table) -> pa.Table:
+    """Return the folded form with its truncate, if any, where `combine` looks for it."""
+    return folded.take(
+        pa.array(np.argsort(folded["_effect"].to_numpy() != "ALL_DEAD", kind="stable"))
+    )

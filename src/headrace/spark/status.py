@@ -1,0 +1,132 @@
+"""What the apply job says about itself: numbers per table, and how fresh the tables are.
+
+A freshness sample is the time from a source commit to the moment when the target shows it. One is taken per
+second of commit time, so that a busy second does not outvote a quiet one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ApplyStatus", "FreshnessLog", "TableStatus", "samples_s"]
+
+_SECOND_US = 1_000_000
+_KEPT_SAMPLES = 3_600
+_FILE_LIMIT_BYTES = 16 * 2**20
+
+
+@dataclass(slots=True)
+class TableStatus:
+    """One table.
+
+    Attributes:
+        state: ``copying``, ``live`` or ``failing``.
+        applied_scn: the target shows the source up to here.
+        rows: change rows applied by this process.
+        version: newest version of the target table, -1 before it exists.
+        error: name, message and next step of what stands in the way, None when nothing does.
+    """
+
+    state: str = "copying"
+    applied_scn: int = 0
+    rows: int = 0
+    version: int = -1
+    error: dict[str, str] | None = None
+
+
+@dataclass(slots=True)
+class ApplyStatus:
+    """The whole job.
+
+    Attributes:
+        frontier_scn: SCN of the newest manifest, 0 before the first.
+        covered_scn: what the change log covers.
+        lag_s: age of the newest source commit that the frontier lacks, 0 when it lacks none.
+        rows_per_s: of the last batch that had rows.
+        batches: with rows, in this process.
+        freshness_s: percentiles of the newest samples, empty before the first.
+        tables: by ``schema.table``.
+    """
+
+    frontier_scn: int = 0
+    covered_scn: int = 0
+    lag_s: float = 0.0
+    rows_per_s: float = 0.0
+    batches: int = 0
+    freshness_s: dict[str, float] = field(default_factory=dict)
+    tables: Mapping[str, TableStatus] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+def samples_s(
+    commit_us: npt.NDArray[np.int64], visible_us: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return commit time and delay of the last transaction of each second of commit time.
+
+    Args:
+        commit_us: commit times, in log order.
+        visible_us: when the target showed all of them.
+    """
+    if not len(commit_us):
+        return np.empty(0, np.int64), np.empty(0, np.float64)
+    ordered = np.sort(commit_us)
+    seconds = ordered // _SECOND_US
+    last = np.flatnonzero(np.append(seconds[1:] != seconds[:-1], True))
+    return ordered[last], np.maximum(visible_us - ordered[last], 0) / _SECOND_US
+
+
+class FreshnessLog:
+    """Samples, newest in memory and all in a file of one JSON object per batch.
+
+    Args:
+        path: of the file; its predecessor is kept beside it when it grows too long. None keeps none.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._delays: deque[float] = deque(maxlen=_KEPT_SAMPLES)
+
+    def add(self, scn: int, commit_us: npt.NDArray[np.int64], visible_us: int) -> None:
+        """Take the transactions that became visible with a frontier."""
+        times, delays = samples_s(commit_us, visible_us)
+        if not len(times):
+            return
+        self._delays.extend(delays.tolist())
+        if self._path is not None:
+            self._write(
+                {
+                    "scn": scn,
+                    "visible_us": visible_us,
+                    "newest_s": float(delays[-1]),
+                    "samples": [[int(t), float(d)] for t, d in zip(times, delays, strict=True)],
+                }
+            )
+
+    def percentiles(self) -> dict[str, float]:
+        """Return p50, p95 and p99 of the kept samples."""
+        if not self._delays:
+            return {}
+        found = np.percentile(np.fromiter(self._delays, np.float64), (50, 95, 99))
+        return {
+            name: round(float(value), 3)
+            for name, value in zip(("p50", "p95", "p99"), found, strict=True)
+        }
+
+    def _write(self, line: dict[str, Any]) -> None:
+        assert self._path is not None
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._path.exists() and self._path.stat().st_size > _FILE_LIMIT_BYTES:
+            self._path.replace(self._path.with_suffix(".1.jsonl"))
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

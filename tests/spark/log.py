@@ -1,0 +1,82 @@
+"""Change logs written by the real writer, from the notation of `headrace.testing.notation`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from headrace.changelog.writer import ChangeLogWriter
+from headrace.model.block import (
+    ORIGIN_LOG,
+    Block,
+    Body,
+    SystemEvent,
+    SystemKind,
+    transaction_index,
+)
+from headrace.model.schema import TableSchema
+from headrace.registry.file import FileRegistry
+from headrace.testing.notation import change_batch, parse_history
+
+__all__ = ["Log"]
+
+
+class Log:
+    """A change log that a test writes; SCNs are 10, 20, 30, …"""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.registry = FileRegistry(folder / "schemas")
+        self.writer = ChangeLogWriter.open(folder, sync=lambda _descriptor: None)
+        self.scn = 0
+
+    def write(self, schema: TableSchema, history: str) -> int:
+        """Append the transactions of one table, a block for each, and return the last SCN."""
+        schema_id = self.registry.put(schema)
+        for part in history.split("|"):
+            parsed = parse_history(part, self._next())
+            body = Body(schema_id, schema.table, change_batch(schema, parsed.rows))
+            events = tuple(
+                SystemEvent(scn, order, SystemKind.TRUNCATE, schema.table)
+                for scn, order in parsed.truncates
+            )
+            self._append((body,) if parsed.rows else (), events)
+        self.writer.sync()
+        return self.scn
+
+    def batch(self, *bodies: Body) -> int:
+        """Append one transaction of ready bodies, whose rows have the SCN of `following`."""
+        self._next()
+        self._append(bodies, ())
+        self.writer.sync()
+        return self.scn
+
+    @property
+    def following(self) -> int:
+        """SCN that the next transaction will have."""
+        return self.scn + 10
+
+    def announce(self, schema: TableSchema) -> int:
+        """Append a schema event and return its SCN."""
+        return self._system(schema, SystemKind.SCHEMA)
+
+    def complete(self, schema: TableSchema) -> int:
+        """Append the end of a table's dump and return its SCN."""
+        return self._system(schema, SystemKind.DUMP_COMPLETE)
+
+    def _system(self, schema: TableSchema, kind: SystemKind) -> int:
+        payload = {"schema_id": self.registry.put(schema), "request_id": "1"}
+        event = SystemEvent(self._next(), 0, kind, schema.table, payload)
+        self._append((), (event,))
+        self.writer.sync()
+        return self.scn
+
+    def _next(self) -> int:
+        self.scn += 10
+        return self.scn
+
+    def _append(self, bodies: tuple[Body, ...], events: tuple[SystemEvent, ...]) -> None:
+        changes = sum(body.batch.num_rows for body in bodies) + len(events)
+        now_us = time.time_ns() // 1_000
+        index = transaction_index([(self.scn, now_us, self.scn, changes, ORIGIN_LOG, 1)])
+        self.writer.append(Block(index, bodies, events, self.scn))
