@@ -258,7 +258,7 @@ def test_rows_that_reach_the_log_late_are_waited_for(shop):
     with shop.connection.transaction():
         shop.execute("UPDATE orders SET name = 'late' WHERE id = 9")
         row = shop.connection.execute(b"SELECT pg_current_xact_id()::text").fetchone()
-    written = []
+    written: list[int] = []
 
     def write(line: str) -> None:
         if line.startswith("comparing") and not written:

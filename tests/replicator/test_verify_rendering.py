@@ -134,7 +134,7 @@ def test_server_and_we_render_every_type_alike(bench):
     tables = [TableId("public", name) for name in names]
     with SourceView(PostgresSettings(url=bench.url), tables) as view:
         for table, type_ in zip(tables, GAUNTLET, strict=True):
-            theirs = {}
+            theirs: dict[bytes, bytes] = {}
             for keys, rows in view.row_digests(table, range(256)):
                 theirs |= {k.tobytes(): r.tobytes() for k, r in zip(keys, rows, strict=True)}
             batch = bench.rows(table.name).combine_chunks().to_batches()[0]
@@ -155,6 +155,24 @@ def test_a_table_of_every_type_verifies_equal(bench):
     assert [table.table for table in report.tables if not table.equal] == []
     assert report.equal
     assert all(table.source_rows == table.target_rows > 1 for table in report.tables)
+
+
+def test_a_server_that_stores_text_otherwise_renders_alike(server, tmp_path):
+    server.execute(
+        "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    )
+    bench = Bench(server.url("latin"), tmp_path)
+    try:
+        bench.execute(
+            "CREATE TABLE t (id text PRIMARY KEY, v char(6), w text[])",
+            "INSERT INTO t VALUES ('größe', 'é', '{ü,ß}'), ('', NULL, '{}')",
+        )
+        bench.settle("t")
+        bench.cover()
+        assert bench.verify().equal
+    finally:
+        bench.close()
+        server.drop_database("latin")
 
 
 def test_every_type_can_be_a_key(bench):
