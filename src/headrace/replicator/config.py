@@ -123,8 +123,8 @@ class ApplyConfig(_Section):
         trigger_s: shortest time between the starts of two batches.
     """
 
-    max_rows: Annotated[int, Field(ge=1)] = 200_000
-    trigger_s: Annotated[float, Field(ge=0, le=3600)] = 0.5
+    max_rows: Annotated[int, Field(ge=1)] = 400_000
+    trigger_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
 
 
 class SparkConfig(_Section):

@@ -98,10 +98,12 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         lake=config.lake,
         spark_dir=paths.spark,
         master=config.spark.master,
+        driver_memory=config.spark.driver_memory,
+        spark_conf=dict(config.spark.conf),
         max_rows_per_batch=config.apply.max_rows,
         trigger_s=config.apply.trigger_s,
     )
-    run_apply(settings, stop, lambda status: report(_plain(status)))
+    run_apply(settings, stop, lambda status: report(status.to_json()))
 
 
 def _source(config: Config) -> PostgresSource:
@@ -144,6 +146,3 @@ def _capture_detail(status: CaptureStatus) -> dict[str, Any]:
         "remembered": status.remembered,
     }
 
-
-def _plain(status: Any) -> dict[str, Any]:
-    return status if isinstance(status, dict) else asdict(status)

@@ -50,6 +50,8 @@ def run_worker(name: str, arguments: list[str], body: Body) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # It reports every connection between Python and the JVM.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     stop = threading.Event()
     _stop_on_signals(stop)
     try:
