@@ -122,12 +122,16 @@ class PostgresChunkReader:
                 )
             columns = [_array(values) for values in zip(*keys, strict=True)]
             columns = columns or ["{}"] * len(schema.key)
-            arrays = ", ".join(
-                f"${n}::{schema.column(name).source_type}[]" for n, name in enumerate(schema.key, 1)
+            # Each key is cast by itself: an array of the key's type would flatten keys that are arrays.
+            casts = ", ".join(
+                f"k{n}::{schema.column(name).source_type}" for n, name in enumerate(schema.key)
             )
+            arrays = ", ".join(f"${n}::text[]" for n in range(1, len(columns) + 1))
+            names = ", ".join(f"k{n}" for n in range(len(columns)))
             sql = (
                 f"SELECT {_names(schema.names)} FROM {_relation(facts)} WHERE "
-                f"({_names(schema.key)}) IN (SELECT * FROM unnest({arrays}))"
+                f"({_names(schema.key)}) IN "
+                f"(SELECT {casts} FROM unnest({arrays}) AS k ({names}))"
             )
             rows = self._select(session, facts, sql, *columns)
             return Chunk(schema, _batch(schema, rows), seen, None)
