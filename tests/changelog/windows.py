@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.changelog import ChangeLogWriter
 from headrace.model.block import (
     Block,
     Body,
@@ -98,3 +99,10 @@ def scns(blocks: Iterable[Block]) -> list[int]:
 def size(block: Block) -> int:
     """Return the bytes of a block."""
     return len(encode_block(block))
+
+
+def synced(writer: ChangeLogWriter, *blocks: Block) -> None:
+    """Append blocks and make them readable."""
+    for block in blocks:
+        writer.append(block)
+    writer.sync()

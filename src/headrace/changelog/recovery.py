@@ -61,13 +61,15 @@ def recover(folder: Path, record: TailRecord, sync: Sync) -> Recovered:
         if record.segment != NO_SEGMENT:
             raise _lost(folder, record)
         return Recovered([], _progress_of(record))
-    if record.segment != NO_SEGMENT and record.segment not in names:
+    if record.segment not in (NO_SEGMENT, *names):
         raise _lost(folder, record)
     newest = MappedSegment(folder, names[-1])
     known = record.length if record.segment == newest.name else SEGMENT_HEADER_BYTES
     end, progress = _scan(newest, known)
     _settle(folder / str(newest.name), known, end, sync)
     links = follow(newest.name, end, record.first_number, _header_reader(folder))
+    if links[0].name.number > max(record.first_number, 1) and record.segment != NO_SEGMENT:
+        raise _lost(folder, record)
     if progress.is_open:
         links = _without(folder, links, progress.last_scn)
     covered = max(progress.covered_scn, record.tail.covered_scn)
@@ -139,6 +141,6 @@ def _progress_of(record: TailRecord) -> Progress:
 def _lost(folder: Path, record: TailRecord) -> ChangeLogLost:
     return ChangeLogLost(
         f"The change log {folder} had reached SCN {record.tail.complete_scn}, "
-        f"but its segment {record.segment} is gone.",
+        f"but segments between number {record.first_number} and {record.segment} are gone.",
         next_step="restore the folder from a backup, or delete all of it and dump all tables again.",
     )

@@ -1,0 +1,156 @@
+"""Room on disk: full disks, size limits and the budget are named errors, and nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+
+import pytest
+
+from headrace.changelog import (
+    ChangeLogReader,
+    ChangeLogSettings,
+    ChangeLogWriter,
+    register_job,
+    unregister_job,
+)
+from headrace.errors import (
+    ConfigError,
+    DiskBudgetReached,
+    DiskFull,
+    Retry,
+)
+from tests.changelog.processes import run
+from tests.changelog.windows import joined, scns, seen, size, synced, window
+from tests.requirements import req
+
+SMALL = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
+
+
+class Disk:
+    """A disk that takes some more bytes and then is full."""
+
+    def __init__(self) -> None:
+        self.room = 10**9
+
+    def write(self, descriptor: int, data: memoryview, offset: int) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "full")
+        count = os.pwrite(descriptor, data[: self.room], offset)
+        self.room -= count
+        return count
+
+
+@pytest.mark.parametrize("room", [0, 1, 63, 500])
+def test_a_full_disk_is_a_named_error_and_the_block_fits_once_there_is_room(tmp_path, room):
+    disk = Disk()
+    with ChangeLogWriter.open(tmp_path, SMALL, write=disk.write) as writer:
+        synced(writer, window(1))
+        disk.room = room
+        with pytest.raises(DiskFull, match=r"Segment .* cannot be written") as caught:
+            writer.append(joined([window(2), window(3, last=False)]))
+        assert caught.value.retry is Retry.TIMED
+        assert caught.value.next_step
+        writer.sync()
+        disk.room = 10**9
+        writer.append(joined([window(2), window(3, last=False)]))
+        synced(writer, window(3, first=2))
+    assert seen(ChangeLogReader(tmp_path).blocks(0)) == [
+        (1, 0, "public.t"), (1, 1, "public.t"), (2, 0, "public.t"), (2, 1, "public.t"),
+        *[(3, i, "public.t") for i in range(4)],
+    ]  # fmt: skip
+
+
+def test_a_disk_that_fills_up_at_a_new_segment_loses_nothing(tmp_path):
+    disk = Disk()
+    with ChangeLogWriter.open(tmp_path, SMALL, write=disk.write) as writer:
+        synced(writer, window(1, 100))
+        disk.room = 50
+        with pytest.raises(DiskFull, match="new segment"):
+            writer.append(window(2, 100))
+        assert not list(tmp_path.glob("*.tmp"))
+        disk.room = 10**9
+        synced(writer, window(2, 100))
+    assert scns(ChangeLogReader(tmp_path).blocks(0)) == [1, 2]
+
+
+FILL = """
+import sys
+from pathlib import Path
+from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter
+from headrace.errors import DiskFull
+from tests.changelog.windows import scns, window
+folder = Path(sys.argv[1])
+writer = ChangeLogWriter.open(folder, ChangeLogSettings(segment_bytes=65536))
+last = 0
+try:
+    while True:
+        writer.append(window(last + 1, 50))
+        writer.sync()
+        last += 1
+except DiskFull as error:
+    assert scns(ChangeLogReader(folder).blocks(0)) == list(range(1, last + 1))
+    print("full after", last, error)
+"""
+
+
+def can_mount() -> bool:
+    command = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs the right to mount a small file system")
+def test_a_real_file_system_without_room_is_a_named_error(tmp_path):
+    said = run(FILL, str(tmp_path), before=f"mount -t tmpfs -o size=300k none {tmp_path}")
+    assert "full after" in said
+    assert "No space left on device" in said
+
+
+def test_a_file_size_limit_is_a_named_error(tmp_path):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))\n"
+    big = FILL.replace("window(last + 1, 50)", "window(last + 1, 10 * 3 ** last)")
+    assert "File too large" in run(limit + big, str(tmp_path))
+
+
+@req("D56")
+def test_at_its_budget_the_log_refuses_and_loses_nothing(tmp_path):
+    settings = ChangeLogSettings(segment_bytes=8192, budget_bytes=32768, retain_bytes=0)
+    register_job(tmp_path, "apply", 0)
+    with ChangeLogWriter.open(tmp_path, settings) as writer:
+        scn = 1
+        while writer.used_bytes + size(window(scn)) <= settings.budget_bytes:
+            synced(writer, window(scn))
+            scn += 1
+        with pytest.raises(DiskBudgetReached, match="apply has applied SCN 0") as caught:
+            writer.append(window(scn))
+        assert caught.value.retry is Retry.TIMED
+        assert scns(ChangeLogReader(tmp_path).blocks(0)) == list(range(1, scn))
+        for _ in range(2):
+            with pytest.raises(DiskBudgetReached):
+                writer.append(window(scn))
+        register_job(tmp_path, "apply", scn // 2)
+        synced(writer, window(scn))
+        assert scns(ChangeLogReader(tmp_path).blocks(scn // 2)) == list(
+            range(scn // 2 + 1, scn + 1)
+        )
+
+
+def test_a_budget_that_shrank_is_said_by_retain(tmp_path):
+    register_job(tmp_path, "apply", 0)
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        synced(writer, *(window(scn) for scn in range(1, 40)))
+    with ChangeLogWriter.open(tmp_path, ChangeLogSettings(budget_bytes=8192)) as writer:
+        with pytest.raises(DiskBudgetReached):
+            writer.retain()
+        unregister_job(tmp_path, "apply")
+        assert writer.retain() > 0
+
+
+@pytest.mark.parametrize("name", ["segment_bytes", "budget_bytes", "retain_bytes", "retain_s"])
+def test_settings_that_cannot_be_used_are_named(tmp_path, name):
+    with pytest.raises(ConfigError, match=f"changelog.{name} is -1"):
+        ChangeLogWriter.open(tmp_path, ChangeLogSettings(**{name: -1}))

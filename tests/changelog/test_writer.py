@@ -1,0 +1,123 @@
+"""Writing the log: what may follow what, and when it is readable."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from headrace.changelog import (
+    ChangeLogReader,
+    ChangeLogSettings,
+    ChangeLogWriter,
+)
+from headrace.errors import (
+    ChangeLogError,
+    ProtocolError,
+)
+from headrace.observe.failpoints import arm, disarm
+from tests.changelog.windows import coverage, joined, scns, seen, synced, window
+from tests.requirements import req
+
+SMALL = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
+
+
+@req("P20", "P24")
+@pytest.mark.parametrize(
+    "late",
+    [window(5), window(6), window(7, first=2), joined([window(8), window(9), window(9, first=2)])],
+)
+def test_a_block_that_does_not_follow_is_refused_and_not_written(tmp_path, late):
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        synced(writer, window(6), window(7))
+        used = writer.used_bytes
+        with pytest.raises(ProtocolError, match="SCN"):
+            writer.append(late)
+        assert writer.used_bytes == used
+        synced(writer, window(8))
+        assert scns(ChangeLogReader(tmp_path).blocks(0)) == [6, 7, 8]
+
+
+def test_nothing_comes_between_the_pieces_of_a_transaction(tmp_path):
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        writer.append(window(6, last=False))
+        with pytest.raises(ProtocolError, match="open"):
+            writer.append(window(7))
+        writer.append(coverage(5))
+        synced(writer, window(6, first=2), window(7))
+        assert [row[:2] for row in seen(ChangeLogReader(tmp_path).blocks(0))] == [
+            (6, 0), (6, 1), (6, 2), (6, 3), (7, 0), (7, 1),
+        ]  # fmt: skip
+
+
+def test_coverage_never_goes_back(tmp_path):
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        synced(writer, window(6), coverage(20), coverage(10))
+        assert writer.tail.covered_scn == 20
+        synced(writer, window(21, last=False))
+        assert (writer.tail.complete_scn, writer.tail.covered_scn) == (6, 20)
+
+
+@req("P29", "H10")
+def test_readers_see_a_block_only_after_its_bytes_are_durable(tmp_path):
+    reader = ChangeLogReader(tmp_path)
+    at_sync = []
+    writer = ChangeLogWriter.open(
+        tmp_path, SMALL, sync=lambda _: at_sync.append(reader.tail().complete_scn)
+    )
+    at_sync.clear()
+    synced(writer, window(1), window(2))
+    synced(writer, window(3))
+    assert at_sync == [0, 2]
+    assert writer.sync().complete_scn == 3
+    assert len(at_sync) == 2
+    writer.close()
+
+
+def test_a_full_segment_is_durable_before_another_one_follows_it(tmp_path):
+    durable = []
+    writer = ChangeLogWriter.open(
+        tmp_path, SMALL, sync=lambda _: durable.append(len(list(tmp_path.glob("*.seg"))))
+    )
+    durable.clear()
+    for scn in range(1, 12):
+        writer.append(window(scn))
+    assert durable == list(range(1, len(list(tmp_path.glob("*.seg")))))
+    assert writer.tail.complete_scn == 0
+    writer.close()
+
+
+@pytest.mark.parametrize(("name", "visible"), [("log.before_sync", 0), ("log.after_sync", 0)])
+def test_failpoints_stand_on_both_sides_of_the_sync(tmp_path, name, visible):
+    reader = ChangeLogReader(tmp_path)
+    passes = []
+    arm(name, lambda: passes.append(reader.tail().complete_scn))
+    try:
+        with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+            synced(writer, window(1))
+            writer.sync()
+    finally:
+        disarm()
+    assert passes == [visible]
+    assert reader.tail().complete_scn == 1
+
+
+def test_after_a_failed_sync_the_log_must_be_opened_again(tmp_path):
+    results = iter([None, OSError(errno.EIO, "lost")])
+
+    def sync(descriptor: int) -> None:
+        if error := next(results, None):
+            raise error
+
+    with ChangeLogWriter.open(tmp_path, SMALL, sync=sync) as writer:
+        synced(writer, window(1))
+        writer.append(window(2))
+        with pytest.raises(ChangeLogError, match="cannot be written"):
+            writer.sync()
+        for again in (writer.sync, writer.retain, lambda: writer.append(window(3))):
+            with pytest.raises(ChangeLogError, match="failed sync"):
+                again()
+        assert ChangeLogReader(tmp_path).tail().complete_scn == 1
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        assert writer.tail.complete_scn in (1, 2)
+        synced(writer, window(9))
