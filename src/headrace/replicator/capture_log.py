@@ -39,6 +39,11 @@ class CaptureLog:
         """SCN up to which the log is known to hold everything."""
         return self._writer.tail.covered_scn
 
+    @property
+    def durable(self) -> tuple[Path | None, int]:
+        """Newest segment with durable blocks and how many of its bytes are durable."""
+        return self._writer.durable
+
     def append(self, block: Block) -> None:
         """Take a block; not readable and not durable yet."""
         self._writer.append(block)

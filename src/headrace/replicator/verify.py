@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.changelog.reader import ChangeLogReader
-from headrace.lake.frontier import FrontierStore, Manifest
+from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator.verify_compare import TargetTable, compare
@@ -68,6 +68,11 @@ def verify(
         say=_once(progress),
     )
     return run.execute(copy_deadline=time.monotonic() + timeout_s / 2)
+
+
+def _scn(entry: TableEntry, manifest: Manifest) -> int:
+    """Return the position that an entry's version reflects: the frontier, also without changes, when live."""
+    return max(entry.applied_scn, manifest.scn) if entry.state == "live" else entry.applied_scn
 
 
 def _once(progress: Callable[[str], None] | None) -> Callable[[str], None]:
@@ -130,13 +135,14 @@ class _Run:
             if entry
             and entry.complete_scn is not None
             and entry.state != "copying"
-            and entry.applied_scn <= top
+            and entry.complete_scn <= _scn(entry, manifest) <= top
         ]
 
     def _await_log(self, view: SourceView, quiet_s: float) -> bool:
         """Wait until the log holds all that the view sees, or stands still; return whether it does."""
         moved, last = time.monotonic(), -1
-        while (covered := self.reader.tail().covered_scn) < view.log_end:
+        # The end is where the next record begins, and a transaction's SCN where its commit record does.
+        while (covered := self.reader.tail().covered_scn) < view.log_end - 1:
             now = time.monotonic()
             if covered != last:
                 moved, last = now, covered
@@ -187,11 +193,7 @@ class _Run:
         if manifest is None:
             return {}
         entries = {table: manifest.tables[str(table)] for table in tables}
-        # A live table without changes since its last commit reflects the frontier all the same.
-        scns = {
-            table: max(entry.applied_scn, manifest.scn if entry.state == "live" else 0)
-            for table, entry in entries.items()
-        }
+        scns = {table: _scn(entry, manifest) for table, entry in entries.items()}
         schemas = {table: view.schemas[table] for table in entries}
         tails = fold_tail(self.reader, self.registry, schemas, scns, log)
         reports = {}
