@@ -1,0 +1,78 @@
+"""The SCN index: bounded by bytes, and most of a segment is never looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter
+from headrace.changelog.index import STRIDE_BYTES, ScnIndex, walk
+from headrace.changelog.mapped import MappedSegment
+from headrace.errors import CorruptSegment
+from tests.changelog.windows import SEGMENT_HEADER, scns, synced, window
+from tests.requirements import req
+
+LAST = 600
+
+
+@pytest.fixture
+def segment(tmp_path):
+    with ChangeLogWriter.open(tmp_path, ChangeLogSettings(segment_bytes=8 * 2**20)) as writer:
+        for scn in range(1, LAST + 1):
+            writer.append(window(scn * 10))
+        writer.sync()
+        path, length = writer.durable
+    assert path is not None
+    (name,) = {ref.segment for ref in ChangeLogReader(tmp_path).refs(0)}
+    assert name == path.name
+    found = MappedSegment(tmp_path, ChangeLogReader(tmp_path)._refresh().segment)
+    return found, length
+
+
+@req("D57")
+def test_the_index_is_bounded_by_bytes_and_not_by_blocks(segment):
+    mapped, length = segment
+    index = ScnIndex(mapped.header)
+    index.extend(mapped.view, length)
+    assert length > 10 * STRIDE_BYTES
+    assert 5 < len(index) <= length // STRIDE_BYTES + 1 < LAST / 10
+
+
+@req("D57")
+def test_a_look_up_walks_one_stretch_and_not_the_segment(segment):
+    mapped, length = segment
+    index = ScnIndex(mapped.header)
+    index.extend(mapped.view, length)
+    headers = list(walk(mapped.view, SEGMENT_HEADER, length, mapped.name))
+    for after in range(0, LAST * 10 + 5, 7):
+        start = index.start(after)
+        assert all(h.last_scn <= after for offset, h in headers if offset < start)
+        needed = next((offset for offset, h in headers if h.last_scn > after), length)
+        assert start <= needed < start + 2 * STRIDE_BYTES
+
+
+def test_growing_in_steps_gives_the_same_answers(segment):
+    mapped, length = segment
+    whole, grown = ScnIndex(mapped.header), ScnIndex(mapped.header)
+    whole.extend(mapped.view, length)
+    for offset, header in walk(mapped.view, SEGMENT_HEADER, length, mapped.name):
+        grown.extend(mapped.view, offset + header.length)
+    assert all(grown.start(scn) == whole.start(scn) for scn in range(0, LAST * 10, 13))
+
+
+def test_a_walk_that_does_not_end_at_a_block_is_damage(segment):
+    mapped, length = segment
+    with pytest.raises(CorruptSegment, match="passes byte"):
+        list(walk(mapped.view, SEGMENT_HEADER, length - 64, mapped.name))
+
+
+def test_a_position_in_the_last_segments_needs_no_old_one(tmp_path):
+    with ChangeLogWriter.open(tmp_path, ChangeLogSettings(segment_bytes=8192)) as writer:
+        for scn in range(1, 60):
+            synced(writer, window(scn))
+    reader = ChangeLogReader(tmp_path)
+    newest = reader.refs(55)[0].segment
+    for path in tmp_path.glob("*.seg"):
+        if path.name < newest:
+            # The header says all that is needed of it.
+            path.write_bytes(path.read_bytes()[:SEGMENT_HEADER])
+    assert scns(ChangeLogReader(tmp_path).blocks(58)) == [59]
