@@ -1,4 +1,4 @@
-"""Fixtures with a real PostgreSQL: ``postgres_server`` (one for the session) and ``database`` (a fresh one per test)."""
+"""Fixtures with a real PostgreSQL: servers for the session, an empty ``database`` for each test."""
 
 from __future__ import annotations
 

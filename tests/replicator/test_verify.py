@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import ScnNotFound, SourceError
-from headrace.lake import CorruptTable, TableEntry, table_path
+from headrace.lake import CorruptTable, Manifest, TableEntry, table_path
 from headrace.model.schema import TableId
 from headrace.replicator import verify_compare, verify_tail
 from headrace.sources.postgres import values
@@ -312,11 +312,22 @@ def test_a_failing_table_is_compared_at_its_own_position(shop):
     assert report.frontier_scn == scn
 
 
+def test_a_table_that_fails_before_its_dump_was_applied_is_still_copying(shop):
+    before = shop.frontiers.latest()
+    entries = {
+        name: TableEntry(entry.version, before.scn - 5, before.scn - 1, "failing")
+        for name, entry in before.tables.items()
+    }
+    shop.frontiers.write(Manifest(before.scn, 0, entries, 0))
+    report = shop.verify(timeout_s=0.3)
+    assert [table.state for table in report.tables] == ["copying", "copying"]
+
+
 def test_a_table_that_never_had_a_row_may_have_no_files(shop):
     shop.execute("CREATE TABLE empty (id int PRIMARY KEY)")
     newest = shop.frontiers.latest()
     entry = TableEntry(-1, newest.scn, newest.scn, "live")
-    shop.frontiers.write(type(newest)(newest.scn, 0, {**newest.tables, "public.empty": entry}, 0))
+    shop.frontiers.write(Manifest(newest.scn, 0, {**newest.tables, "public.empty": entry}, 0))
     assert shop.verify("empty").equal
 
 

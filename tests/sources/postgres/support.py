@@ -105,9 +105,7 @@ class Opened:
             lambda item: item.mark is not None and item.mark.mark == mark, acknowledge=acknowledge
         )
 
-    def until(
-        self, condition: Callable[[LogItem], bool], *, acknowledge: bool = True
-    ) -> Collected:
+    def until(self, condition: Callable[[LogItem], bool], *, acknowledge: bool = True) -> Collected:
         """Poll until an item satisfies the condition."""
         collected = Collected()
         deadline = time.monotonic() + DEADLINE_S

@@ -48,9 +48,7 @@ def walk(reader: PostgresChunkReader, limit: int) -> list[pa.RecordBatch]:
 
 
 @req("T3")
-def test_the_database_alone_orders_and_compares_keys(
-    sql: Sql, reader: PostgresChunkReader
-) -> None:
+def test_the_database_alone_orders_and_compares_keys(sql: Sql, reader: PostgresChunkReader) -> None:
     # Neither the text nor the bytes of these keys sort as the numbers do; index order is not column order.
     sql(
         "CREATE TABLE t (n int, k numeric, PRIMARY KEY (k, n))",
@@ -58,9 +56,7 @@ def test_the_database_alone_orders_and_compares_keys(
         " generate_series(9, 11) n",
     )
     rows = [(row["k"], row["n"]) for chunk in walk(reader, 4) for row in chunk.to_pylist()]
-    assert rows == [
-        (k, n) for k in ("-10", "-9", "0.5", "9", "10", "1000") for n in (9, 10, 11)
-    ]
+    assert rows == [(k, n) for k in ("-10", "-9", "0.5", "9", "10", "1000") for n in (9, 10, 11)]
     assert reader.describe(T).key == ("n", "k")
     assert reader.upper_bound(T) == ("11", "1000")
 
@@ -129,7 +125,10 @@ def test_an_empty_table_has_no_upper_bound(sql: Sql, reader: PostgresChunkReader
 def test_keys_that_do_not_exist_are_left_out_and_equal_ones_read_once(
     sql: Sql, reader: PostgresChunkReader
 ) -> None:
-    sql("CREATE TABLE t (a int, b text, PRIMARY KEY (a, b))", "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+    sql(
+        "CREATE TABLE t (a int, b text, PRIMARY KEY (a, b))",
+        "INSERT INTO t VALUES (1, 'x'), (2, 'y')",
+    )
     chunk = reader.read_keys(T, [("1", "x"), ("1", "x"), ("1", "y"), ("9", "z")])
     assert chunk.rows.to_pylist() == [{"a": 1, "b": "x"}]
 
@@ -152,7 +151,9 @@ def test_every_chunk_has_a_snapshot_of_its_own_that_matches_its_rows(
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     with psycopg.connect(database) as other:
-        row = other.execute("INSERT INTO t VALUES (2) RETURNING pg_current_xact_id()::text").fetchone()
+        row = other.execute(
+            "INSERT INTO t VALUES (2) RETURNING pg_current_xact_id()::text"
+        ).fetchone()
         assert row is not None
         xid = np.array([int(row[0])], np.int64)
         before = reader.read(T, None, ("9",), 10)
@@ -173,7 +174,9 @@ class Spy:
         self._database = database
         original = Session.result
 
-        def result(session: Session, statement: str, *parameters: str | None, **more: float) -> object:
+        def result(
+            session: Session, statement: str, *parameters: str | None, **more: float
+        ) -> object:
             self.statements.append(" ".join(statement.split()))
             if statement == "COMMIT":
                 self.look()
@@ -220,11 +223,16 @@ def test_a_table_rewritten_between_snapshot_and_select_is_read_again(
     database: str, sql: Sql, reader: PostgresChunkReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ALTER TABLE … TYPE is not MVCC-safe: to the older snapshot the new heap looks empty."""
-    sql("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t SELECT g, g FROM generate_series(1, 5) g")
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, n int)",
+        "INSERT INTO t SELECT g, g FROM generate_series(1, 5) g",
+    )
     original = Session.cells
     raced: list[str] = []
 
-    def cells(session: Session, statement: str, *parameters: str | None) -> list[list[bytes | None]]:
+    def cells(
+        session: Session, statement: str, *parameters: str | None
+    ) -> list[list[bytes | None]]:
         if not raced:
             raced.append("now")
             sql("ALTER TABLE t ALTER n TYPE bigint")
@@ -243,7 +251,9 @@ def test_a_column_dropped_between_description_and_select_is_read_again(
     original = Session.cells
     raced: list[str] = []
 
-    def cells(session: Session, statement: str, *parameters: str | None) -> list[list[bytes | None]]:
+    def cells(
+        session: Session, statement: str, *parameters: str | None
+    ) -> list[list[bytes | None]]:
         if not raced:
             raced.append("now")
             sql("ALTER TABLE t DROP n")

@@ -36,7 +36,11 @@ CASES: list[tuple[str, pa.DataType, list[str]]] = [
     ("integer", pa.int32(), ["-2147483648", "2147483647"]),
     ("bigint", pa.int64(), ["-9223372036854775808", "9223372036854775807"]),
     ("real", pa.float32(), ["'1e-45'", "0.1", "'-0'", "'NaN'", "'Infinity'", "16777217"]),
-    ("double precision", pa.float64(), ["'4.9e-324'", "0.1", "'-0'", "'NaN'", "'-Infinity'", "1e22"]),
+    (
+        "double precision",
+        pa.float64(),
+        ["'4.9e-324'", "0.1", "'-0'", "'NaN'", "'-Infinity'", "1e22"],
+    ),
     ("numeric(10,2)", pa.decimal128(10, 2), ["12.3", "-99999999.99", "0"]),
     ("numeric(38,37)", pa.decimal128(38, 37), ["'1.0000000000000000000000000000000000001'"]),
     ("numeric(39,2)", pa.string(), ["12.3"]),
@@ -65,8 +69,8 @@ CASES: list[tuple[str, pa.DataType, list[str]]] = [
     ("timestamp(0)", pa.timestamp("us"), ["'2024-02-29 12:34:56.789'"]),
     ("interval", pa.string(), ["'1 year 2 mons -3 days 04:05:06.789'", "'-1 sec'"]),
     ("uuid", pa.string(), ["'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'"]),
-    ("json", pa.string(), ["'{\"b\": 1,  \"a\": [1.0, null]}'"]),
-    ("jsonb", pa.string(), ["'{\"b\": 1,  \"a\": [1.0, null]}'"]),
+    ("json", pa.string(), ['\'{"b": 1,  "a": [1.0, null]}\'']),
+    ("jsonb", pa.string(), ['\'{"b": 1,  "a": [1.0, null]}\'']),
     ("integer[]", pa.string(), ["'{1,NULL,3}'", "'[0:1]={1,2}'", "'{}'"]),
     ("text[]", pa.string(), ["ARRAY['a,b', 'NULL', '\"', NULL]"]),
     ("double precision[]", pa.string(), ["ARRAY[0.1, 'NaN', 1e300]"]),
@@ -100,7 +104,7 @@ HOSTILE = {
 
 def _create(sql: Sql) -> None:
     sql(*SETUP)
-    columns = ", ".join(f'c{n} {type_}' for n, (type_, _, _) in enumerate(CASES))
+    columns = ", ".join(f"c{n} {type_}" for n, (type_, _, _) in enumerate(CASES))
     sql(f"CREATE TABLE t (id serial PRIMARY KEY, {columns})")
 
 

@@ -277,9 +277,7 @@ def test_an_equal_description_sent_again_announces_nothing(
         assert got.changes("t") == [("+I", 2, None)]
 
 
-def test_tables_outside_the_patterns_do_not_appear(
-    database: str, sql: Sql, tmp_path: Path
-) -> None:
+def test_tables_outside_the_patterns_do_not_appear(database: str, sql: Sql, tmp_path: Path) -> None:
     sql(
         "CREATE TABLE t (id int PRIMARY KEY)",
         "CREATE TABLE secret (id int PRIMARY KEY)",
@@ -309,12 +307,15 @@ def test_partitions_travel_under_the_name_of_their_root(
         got = log.collect()
         assert {body.table.name for block in got.blocks for body in block.bodies} == {"p"}
         # The row moved between partitions: to the log a delete and an insert.
-        assert got.changes("p") == [("+I", 1, "a"), ("+I", 11, "b"), ("-D", 1, "?"), ("+I", 12, "a")]
+        assert got.changes("p") == [
+            ("+I", 1, "a"),
+            ("+I", 11, "b"),
+            ("-D", 1, "?"),
+            ("+I", 12, "a"),
+        ]
 
 
-def test_a_rolled_back_transaction_leaves_no_trace(
-    database: str, sql: Sql, tmp_path: Path
-) -> None:
+def test_a_rolled_back_transaction_leaves_no_trace(database: str, sql: Sql, tmp_path: Path) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
     with opened(database, tmp_path) as log:
         sql("BEGIN; INSERT INTO t VALUES (1); ROLLBACK")

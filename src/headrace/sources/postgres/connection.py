@@ -114,7 +114,7 @@ def _finish_connecting(connection: pq.abc.PGconn, deadline: float) -> None:
 
 
 def _refused(connection: pq.abc.PGconn) -> SourceUnavailable:
-    text = connection.get_error_message().strip() or "no reason given"
+    text = _one_line(connection.get_error_message()) or "no reason given"
     return SourceUnavailable(
         f"PostgreSQL cannot be reached: {text}.",
         next_step="check that the server runs and that host, database, role and password are right.",
@@ -273,7 +273,7 @@ class Session:
 
     def lost(self, text: str = "") -> SourceUnavailable:
         """Return the error for a connection that is gone."""
-        reason = text or self.pgconn.get_error_message().strip() or "closed"
+        reason = _one_line(text or self.pgconn.get_error_message()) or "closed"
         return SourceUnavailable(
             f"The connection to PostgreSQL is gone: {reason}.",
             next_step="nothing to do while the server comes back; it is tried again.",
@@ -282,6 +282,10 @@ class Session:
     def close(self) -> None:
         """Close the connection."""
         self.pgconn.finish()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")
 
 
 def _text(value: bytes | None) -> str | None:

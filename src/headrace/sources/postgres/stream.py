@@ -30,6 +30,8 @@ _QUIET_S = 0.5
 # Under a load that never lets the socket run dry, whole transactions leave after this time.
 _COLLECT_S = 0.1
 
+_NOT_READY = b"55000"
+
 
 def start_replication(session: Session, settings: PostgresSettings) -> None:
     """Put a replication connection into streaming.
@@ -70,13 +72,18 @@ def stream_error(settings: PostgresSettings, sqlstate: str, text: str) -> Headra
             next_step="stop the other reader; after a crash the server frees the slot by itself.",
         )
     if sqlstate == "42704":
-        return SourceError(
-            f"Publication {settings.publication_name} did not exist at the slot's position: {text}",
-            next_step="create the publication first, then the slot; a slot cannot see later ones.",
-        )
+        return _no_publication(settings, text)
     return SourceError(
         f"The stream from slot {slot} ended: {text} ({sqlstate}).",
         next_step="see the server's log.",
+    )
+
+
+def _no_publication(settings: PostgresSettings, text: str) -> SourceError:
+    return SourceError(
+        f"Publication {settings.publication_name} does not exist at the slot's position: {text}",
+        next_step="create the publication first, then the slot, and dump every table again; a slot "
+        "does not see publications made later.",
     )
 
 
@@ -105,6 +112,8 @@ class PostgresLogReader:
         self._next_heartbeat = now + settings.heartbeat_s
         self._quiet_now = False
         self._heartbeats = True
+        self._warned: HeadraceError | None = None
+        session.pgconn.notice_handler = self._notice
         self._poller = select.poll()
         self._poller.register(session.pgconn.socket, select.POLLIN)
 
@@ -166,7 +175,19 @@ class PostgresLogReader:
             else:
                 raise self._ended()
 
+    def _notice(self, notice: pq.abc.PGresult) -> None:
+        """Take note of the one warning that means lost changes.
+
+        From 18 on the server goes on without a publication that does not exist at this place of the log.
+        """
+        state = notice.error_field(pq.DiagnosticField.SQLSTATE)
+        if state == _NOT_READY and self._warned is None:
+            text = notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+            self._warned = _no_publication(self._settings, text.decode("utf-8", "replace"))
+
     def _frame(self, data: bytes) -> None:
+        if self._warned is not None:
+            raise self._warned
         kind = data[:1]
         try:
             if kind == b"w":
