@@ -7,7 +7,6 @@ caller acknowledge anything to the source. Used from one thread.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable
@@ -20,6 +19,8 @@ from headrace.changelog.chain import Link
 from headrace.changelog.config import ChangeLogSettings
 from headrace.changelog.durable import write_refusals
 from headrace.changelog.jobs import jobs
+from headrace.changelog.lock import take_lock
+from headrace.changelog.order import check_follows, split_open
 from headrace.changelog.recovery import recover
 from headrace.changelog.retention import Sealed, droppable
 from headrace.changelog.segment import (
@@ -34,8 +35,6 @@ from headrace.errors import (
     ChangeLogError,
     CorruptSegment,
     DiskBudgetReached,
-    LeaseLost,
-    ProtocolError,
 )
 from headrace.model.block import Block
 from headrace.observe.failpoints import failpoint
@@ -111,7 +110,7 @@ class ChangeLogWriter:
         settings.validate()
         with write_refusals(f"Change log {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-            lock = _take_lock(folder)
+            lock = take_lock(folder)
             try:
                 return cls(folder, settings, lock, sync, write, clock)
             except BaseException:
@@ -158,8 +157,8 @@ class ChangeLogWriter:
             ChangeLogLost: the folder was removed.
         """
         self._check()
-        self._check_order(block)
-        parts = [encode_block(part) for part in _parts(block)]
+        check_follows(block, self._progress, self._folder)
+        parts = [encode_block(part) for part in split_open(block)]
         data = b"".join(parts)
         self._make_room(len(data))
         active = self._segment_for(len(data))
@@ -234,25 +233,6 @@ class ChangeLogWriter:
                 next_step="open it again; the source sends what was not acknowledged once more.",
             )
         self._tail.check()
-
-    def _check_order(self, block: Block) -> None:
-        """Refuse a block that would put a transaction before or into one that is there."""
-        if not len(block.index):
-            return
-        scns = block.index["scn"]
-        at = self._progress
-        continues = at.is_open and block.first_scn == at.last_scn
-        if (at.is_open and not continues) or (not continues and block.first_scn <= at.last_scn):
-            raise ProtocolError(
-                f"A block that begins at SCN {block.first_scn} cannot follow SCN {at.last_scn} "
-                f"({'open' if at.is_open else 'whole'}) in the change log {self._folder}.",
-                next_step="start capture again: it leaves out what the log already has.",
-            )
-        if not (scns[1:] > scns[:-1]).all() or not block.index["last_piece"][:-1].all():
-            raise ProtocolError(
-                f"The transactions of a block from SCN {block.first_scn} to {block.last_scn} do not rise.",
-                next_step="report this as a defect of the source adapter.",
-            )
 
     def _make_room(self, size: int) -> None:
         """Drop what may go when the budget would be passed; refuse when that is not enough."""
@@ -373,32 +353,6 @@ class ChangeLogWriter:
 
     def _written_at(self, link: Link) -> float:
         return (self._folder / str(link.name)).stat().st_mtime
-
-
-def _parts(block: Block) -> list[Block]:
-    """Return the block, or two: in the log a block with an open transaction holds nothing else.
-
-    So an unfinished transaction can be cut off between two blocks, and no whole one goes with it.
-    """
-    if block.ends_complete or block.first_scn == block.last_scn:
-        return [block]
-    ended = int(block.index["scn"][-2])
-    return [block.upto(ended), block.after(ended)]
-
-
-def _take_lock(folder: Path) -> int:
-    lock = os.open(folder / "writer.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        if not isinstance(error, BlockingIOError):
-            raise
-        raise LeaseLost(
-            f"Another process writes the change log {folder}.",
-            next_step="stop that process first, or leave this replicator to it.",
-        ) from error
-    return lock
 
 
 def _last_record(folder: Path) -> TailRecord:
