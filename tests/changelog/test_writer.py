@@ -22,7 +22,7 @@ from tests.requirements import req
 SMALL = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
 
 
-@req("P20", "P24")
+@req("P24")
 @pytest.mark.parametrize(
     "late",
     [window(5), window(6), window(7, first=2), joined([window(8), window(9), window(9, first=2)])],
@@ -58,7 +58,6 @@ def test_coverage_never_goes_back(tmp_path):
         assert (writer.tail.complete_scn, writer.tail.covered_scn) == (6, 20)
 
 
-@req("P29", "H10")
 def test_readers_see_a_block_only_after_its_bytes_are_durable(tmp_path):
     reader = ChangeLogReader(tmp_path)
     at_sync = []
