@@ -38,7 +38,7 @@ update shop.orders set channel = 'web' where id <= 10;
 """
 
 
-@req("C24", "A-19")
+@req("C24")
 def test_once_copies_then_follows_and_verify_agrees(url: str, pipeline: Pipeline) -> None:
     with psycopg.connect(url) as connection:
         schema.create(connection)

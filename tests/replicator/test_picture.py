@@ -1,0 +1,144 @@
+"""The picture of a replicator, drawn from a real change log and real manifests."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.changelog import ChangeLogWriter
+from headrace.lake import FrontierStore, Manifest, TableEntry
+from headrace.model.block import Block, Body, transaction_index
+from headrace.model.change import INSERT, change_schema
+from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
+from headrace.registry.file import FileRegistry
+from headrace.replicator.config import Config
+from headrace.replicator.config_file import load
+from headrace.replicator.paths import StatePaths
+from headrace.replicator.picture import Observer
+from headrace.state.store import DumpProgress, StateStore
+from tests.requirements import req
+
+
+def schema(name: str) -> TableSchema:
+    columns = (Column("id", pa.int64(), "bigint", nullable=False),)
+    return TableSchema(TableId("public", name), columns, ("id",), KeyCheck.IMMEDIATE)
+
+
+ORDERS, ITEMS = schema("orders"), schema("items")
+
+
+def block(scn: int, commit_us: int, rows: dict[TableSchema, int]) -> Block:
+    bodies, ordinal = [], 0
+    for table, count in rows.items():
+        values = [
+            {"_scn": scn, "_ord": ordinal + i, "_op": INSERT, "_missing": None, "id": i}
+            for i in range(count)
+        ]
+        ordinal += count
+        batch = pa.RecordBatch.from_pylist(values, change_schema(table))
+        bodies.append(Body(table.schema_id, table.table, batch))
+    index = transaction_index([(scn, commit_us, 7, ordinal, 0, 1)])
+    return Block(index, tuple(bodies), (), scn)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        "name: shop\n"
+        "source: {type: postgres, url: 'postgresql://u@h/db', tables: ['public.*']}\n"
+        "target: {type: delta, path: ./lake}\n"
+    )
+    return load(path)
+
+
+def fill(config: Config, frontier: Manifest | None, *blocks: Block) -> None:
+    paths = StatePaths.of(config)
+    registry = FileRegistry(paths.registry)
+    for table in (ORDERS, ITEMS):
+        registry.put(table)
+    with ChangeLogWriter.open(paths.changelog) as log:
+        for one in blocks:
+            log.append(one)
+        log.sync()
+    if frontier is not None:
+        FrontierStore(config.lake, config.name).write(frontier)
+
+
+def manifest(scn: int, **states: str) -> Manifest:
+    entries = {
+        f"public.{name}": TableEntry(1, scn, scn if state == "live" else None, state)  # type: ignore[arg-type]
+        for name, state in states.items()
+    }
+    return Manifest(scn, 1, entries, 2)
+
+
+@req("C14")
+def test_lag_is_told_per_table_in_changes_and_for_all_in_seconds(config: Config) -> None:
+    now_us = time.time_ns() // 1000
+    fill(
+        config,
+        manifest(10, orders="live", items="copying"),
+        block(10, now_us - 90_000_000, {ORDERS: 5}),
+        block(20, now_us - 60_000_000, {ORDERS: 3, ITEMS: 2}),
+        block(30, now_us - 30_000_000, {ITEMS: 4}),
+    )
+
+    with contextlib.closing(Observer(config)) as observer:
+        picture = observer.look()
+
+    assert {t.name: (t.phase, t.lag_changes) for t in picture.tables} == {
+        "public.items": ("copying", 6),
+        "public.orders": ("live", 3),
+    }
+    assert picture.lag_changes == 9
+    # The oldest change that the tables lack is a minute old.
+    assert picture.lag_s == pytest.approx(60, abs=5)
+    assert (picture.captured_scn, picture.frontier_scn) == (30, 10)
+    assert not picture.shows(30)
+
+
+@req("C14")
+def test_no_lag_when_the_tables_show_everything(config: Config) -> None:
+    fill(config, manifest(10, orders="live"), block(10, 1_000_000, {ORDERS: 5}))
+
+    with contextlib.closing(Observer(config)) as observer:
+        picture = observer.look()
+
+    assert (picture.lag_s, picture.lag_changes) == (0.0, 0)
+    assert picture.shows(10)
+
+
+def test_a_log_that_covers_a_position_without_changes_shows_it(config: Config) -> None:
+    quiet = Block(transaction_index([]), (), (), 500)
+    fill(config, manifest(10, orders="live"), block(10, 1_000_000, {ORDERS: 5}), quiet)
+
+    with contextlib.closing(Observer(config)) as observer:
+        picture = observer.look()
+
+    assert picture.shows(500)
+    assert not picture.shows(501)
+
+
+def test_the_dump_is_seen_before_the_target_exists(config: Config) -> None:
+    fill(config, None, block(10, 1_000_000, {ORDERS: 5}))
+    with contextlib.closing(StateStore(StatePaths.of(config).database)) as store:
+        request = store.submit("ALL_TABLES")
+        started = DumpProgress(
+            request, ORDERS.table, state="active", rows_read=40, rows_estimated=100
+        )
+        waiting = DumpProgress(request, ITEMS.table)
+        store.write([lambda w: w.put_progress(started, 0), lambda w: w.put_progress(waiting, 1)])
+
+    with contextlib.closing(Observer(config)) as observer:
+        picture = observer.look()
+
+    assert {t.name: (t.phase, t.rows_read, t.rows_estimated) for t in picture.tables} == {
+        "public.orders": ("copying", 40, 100),
+        "public.items": ("waiting", 0, 0),
+    }
+    assert picture.lag_s is None
