@@ -134,7 +134,9 @@ class PostgresChunkReader:
                 f"(SELECT {casts} FROM unnest({arrays}) AS k ({names}))"
             )
             rows = self._select(session, facts, sql, *columns)
-            return Chunk(schema, _batch(schema, rows), seen, None)
+            # Under a collation that calls different texts equal, two given keys may find one row.
+            unique = {tuple(row[i] for i in schema.key_indexes): row for row in rows}
+            return Chunk(schema, _batch(schema, list(unique.values())), seen, None)
 
         return self._once(table, read)
 
