@@ -98,13 +98,16 @@ class PostgresSettings:
             ConfigError: names the field.
         """
         try:
-            pq.Conninfo.parse(self.url.encode())
+            options = pq.Conninfo.parse(self.url.encode())
         except psycopg.Error:
             # The library's own text may quote a part of the URL, password included.
-            raise ConfigError(
-                "source.url is not a PostgreSQL connection URL.",
-                next_step="write postgresql://user@host:port/database and escape special characters.",
-            ) from None
+            raise _bad_url() from None
+        # An @ or / in a password that was not escaped puts the rest of it into other fields, which
+        # errors may quote.
+        spilled = any(o.keyword in (b"host", b"dbname") and b"@" in (o.val or b"") for o in options)
+        ports = [o.val for o in options if o.keyword == b"port" and o.val]
+        if spilled or not all(p.replace(b",", b"").isdigit() for p in ports):
+            raise _bad_url()
         if self.watermark not in ("message", "table"):
             raise ConfigError(
                 f"source.watermark is {self.watermark!r}.", next_step="use message or table."
@@ -145,3 +148,10 @@ class PostgresSettings:
     def filter(self) -> TableFilter:
         """Return which tables are captured."""
         return TableFilter(self.tables, self.exclude)
+
+
+def _bad_url() -> ConfigError:
+    return ConfigError(
+        "source.url is not a PostgreSQL connection URL.",
+        next_step="write postgresql://user@host:port/database, with special characters escaped (%40 for @).",
+    )

@@ -1,0 +1,94 @@
+"""Patterns, names, and what is refused before any server is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import ConfigError
+from headrace.model.schema import TableId
+from headrace.sources.postgres import PostgresSource
+from headrace.sources.postgres.lsn import format_lsn, parse_lsn
+from headrace.sources.postgres.settings import PostgresSettings, TableFilter
+
+URL = "postgresql://me:p%40ss-w0rd@localhost/shop"
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "table", "selected"),
+    [
+        ("public.*", "", "public.t", True),
+        ("public.*", "", "shop.t", False),
+        ("*.*", "", "shop.t", True),
+        ("t", "", "public.t", True),
+        ("t", "", "shop.t", False),
+        ("*.order_?", "", "shop.order_1", True),
+        ("*.order_?", "", "shop.order_12", False),
+        ("public.*", "public.log_*", "public.log_2024", False),
+        ("public.a.b", "", "public.a.b", True),
+        ("public.[x]*", "", "public.[x]y", True),
+        ("public.[x]*", "", "public.x", False),
+        ("public.T", "", "public.t", False),
+        ("*.*", "", "pg_catalog.pg_class", False),
+        ("*.*", "", "information_schema.tables", False),
+        ("*.*", "", "headrace.watermarks", False),
+    ],
+)
+def test_patterns(include: str, exclude: str, table: str, selected: bool) -> None:
+    chosen = TableFilter((include,), (exclude,) if exclude else ())
+    schema, _, name = table.partition(".")
+    assert chosen.selects(TableId(schema, name)) is selected
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("shop", "headrace_shop"),
+        ("My Shop!", "headrace_my_shop"),
+        ("headrace", "headrace"),
+        ("ärger", "headrace_rger"),
+        ("x" * 100, "headrace_" + "x" * 54),
+        ("!!!", "headrace_source"),
+    ],
+)
+def test_our_own_slot_has_a_name_that_the_server_takes(name: str, own: str) -> None:
+    assert PostgresSettings(URL, name=name).slot_name == own
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"url": "postgresql://me:p@ss@w@rd@ho st/x"}, "source.url"),
+        ({"url": "postgresql://me:p@ss@w@rd@host/x"}, "source.url"),
+        ({"url": "postgresql://me:sec/ret@localhost/shop"}, "source.url"),
+        ({"url": "postgresql://localhost:sec/ret"}, "source.url"),
+        ({"url": URL, "watermark": "none"}, "source.watermark"),
+        ({"url": URL, "tables": ()}, "source.tables"),
+        ({"url": URL, "slot": ""}, "source.slot"),
+        ({"url": URL, "publication": "x" * 64}, "source.publication"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_field(arguments: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=field) as caught:
+        PostgresSource(**arguments)
+    assert caught.value.next_step
+    for secret in ("p@ss", "sec", "ret"):
+        assert secret not in str(caught.value)
+
+
+def test_secrets_are_never_shown() -> None:
+    source = PostgresSource(URL)
+    for shown in (repr(source), str(source), repr(source.settings), repr(source.chunks())):
+        assert "w0rd" not in shown
+
+
+@pytest.mark.parametrize("text", ["0/0", "1/0", "16/B374D848", "FFFFFFFF/FFFFFFFF"])
+def test_positions_there_and_back(text: str) -> None:
+    assert format_lsn(parse_lsn(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "0", "0/", "/0", "0/G", "1/123456789", "0/0 "])
+def test_what_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not an LSN"):
+        parse_lsn(text)
