@@ -21,13 +21,18 @@ __all__ = ["Chains", "follow_chains"]
 
 FROM_ORIGIN = -1
 """The cell is the one that the target holds at the row's origin key."""
+ABSOLUTE = -1
+"""The row does not depend on what the target held."""
 HOLE = -2
 """The cell has nowhere to come from: the row it was in is dead."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """A live row: per column the place that carries it; ``origin`` is a place whose key columns name the origin."""
+    """A live row: per column the place that carries it.
+
+    ``origin`` is a place whose key columns name the row it grew out of, `ABSOLUTE` when one event carried it whole.
+    """
 
     cells: npt.NDArray[np.int64]
     origin: int
@@ -47,7 +52,7 @@ class Chains:
         keys = schema.key_indexes
         rows = len(self.effects)
         places = np.full((rows, width), FROM_ORIGIN, np.int64)
-        origins = np.full(rows, FROM_ORIGIN, np.int64)
+        origins = np.full(rows, ABSOLUTE, np.int64)
         effects, masks, holes = [], [], np.zeros(rows, bool)
         for number, (code, row) in enumerate(self.effects.items()):
             effects.append(ROW if row else DEAD)
@@ -57,8 +62,7 @@ class Chains:
                 places[number] = row.cells
                 masks.append(pack_missing(np.flatnonzero(row.cells < 0), width))
                 holes[number] = bool((row.cells == HOLE).any())
-                if masks[-1] is not None and not holes[number]:
-                    origins[number] = row.origin
+                origins[number] = row.origin
             places[number, keys] = self.last[code]
         cells = {
             "_effect": pa.array(effects, pa.string()),
@@ -114,7 +118,7 @@ def follow_chains(
         elif op == DELETE:
             effects[code] = None
         elif op in (INSERT, READ) or not holes.any():
-            effects[code] = _Row(np.full(len(holes), place), place)
+            effects[code] = _Row(np.full(len(holes), place), ABSOLUTE)
         elif op == PATCH:
             base = effects.get(code, _unknown(len(holes), place))
             effects[code] = _patched(place, holes, base)
@@ -123,6 +127,8 @@ def follow_chains(
             row = _patched(place, holes, base_of_move)
             sent_before = holes & (carried >= 0)
             row.cells[sent_before] = carried[sent_before]
+            if (row.cells >= moved).all():
+                row.origin = ABSOLUTE
             effects[code] = row
         else:
             raise ProtocolError(
@@ -148,5 +154,5 @@ def _unknown(width: int, place: int) -> _Row:
 def _patched(place: int, holes: npt.NDArray[np.bool_], base: _Row | None) -> _Row:
     """Return ``base`` with the cells that ``place`` sent; a dead base leaves holes."""
     if base is None:
-        return _Row(np.where(holes, HOLE, place), place)
+        return _Row(np.where(holes, HOLE, place), ABSOLUTE)
     return _Row(np.where(holes, base.cells, place), base.origin)

@@ -32,7 +32,7 @@ def combine(schema: TableSchema, first: pa.Table, second: pa.Table) -> pa.Table:
     if schema.key_check is KeyCheck.NONE:
         return _sum(schema, first, second)
     known = _key_places(schema, first)
-    if second["_missing"].null_count < second.num_rows:
+    if second[origin_name(schema.key[0])].null_count < second.num_rows:
         second = _resolve(schema, first, second, known)
     names = set(_keys(second, schema.key).to_pylist())
     keep = [
@@ -69,7 +69,7 @@ def _resolve(
     width = len(schema.columns)
     missing = missing_matrix(second["_missing"].combine_chunks(), width)
     hole = second["_hole"].to_numpy().copy()
-    asks = missing.any(axis=1) & ~hole
+    asks = np.asarray(second[origin_name(schema.key[0])].combine_chunks().is_valid())
     origins = _keys(second, [origin_name(name) for name in schema.key]).to_pylist()
     place = np.array(
         [known.get(key, -1) if ask else -1 for key, ask in zip(origins, asks, strict=True)], np.int64
@@ -84,9 +84,9 @@ def _resolve(
     live = found & ~falls
     still = missing.copy()
     still[live] &= first_missing[place[live]]
-    hole |= falls
+    hole |= falls & still.any(axis=1)
     hole[live] |= first_hole[place[live]] & still[live].any(axis=1)
-    return _rebuild(schema, first, second, place, live, missing & ~still, still, hole)
+    return _rebuild(schema, first, second, place, live, falls, missing & ~still, still, hole)
 
 
 def _rebuild(
@@ -95,6 +95,7 @@ def _rebuild(
     second: pa.Table,
     place: npt.NDArray[np.int64],
     live: npt.NDArray[np.bool_],
+    falls: npt.NDArray[np.bool_],
     filled: npt.NDArray[np.bool_],
     still: npt.NDArray[np.bool_],
     hole: npt.NDArray[np.bool_],
@@ -111,11 +112,10 @@ def _rebuild(
     rows = np.arange(second.num_rows)
     for index, name in enumerate(schema.names):
         cells[name] = _choose(first[name], second[name], np.where(filled[:, index], place, -1), rows)
-    needs = still.any(axis=1) & ~hole
     for name in schema.key:
         origin = origin_name(name)
         chosen = _choose(first[origin], second[origin], np.where(live, place, -1), rows)
-        cells[origin] = chosen.take(pa.array(rows, mask=~needs))
+        cells[origin] = chosen.take(pa.array(rows, mask=falls | hole))
     return pa.table([cells.get(f.name, second[f.name]) for f in form], schema=form)
 
 

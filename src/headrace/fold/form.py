@@ -6,11 +6,13 @@ One row per key (per distinct row for tables without a key). Columns, in order::
     _count         int64   NET only: copies added (positive) or removed (negative), never 0
     _missing       binary  bit mask of cells nobody in the stretch sent (see `headrace.model.change`)
     _hole          bool    true: those cells have nowhere to come from
-    _origin_<key>  …       one per key column: where those cells come from, "the row the target held at this key
-                           before the stretch"; null when nothing is missing or ``_hole`` is true
+    _origin_<key>  …       one per key column: the key whose row this one grew out of, "the row the target held
+                           there before the stretch", from which missing cells are taken; null when some event
+                           carried the row whole, or ``_hole`` is true
     the table's own columns
 
-All missing cells of one row share one origin: a row is one physical row that held one key before the stretch.
+All missing cells of one row share one origin: a row is one physical row that held one key before the stretch. A row
+with an origin and without missing cells is pieced together from patches, none of which carried it whole.
 """
 
 from __future__ import annotations

@@ -159,7 +159,9 @@ class Capture:
         self._rows = 0
         self._commit_us = 0
         self.run_id = uuid.uuid4().hex
-        self._queue = TaskQueue(state, [schema.table for schema in tables])
+        self._queue = TaskQueue(
+            state, [schema.table for schema in tables], settings.dump.request_interval_s, clock
+        )
         self._reconciler = Reconciler(registry.get, settings.dump.memory_bytes)
         self._window = Window(self.run_id)
         self.coordinator: Coordinator | None = None
@@ -339,6 +341,11 @@ class Capture:
         self._status_at = now + 0.5
         self._log.retain()
         self._on_status(self.status(state, detail))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no dump is under way."""
+        return self._queue.is_idle
 
     def status(self, state: str = "streaming", detail: str = "") -> CaptureStatus:
         """Return what the capture is doing."""

@@ -71,15 +71,15 @@ class RandomHistory:
         db, rng = self.database, self.rng
         free = [t for t in db.running if t is not self.pinned]
         choice = rng.random()
-        if choice < 0.25 and len(db.running) < 3:
+        if choice < 0.3 and len(db.running) < 3:
             self._operate(db.begin())
         elif choice < 0.5 and free:
             self._operate(rng.choice(free))
-        elif choice < 0.7 and free:
+        elif choice < 0.8 and free:
             self._commit(rng.choice(free))
-        elif choice < 0.85 and db.hidden:
+        elif choice < 0.92 and db.hidden:
             db.reveal(rng.choice(db.hidden))
-        elif choice < 0.88 and free:
+        elif choice < 0.94 and free:
             db.abort(rng.choice(free))
             self.coverage["aborts"] += 1
 

@@ -34,6 +34,8 @@ __all__ = ["Crash", "InlineExecutor", "Simulation", "SimulationFailed"]
 CAPTURE_FAILPOINTS = tuple(
     name for name in failpoints.FAILPOINTS if not name.startswith("apply.")
 )
+BACKLOG = 20
+"""Transactions that may wait for the reader before the history holds its breath."""
 ROUNDS = 3_000
 """More than any history needs; one that needs more is stuck."""
 
@@ -84,20 +86,23 @@ class Simulation:
         self.open_log = open_log
         self.coverage = coverage
         self.capture_type = capture_type
+        self.storm = self.rng.choice((3, 10, 25))
         self.database = ScriptedDatabase(TABLES)
         self.history = RandomHistory(self.database, self.rng, coverage)
         self.source = ScriptedSource(self.database, self._weather, most=self.rng.choice((1, 3, 10)))
         self.registry = FileRegistry(folder / "schemas")
         self.targets = {schema.table: ModelTable(schema) for schema in TABLES}
         self.complete: dict[TableId, int] = {}
-        self.frontier = 0
+        self.frontier = self.noted = 0
         self.first_end: int | None = None
         self.extra_requests = self.rng.randrange(3)
         self.log: Log | None = None
 
     def _weather(self) -> None:
-        for _ in range(self.rng.randrange(4)):
-            self.history.step()
+        # A reader that falls ever further behind would never see its marks.
+        if self.database.backlog < BACKLOG:
+            for _ in range(self.rng.randrange(self.storm)):
+                self.history.step()
 
     # -- the whole run ----------------------------------------------------------------------------
 
@@ -140,7 +145,10 @@ class Simulation:
     def _capture(self, state: StateStore) -> Capture:
         assert self.log is not None
         dump = DumpSettings(
-            chunk_rows=self.rng.choice((1, 2, 3, 5)), snapshot_interval_s=0.0, piece_rows=3
+            chunk_rows=self.rng.choice((1, 2, 3, 5)),
+            snapshot_interval_s=0.0,
+            piece_rows=3,
+            request_interval_s=0.0,
         )
         settings = CaptureSettings(dump, spool_folder=self.folder / "spool")
         return self.capture_type(
@@ -175,11 +183,14 @@ class Simulation:
             if self.rng.random() < 0.02:
                 self._cut_connection(capture)
             self._maybe_request(state)
-            done = all(r.state is RequestState.COMPLETED for r in state.requests())
+            done = capture.is_idle and self._all_completed(state)
             idle = idle + 1 if done and not gave else 0
             if done and (idle > 2 or self.rng.random() < 0.05):
                 return
         raise SimulationFailed("the dumps do not end")
+
+    def _all_completed(self, state: StateStore) -> bool:
+        return all(r.state is RequestState.COMPLETED for r in state.requests())
 
     def _cut_connection(self, capture: Capture) -> None:
         capture.close_connections()
@@ -204,7 +215,7 @@ class Simulation:
         """Let the history settle, the log run dry, and compare everything at the end."""
         self.history.settle()
         for _ in range(ROUNDS):
-            if not capture.step(0.0) and state.next_request() is None:
+            if not capture.step(0.0) and capture.is_idle and state.next_request() is None:
                 break
         else:
             raise SimulationFailed("the log does not run dry")
@@ -229,7 +240,7 @@ class Simulation:
     def _apply(self) -> bool:
         """Apply one batch, cut at a random window end; return whether there was one."""
         assert self.log is not None
-        index = self.log.streamed(0)
+        index = self.log.streamed(self.frontier)
         ends = [int(s) for s in index["scn"] if s > self.frontier and s <= self.log.complete_scn]
         if not ends:
             return False
@@ -237,7 +248,8 @@ class Simulation:
         if self.first_end is not None:
             end = max(self.first_end, ends[0])
             self.first_end = None
-        blocks = list(self.log.blocks(0))
+        # Completions are noted with the frontier; a run that died before noting looks again from there.
+        blocks = list(self.log.blocks(min(self.frontier, self.noted)))
         for table, target in self.targets.items():
             self._apply_table(table, target, blocks, end)
             if self.rng.random() < 0.1 and end < ends[-1]:
@@ -245,7 +257,7 @@ class Simulation:
                 self.coverage["apply died between tables"] += 1
                 self._restart_apply()
                 return True
-        self.frontier = end
+        self.frontier = self.noted = end
         self._note_complete(blocks, end)
         self._check_frontier(end)
         return True

@@ -178,8 +178,9 @@ class Coordinator:
         self._start(task)
 
     def _wants_snapshot(self, task: Task | None, now: float) -> bool:
-        if not self._reconciler.can_reconcile and task is not None:
-            return True
+        if task is not None:
+            # Every chunk brings its own snapshot; only rows that were let go need one before it.
+            return not self._reconciler.can_reconcile
         return self._reconciler.remembered > 0 and now >= self._snapshot_at
 
     def _start(self, task: Task) -> None:

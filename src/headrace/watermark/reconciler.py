@@ -266,9 +266,12 @@ def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconc
     effects = np.array(folded["_effect"].to_pylist())
     keys = encode_rows([folded[name] for name in schema.key]).to_pylist()
     origins = encode_rows([folded[origin_name(name)] for name in schema.key]).to_pylist()
-    holey = missing.any(axis=1)
     own = np.array([k == o for k, o in zip(keys, origins, strict=True)], bool)
-    moved = (effects == ROW) & holey & ~own
+    # A row that one event carried whole has no origin; patches that add up to a whole row still need the chunk's,
+    # since a target that misses the base skips each of them.
+    grown = np.asarray(folded[origin_name(schema.key[0])].combine_chunks().is_valid())
+    holes = folded["_hole"].to_numpy()
+    moved = (effects == ROW) & ((grown & ~own) | holes)
     late = folded.select(schema.names).filter(pa.array(moved)).combine_chunks().to_batches()
     unsettled = late[0] if late else rows.slice(0, 0)
     if ALL_DEAD in effects:
@@ -278,7 +281,7 @@ def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconc
     effect_at = np.array([places.get(key, -1) for key in chunk_keys], np.int64)
     hit = effect_at >= 0
     patched = np.zeros(len(hit), bool)
-    patched[hit] = (effects == ROW)[effect_at[hit]] & (holey & own)[effect_at[hit]]
+    patched[hit] = ((effects == ROW) & grown & own)[effect_at[hit]]
     survives = ~hit | patched
     kept = _patch(schema, rows, folded, np.where(patched, effect_at, -1), missing)
     return Reconciled(

@@ -17,6 +17,7 @@ class DumpSettings:
         memory_bytes: rows of streamed transactions that wait for a snapshot to see them.
         snapshot_interval_s: how often an idle capture asks for a snapshot in order to forget transactions.
         piece_rows: rows of one block of a window that is written in pieces (tables without key).
+        request_interval_s: how often an idle capture looks for new requests.
     """
 
     chunk_rows: int = 10_000
@@ -24,6 +25,7 @@ class DumpSettings:
     memory_bytes: int = 64 << 20
     snapshot_interval_s: float = 1.0
     piece_rows: int = 65_536
+    request_interval_s: float = 0.2
 
     def validate(self) -> None:
         """Refuse values that cannot work.

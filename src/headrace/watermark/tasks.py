@@ -6,6 +6,7 @@ change log is durable, before the source is acknowledged.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -60,9 +61,20 @@ class TaskQueue:
     Args:
         store: the state database.
         tables: captured tables, in the order in which they are dumped.
+        interval_s: how often the store is asked for new requests when there is nothing to do.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, store: StateStore, tables: Sequence[TableId]) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        tables: Sequence[TableId],
+        interval_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._interval_s = interval_s
+        self._clock = clock
+        self._look_at = 0.0
         self._store = store
         self._tables = list(tables)
         self.pending: list[Change] = []
@@ -99,11 +111,20 @@ class TaskQueue:
             if self.pending:
                 # The last request's end is not written yet; it would be found again.
                 return None
+            now = self._clock()
+            if now < self._look_at:
+                return None
             request = self._store.next_request()
             if request is None:
+                self._look_at = now + self._interval_s
                 return None
             self._begin(request)
         return self._tasks[0]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way and nothing waits to be written."""
+        return not self._tasks and not self.pending
 
     def running_dump_of(self, table: TableId) -> bool:
         """Whether the table's dump is under way or waits in the active request."""

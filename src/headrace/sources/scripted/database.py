@@ -112,6 +112,11 @@ class ScriptedDatabase:
         self.commit(transaction)
         self.reveal(transaction)
 
+    @property
+    def backlog(self) -> int:
+        """Transactions in the log that are not acknowledged."""
+        return sum(transaction.scn > self.acknowledged for transaction in reversed(self.log[-100:]))
+
     # -- reading ----------------------------------------------------------------------------------
 
     def snapshot(self) -> TransactionSnapshot:
