@@ -1,0 +1,292 @@
+"""Batches of a change log through the applier: any cut, any replay, any crash gives the source's table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.changelog.jobs import jobs
+from headrace.errors import ChangeLogLost, HeadraceError, IncompatibleSchemaChange, MissingBase
+from headrace.fold import fold
+from headrace.lake.delta_log import DeltaTable
+from headrace.lake.frontier import FrontierStore
+from headrace.model.schema import KeyCheck, TableSchema
+from headrace.observe.failpoints import arm, disarm
+from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.targets.merge import MergeTarget
+from headrace.testing.notation import change_batch, parse_history, table_of
+from headrace.testing.target import ModelTable
+from tests.requirements import req
+from tests.spark.log import Log
+
+pytestmark = pytest.mark.spark
+
+Rows = Counter[tuple[object, ...]]
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Bench:
+    """A change log, a lake, and appliers that come and go."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.log = Log(folder / "changelog")
+        self.lake = folder / "lake"
+        self.options = ApplyOptions("test", self.log.folder, self.lake)
+        self.target = MergeTarget(spark, self.lake, "test")
+        self.frontier = FrontierStore(self.lake, "test")
+
+    def run(self, *ends: int) -> Applier:
+        """Start a fresh applier, as after a restart, and apply up to each end in turn."""
+        applier = Applier(self.options, self.target)
+        try:
+            begin = applier.begin().from_scn
+            for end in ends:
+                applier.process(begin, end)
+                begin = end
+        finally:
+            applier.close()
+        return applier
+
+    def rows(self, schema: TableSchema, version: int | None = None) -> Rows:
+        folder = self.lake / schema.table.schema / schema.table.name
+        return Counter(
+            tuple(row.values()) for row in DeltaTable(folder).snapshot(version).to_table().to_pylist()
+        )
+
+    def commits(self, schema: TableSchema) -> int:
+        state = self.target.state(schema.table)
+        return state.version if state else -1
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(spark, tmp_path)
+    yield made
+    disarm()
+    made.log.writer.close()
+
+
+def model(schema: TableSchema, *histories: str) -> Rows:
+    """Return what the rows of all histories, folded at once, leave of an empty table."""
+    table = ModelTable(schema)
+    parsed = parse_history(" | ".join(histories))
+    table.apply(
+        fold(schema, [change_batch(schema, parsed.rows)], parsed.truncates), 1, complete=True
+    )
+    return table.content()
+
+
+# The design's own examples: every statement is one transaction.
+KEYED = (
+    "+I(0,alice) | -U(0,alice) +U(1,alice) | -U(1,alice) +U(2,alice) | -D(2) | "
+    "+I(0,Alice) +I(1,blob) | -U(1,blob) +U(1,Bob)"
+)
+KEYLESS = (
+    "+I(0,alice) +I(0,alice) +I(0,Bob) | -U(0,alice) +U(0,Alyce) -U(0,alice) +U(0,Alyce) | "
+    "-U(0,Alyce) +U(0,Alice) -U(0,Alyce) +U(0,Alice) | -D(0,Alice) -D(0,Alice)"
+)
+
+
+@req("C37", "C41", "C42", "C43", "C44")
+def test_the_keyed_example_ends_in_alice_and_bob_whatever_the_cut(bench: Bench) -> None:
+    tables = [table_of(2, name=f"t{cut}") for cut in range(1, 6)]
+    ends: dict[str, int] = {}
+    for schema in tables:
+        bench.log.write(schema, KEYED)
+        bench.log.complete(schema)
+        ends[schema.table.name] = bench.log.scn
+    # Each table's six transactions and its completion take seven SCNs: cut table n after its n-th.
+    cuts = [70 * place + 10 * (place + 1) for place in range(5)]
+    bench.run(*cuts, bench.log.scn)
+    for schema in tables:
+        assert bench.rows(schema) == Counter({(0, "Alice"): 1, (1, "Bob"): 1})
+    before = {schema: bench.commits(schema) for schema in tables}
+    bench.run(bench.log.scn)
+    assert {schema: bench.commits(schema) for schema in tables} == before
+
+
+@req("C46", "C47", "C48", "C50")
+def test_the_keyless_example_ends_in_bob_whatever_the_cut(bench: Bench) -> None:
+    tables = [table_of(2, check=KeyCheck.NONE, name=f"t{cut}") for cut in range(1, 4)]
+    for schema in tables:
+        bench.log.write(schema, KEYLESS)
+        bench.log.complete(schema)
+    cuts = [50 * place + 10 * (place + 1) for place in range(3)]
+    bench.run(*cuts, bench.log.scn)
+    for schema in tables:
+        assert bench.rows(schema) == Counter({(0, "Bob"): 1})
+
+
+@pytest.mark.parametrize("place", ["apply.before_merge", "apply.after_merge"])
+@req("C43", "C44")
+def test_a_crash_around_the_commit_changes_nothing(bench: Bench, place: str) -> None:
+    keyed, bag = table_of(3, name="keyed"), table_of(2, check=KeyCheck.NONE, name="bag")
+    keyed_parts = ["+I(1,a,b) +I(2,c,d)", "=U(1,x,?) | -U(2) +U(3,y,?)"]
+    bag_parts = ["+I(1,a) +I(1,a)", "-D(1,a) +I(2,b)"]
+    bench.log.write(keyed, keyed_parts[0])
+    bench.log.write(bag, bag_parts[0])
+    bench.log.complete(keyed)
+    bench.run(bench.log.complete(bag))
+    frontier = bench.frontier.latest()
+    middle = bench.log.write(keyed, keyed_parts[1])
+    bench.log.write(bag, bag_parts[1])
+
+    def crash() -> None:
+        raise Crash
+
+    arm(place, crash)
+    with pytest.raises(Crash):
+        bench.run(bench.log.scn)
+    disarm()
+    assert bench.frontier.latest() == frontier
+    applier = bench.run()
+    # Cut elsewhere than before the crash; what was committed above is left alone.
+    assert applier.begin().from_scn < middle
+    bench.run(middle, bench.log.scn)
+    assert bench.rows(keyed) == model(keyed, *keyed_parts)
+    assert bench.rows(bag) == model(bag, *bag_parts)
+
+
+@req("C44")
+def test_no_frontier_is_published_below_what_any_table_shows(bench: Bench) -> None:
+    """Rule L3: a cut below the highest applied position has no version of that table."""
+    ahead, behind = table_of(2, name="ahead"), table_of(2, name="behind")
+    bench.log.write(ahead, "+I(1,a)")
+    bench.log.write(behind, "+I(1,a)")
+    first = bench.log.complete(behind)
+    bench.run(first)
+    cut = bench.log.write(behind, "+I(2,b)")
+    end = bench.log.write(ahead, "+I(2,b)")
+
+    def crash_on_second() -> None:
+        if bench.target.state(ahead.table).applied_scn == end:  # type: ignore[union-attr]
+            raise Crash
+
+    bench.options = replace(bench.options, parallel_tables=1)
+    arm("apply.after_merge", crash_on_second)
+    with pytest.raises(Crash):
+        bench.run(end)
+    disarm()
+    applier = Applier(bench.options, bench.target)
+    start = applier.begin()
+    assert start.first_end == end
+    applier.process(start.from_scn, cut)
+    assert bench.frontier.scns() == (first,)
+    applier.process(cut, end)
+    assert bench.frontier.scns() == (first, end)
+    applier.close()
+
+
+@req("D14")
+def test_columns_are_added_and_widened(bench: Bench) -> None:
+    import pyarrow as pa
+
+    from headrace.model.schema import Column
+
+    old = table_of(2)
+    old = replace(old, columns=(Column("k", pa.int32(), "int4"), old.columns[1]))
+    new = replace(
+        old,
+        columns=(
+            Column("k", pa.int64(), "int8"),
+            old.columns[1],
+            Column("extra", pa.decimal128(10, 2), "numeric(10,2)"),
+        ),
+    )
+    bench.log.announce(old)
+    bench.log.write(old, "+I(1,a) +I(2,b)")
+    first = bench.log.complete(old)
+    bench.log.write(old, "=U(1,x)")
+    bench.log.announce(new)
+    bench.log.write(new, "+I(3000000000,c,.)")
+    bench.run(first, bench.log.scn)
+    assert bench.rows(new) == Counter(
+        {(1, "x", None): 1, (2, "b", None): 1, (3_000_000_000, "c", None): 1}
+    )
+    bench.log.announce(old)
+    applier = bench.run(bench.log.scn)
+    (error,) = applier.failing
+    assert isinstance(error, IncompatibleSchemaChange)
+    assert "public.t." in error.message
+
+
+@req("C44")
+def test_columns_ahead_of_the_rows_are_left_there(bench: Bench) -> None:
+    """A crash came between the change of the columns and the rows behind it; then the batch is cut before it."""
+    old, new = table_of(2), table_of(3)
+    bench.log.announce(old)
+    bench.log.write(old, "+I(1,a)")
+    first = bench.log.complete(old)
+    bench.run(first)
+    middle = bench.log.write(old, "+I(2,b)")
+    bench.log.announce(new)
+    end = bench.log.write(new, "+I(3,c,d)")
+    bench.target.evolve(new)
+    bench.run(middle, end)
+    assert bench.rows(new) == Counter({(1, "a", None): 1, (2, "b", None): 1, (3, "c", "d"): 1})
+
+
+@req("C45")
+def test_a_failing_table_is_left_behind_and_comes_back(bench: Bench) -> None:
+    good, bad = table_of(3, name="good"), table_of(3, name="bad")
+    for schema in (good, bad):
+        bench.log.write(schema, "+I(1,a,b)")
+        bench.log.complete(schema)
+    first = bench.log.scn
+    bench.log.write(bad, "=U(2,x,?)")
+    second = bench.log.write(good, "=U(1,y,?)")
+    applier = bench.run(first, second)
+    (error,) = applier.failing
+    assert isinstance(error, MissingBase)
+    manifest = bench.frontier.latest()
+    assert manifest is not None
+    assert manifest.scn == second
+    assert {name: entry.state for name, entry in manifest.tables.items()} == {
+        "public.good": "live",
+        "public.bad": "failing",
+    }
+    assert manifest.tables["public.bad"].applied_scn == first
+    # The log keeps what the table lacks, and a re-read of the key heals it.
+    assert jobs(bench.log.folder) == {"test": first}
+    third = bench.log.write(bad, "+R(2,x,z)")
+    bench.run(third)
+    assert bench.rows(bad) == Counter({(1, "a", "b"): 1, (2, "x", "z"): 1})
+    assert jobs(bench.log.folder) == {"test": third}
+
+
+@req("C44")
+def test_tables_ahead_of_the_log_are_an_error_that_people_see(bench: Bench) -> None:
+    schema = table_of(2)
+    bench.log.write(schema, "+I(1,a)")
+    bench.run(bench.log.complete(schema))
+    bench.log.writer.close()
+    other = Log(bench.log.folder.with_name("other"))
+    other.write(schema, "+I(1,a)")
+    bench.options = replace(bench.options, changelog=other.folder)
+    with pytest.raises(ChangeLogLost, match="RESYNC"):
+        bench.run()
+    other.writer.close()
+
+
+@req("P18")
+def test_folded_slices_are_combined_in_order(bench: Bench) -> None:
+    schema = table_of(3)
+    parts = ["+I(1,a,b)", "=U(1,x,?) | T | +I(2,c,d)", "=U(2,y,?) | -U(2) +U(3,?,?) | +I(2,e,f)"]
+    for part in parts:
+        bench.log.write(schema, part)
+    bench.options = replace(bench.options, slice_rows=1, max_slices=8)
+    bench.run(bench.log.complete(schema))
+    assert bench.rows(schema) == model(schema, *parts)
+    assert bench.commits(schema) == 1
+
+
+def names(errors: Sequence[HeadraceError]) -> list[str]:
+    return [type(error).__name__ for error in errors]
