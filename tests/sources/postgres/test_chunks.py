@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ConfigError, SourceError
+from headrace.errors import ConfigError, SourceError, SourceUnavailable
 from headrace.model.schema import KeyCheck, TableId
 from headrace.model.snapshot import NO, YES
 from headrace.sources.postgres import PostgresSource
@@ -313,6 +313,19 @@ def test_partitions_are_read_through_their_root(sql: Sql, reader: PostgresChunkR
     )
     assert sum(chunk.num_rows for chunk in walk(reader, 4)) == 19
     assert reader.estimate_rows(T) == 19
+
+
+def test_a_cancelled_read_is_tried_again_by_the_caller(
+    database: str, sql: Sql, reader: PostgresChunkReader
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    name = database.partition("@/")[2].partition("?")[0]
+    sql(f"ALTER DATABASE {name} SET lock_timeout = '50ms'")
+    with psycopg.connect(database) as other:
+        other.execute("LOCK TABLE t")
+        with pytest.raises(SourceUnavailable, match="55P03"):
+            reader.read(T, None, ("9",), 10)
+    assert reader.read(T, None, ("9",), 10).rows.num_rows == 1
 
 
 def test_a_table_without_key_has_no_chunks(sql: Sql, reader: PostgresChunkReader) -> None:

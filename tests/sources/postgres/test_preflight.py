@@ -103,6 +103,31 @@ def test_notes_are_warnings(database: str, sql: Sql) -> None:
     assert {f.severity for f in found.values()} == {Severity.WARNING}
 
 
+def test_partitions_must_carry_the_identity_that_their_root_shows(database: str, sql: Sql) -> None:
+    sql(
+        "CREATE TABLE a (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE a1 PARTITION OF a FOR VALUES FROM (0) TO (9)",
+        "CREATE TABLE a2 PARTITION OF a FOR VALUES FROM (10) TO (19)",
+        "ALTER TABLE a1 REPLICA IDENTITY FULL",  # more than needed is fine
+        "ALTER TABLE a2 REPLICA IDENTITY NOTHING",
+        "CREATE TABLE b (id int) PARTITION BY RANGE (id)",
+        "CREATE TABLE b1 PARTITION OF b FOR VALUES FROM (0) TO (9)",
+        "ALTER TABLE b REPLICA IDENTITY FULL",
+        "CREATE TABLE c (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "ALTER TABLE c REPLICA IDENTITY FULL",
+    )
+    found = find(PostgresSource(database))
+    errors = {key: f for key, f in found.items() if f.severity is Severity.ERROR}
+    assert set(errors) == {
+        ("partition-identity", "public.a"),
+        ("partition-identity", "public.b"),
+        ("partitioned-identity", "public.c"),
+    }
+    for finding in errors.values():
+        sql(*finding.suggestion.partition(" (")[0].rstrip("; ").split(";"))
+    assert not any(f.severity is Severity.ERROR for f in PostgresSource(database).preflight())
+
+
 def test_a_role_without_rights_sees_each_missing_right(database: str, sql: Sql, role: str) -> None:
     sql(
         "CREATE SCHEMA shop",

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from headrace.errors import PreflightFailed, SlotLost, SourceUnavailable
+from headrace.errors import PreflightFailed, SlotLost, SourceError, SourceUnavailable
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.testing.postgres import EmbeddedPostgres
@@ -212,6 +212,24 @@ def test_a_column_list_of_a_named_publication_holds_for_log_and_chunk(
         ]
         assert table.schema_id == got.blocks[0].bodies[0].schema_id
         reader.close()
+
+
+def test_a_table_taken_out_of_the_publication_stops_the_capture_and_a_dropped_one_does_not(
+    database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.sources.postgres.stream._WATCH_S", 0.1)
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "CREATE PUBLICATION theirs FOR TABLE t, u",
+    )
+    with opened(database, tmp_path, publication="theirs") as log:
+        log.reader.poll(0.3)
+        sql("DROP TABLE u")
+        log.reader.poll(0.3)
+        sql("ALTER PUBLICATION theirs DROP TABLE t")
+        with pytest.raises(SourceError, match=r"public\.t left publication theirs"):
+            log.until(lambda item: item.mark is not None)
 
 
 def test_a_slot_that_was_removed_is_lost_and_never_made_again_in_silence(

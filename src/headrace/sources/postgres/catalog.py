@@ -7,7 +7,7 @@ their types resolved by one shared cache, and the replica identity.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.sources.postgres.connection import Session
@@ -49,7 +49,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """Everything the adapter asks about one table; ``storage`` changes when its heap is rewritten."""
+    """Everything the adapter asks about one table.
+
+    ``storage`` changes when its heap is rewritten; ``leaves`` are the partitions that hold its rows, with their own
+    replica identity.
+    """
 
     oid: int
     table: TableId
@@ -64,7 +68,7 @@ class TableFacts:
     storage: int
     attributes: tuple[Attribute, ...]
     identity: Identity
-    deferrable_key: bool
+    leaves: tuple[tuple[str, str], ...] = ()
 
     @property
     def published(self) -> tuple[Attribute, ...]:
@@ -155,6 +159,14 @@ SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::int8
 """
 
 
+_PARTITIONS = """
+SELECT r.oid, t.relid::oid, t.isleaf, n.nspname || '.' || c.relname, c.relreplident
+  FROM unnest($1::oid[]) AS r(oid), LATERAL pg_partition_tree(r.oid::regclass) t
+  JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE t.relid <> r.oid::regclass ORDER BY 4
+"""
+
+
 def read_tables(
     session: Session, selected: TableFilter | None = None, only: TableId | None = None
 ) -> list[TableFacts]:
@@ -173,8 +185,7 @@ def read_tables(
     indexes = session.rows(_INDEXES, oids)
     facts = [_facts(row, attributes, indexes) for row in rows]
     if only is None:
-        covered = _partitions_under(session, facts)
-        facts = [f for f in facts if f.oid not in covered]
+        facts = _without_partitions(session, facts)
     return facts
 
 
@@ -185,16 +196,20 @@ def estimate_rows(session: Session, facts: TableFacts) -> int:
     return facts.rows
 
 
-def _partitions_under(session: Session, facts: list[TableFacts]) -> set[int]:
+def _without_partitions(session: Session, facts: list[TableFacts]) -> list[TableFacts]:
+    """Drop tables whose rows travel under a root that is in the list; note each root's leaves."""
     roots = [f.oid for f in facts if f.partitioned]
     if not roots:
-        return set()
-    oids = "{" + ",".join(map(str, roots)) + "}"
-    sql = (
-        "SELECT t.relid::oid FROM unnest($1::oid[]) AS r(oid), "
-        "LATERAL pg_partition_tree(r.oid::regclass) t WHERE t.relid <> r.oid::regclass"
-    )
-    return {int(row[0] or 0) for row in session.rows(sql, oids)}
+        return facts
+    below: set[int] = set()
+    leaves: dict[int, list[tuple[str, str]]] = {}
+    for root, oid, leaf, name, letter in session.rows(
+        _PARTITIONS, "{" + ",".join(map(str, roots)) + "}"
+    ):
+        below.add(int(oid or 0))
+        if leaf == "t":
+            leaves.setdefault(int(root or 0), []).append((name or "", letter or ""))
+    return [replace(f, leaves=tuple(leaves.get(f.oid, ()))) for f in facts if f.oid not in below]
 
 
 def _attributes(session: Session, oids: str) -> dict[str, list[Attribute]]:
@@ -239,7 +254,6 @@ def _facts(
         storage=int(row[11] or 0),
         attributes=tuple(columns),
         identity=_identity(letter, primary, chosen),
-        deferrable_key=primary is not None and not primary[1],
     )
 
 

@@ -36,6 +36,14 @@ RENDERING = {
 }
 """Session settings that decide how values look as text; equal on every connection."""
 
+_PATIENCE = {
+    # Nothing that we commit waits for a standby: rows are captured before standbys have them.
+    "synchronous_commit": "local",
+    # A connection that waits for the next chunk, or for a dump to be written, is not a forgotten one.
+    "idle_session_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+
 _KEEPALIVES = {
     "keepalives": "1",
     "keepalives_idle": "30",
@@ -46,6 +54,9 @@ _KEEPALIVES = {
 
 # SQLSTATE classes whose messages may quote values of rows or parameters.
 _QUOTING_CLASSES = ("22", "23")
+
+# Cancelled or timed out, deadlock or serialisation, resources, lock timeout: the next try may succeed.
+_PASSING = ("57014", "40", "53", "55P03")
 
 
 class QueryFailed(HeadraceError):
@@ -80,7 +91,7 @@ def connect(settings: PostgresSettings, *, replication: bool = False) -> Session
     }
     options = {"fallback_application_name": f"headrace {settings.name}", **_KEEPALIVES, **options}
     options["client_encoding"] = "UTF8"
-    ours = " ".join(f"-c {name}={value}" for name, value in RENDERING.items())
+    ours = " ".join(f"-c {name}={value}" for name, value in (RENDERING | _PATIENCE).items())
     options["options"] = f"{options.get('options', '')} {ours}".strip()
     if replication:
         options["replication"] = "database"
@@ -269,6 +280,11 @@ class Session:
         # Class 57P and 08: an administrator, a crash or the network ended the connection.
         if not self.usable or sqlstate[:3] == "57P" or sqlstate[:2] == "08" or not sqlstate:
             return self.lost(text)
+        if sqlstate.startswith(_PASSING):
+            return SourceUnavailable(
+                f"PostgreSQL gave up a statement ({sqlstate}: {text}).",
+                next_step="look for load, locks and time limits at the server; it is tried again.",
+            )
         return QueryFailed(sql.split(None, 1)[0].upper(), sqlstate, text)
 
     def lost(self, text: str = "") -> SourceUnavailable:

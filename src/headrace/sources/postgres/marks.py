@@ -81,10 +81,7 @@ class MarkWriter:
 
     def _connected(self) -> Session:
         if self._session is None:
-            session = connect(self._settings)
-            # A mark must not wait for a standby: rows are captured before standbys have them.
-            session.run("SET synchronous_commit = local")
-            self._session = session
+            self._session = connect(self._settings)
         return self._session
 
     def _update(self, session: Session, mark: Mark) -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
+from headrace.errors import SourceError
 from headrace.model.schema import TableId
-from headrace.sources.postgres.catalog import TableFacts
+from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.settings import PostgresSettings
 
-__all__ = ["PublicationFacts", "PublishedTable", "as_published", "read_publication"]
+__all__ = [
+    "PublicationFacts",
+    "PublicationWatch",
+    "PublishedTable",
+    "as_published",
+    "read_publication",
+]
 
 _ACTIONS = ("insert", "update", "delete", "truncate")
 
@@ -94,6 +101,32 @@ def as_published(session: Session, settings: PostgresSettings, facts: TableFacts
         if a.name in columns
     )
     return replace(facts, attributes=kept)
+
+
+class PublicationWatch:
+    """Notices a captured table that somebody took out of the publication: the log would just fall silent."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        self._seen: set[TableId] = set()
+
+    def check(self, session: Session) -> None:
+        """Look once.
+
+        Raises:
+            SourceError: a table that was published before exists and is published no more.
+        """
+        name = self._settings.publication_name
+        published = set(_tables(session, name))
+        if left := self._seen - published:
+            there = {facts.table for facts in read_tables(session, self._settings.filter)}
+            if gone := sorted(left & there):
+                raise SourceError(
+                    f"{', '.join(map(str, gone))} left publication {name} while being captured.",
+                    next_step="put it back and dump it again, or exclude it; its changes meanwhile "
+                    "are not in the log.",
+                )
+        self._seen |= {table for table in published if self._settings.filter.selects(table)}
 
 
 def _names(text: str | None) -> frozenset[str] | None:

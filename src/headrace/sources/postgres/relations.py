@@ -78,9 +78,23 @@ class CatalogVersions:
         if relation.identity in "di":
             key = tuple(c.name for c in relation.columns if c.identity)
             check = KeyCheck.IMMEDIATE if key else KeyCheck.NONE
-        elif relation.identity == "f" and facts is not None and facts.identity.letter == "f":
-            key, check = facts.identity.key, facts.identity.check
+        elif relation.identity == "f":
+            key, check = self._full_key(table, facts)
         return table_schema(table, columns, key, check)
+
+    def _full_key(
+        self, table: TableId, facts: TableFacts | None
+    ) -> tuple[tuple[str, ...], KeyCheck]:
+        """Return the primary key of a table with whole old rows, which the log does not name.
+
+        The catalog may be ahead of the log; a table that is gone or has another identity now keeps
+        the key it was known by.
+        """
+        if facts is not None and facts.identity.letter in "df":
+            return facts.identity.key, facts.identity.check
+        if (last := self._last.get(table)) is not None:
+            return last.key, last.key_check
+        return (), KeyCheck.NONE
 
     def _announce(self, schema: TableSchema, facts: TableFacts | None) -> dict[str, Any] | None:
         """Return the payload of a schema event, None when the table is as last described."""

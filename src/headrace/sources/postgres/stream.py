@@ -16,6 +16,7 @@ from headrace.sources.postgres.assembler import Assembler
 from headrace.sources.postgres.connection import QueryFailed, Session, quote, quote_literal
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.sources.postgres.pgoutput import POSTGRES_EPOCH_US, decode
+from headrace.sources.postgres.publication import PublicationWatch
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.side import SideSession
 
@@ -29,6 +30,9 @@ _STATUS = struct.Struct(">cQQQqB")
 _QUIET_S = 0.5
 # Under a load that never lets the socket run dry, whole transactions leave after this time.
 _COLLECT_S = 0.1
+
+# How often the publication is looked at, while the log leaves time for it.
+_WATCH_S = 20.0
 
 _NOT_READY = b"55000"
 
@@ -112,6 +116,8 @@ class PostgresLogReader:
         self._next_heartbeat = now + settings.heartbeat_s
         self._quiet_now = False
         self._heartbeats = True
+        self._watch = PublicationWatch(settings)
+        self._next_watch = now
         self._warned: HeadraceError | None = None
         session.pgconn.notice_handler = self._notice
         self._poller = select.poll()
@@ -133,6 +139,11 @@ class PostgresLogReader:
                 self._wait(min(deadline, self._next_wake()) - now)
         except psycopg.Error as error:
             raise self._session.lost() from error
+        except QueryFailed as error:
+            raise SourceError(
+                f"The catalog cannot be read: {error.message}",
+                next_step="run `headrace preflight FILE`, which lists what is missing.",
+            ) from error
 
     def acknowledge(self, position: str) -> None:
         """Tell the server that everything up to ``position`` is durable here."""
@@ -226,7 +237,7 @@ class PostgresLogReader:
         self._poller.poll(max(0.0, timeout_s) * 1000)
 
     def _next_wake(self) -> float:
-        wake = self._next_feedback
+        wake = min(self._next_feedback, self._next_watch)
         if self._heartbeats:
             wake = min(wake, self._next_heartbeat)
         if self._wal_end - 1 > self._assembler.covered and not self._assembler.open:
@@ -241,6 +252,9 @@ class PostgresLogReader:
         if self._heartbeats and now >= self._next_heartbeat and not self._assembler.open:
             self._next_heartbeat = now + self._settings.heartbeat_s
             self._beat()
+        if now >= self._next_watch:
+            self._next_watch = now + _WATCH_S
+            self._watch.check(self._side.get())
 
     def _send_feedback(self) -> None:
         """Send a status update: received, durable, applied."""

@@ -41,6 +41,8 @@ def check_table(
         )
         return
     yield from _identity(facts, name, sql)
+    if facts.partitioned:
+        yield from _partitions(facts, name, sql)
     yield from _privileges(facts, name, sql, role)
     if owns_publication and not (facts.owned or privileged):
         yield Finding(
@@ -94,6 +96,31 @@ def _identity(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:
             "no-key",
             f"{name} has no primary key: once published, its UPDATEs and DELETEs would fail.",
             f"ALTER TABLE {sql} ADD PRIMARY KEY (…); or " + full,
+            table=name,
+        )
+
+
+def _partitions(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:
+    """Judge partitions: old rows follow the partition's identity and are labelled with the root's."""
+    identity = facts.identity
+    if identity.letter == "i" or (identity.letter == "f" and identity.check is KeyCheck.IMMEDIATE):
+        yield Finding(
+            "partitioned-identity",
+            f"{name} is partitioned and its replica identity is not its primary key: a partition "
+            "made later has another one, and its old rows would be misread.",
+            f"ALTER TABLE {sql} REPLICA IDENTITY DEFAULT; (with a primary key) or exclude {name}.",
+            table=name,
+        )
+        return
+    fitting = {"d": "df", "f": "f"}.get(identity.letter, "")
+    others = [leaf for leaf, letter in facts.leaves if letter not in fitting]
+    if others and fitting:
+        word = "FULL" if identity.letter == "f" else "DEFAULT"
+        yield Finding(
+            "partition-identity",
+            f"Partitions of {name} have another replica identity than {name} itself: "
+            f"{', '.join(others)}.",
+            " ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {word};" for leaf in others),
             table=name,
         )
 
