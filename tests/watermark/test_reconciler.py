@@ -149,7 +149,9 @@ def test_move_in_with_missing_columns_is_left_to_the_reread_list() -> None:
 def test_moved_in_names_only_new_keys_with_holes() -> None:
     log = "-U(70)+U(10,1,?) -U(5)+U(5,x,?) -U(6)+U(7,a,b) =U(8,x,?)"
     batch = parse_history(log).batch(THREE)
-    assert moved_in(THREE, batch).column("k").to_pylist() == [10]
+    old, new = moved_in(THREE, batch)
+    assert old.column("k").to_pylist() == [70]
+    assert new.column("k").to_pylist() == [10]
 
 
 @req("P49")

@@ -113,12 +113,29 @@ class Coordinator:
                 if event.payload.get("needs_dump"):
                     self._queue.request_again(event.table)
         for body in block.bodies:
-            if not self._queue.running_dump_of(body.table):
-                continue
-            schema = self._registry.get(body.schema_id)
-            moved = moved_in(schema, body.batch)
-            if moved.num_rows:
-                self._queue.add_reread(body.table, self._reads.render_keys(schema, moved))
+            task = self._queue.dump_of(body.table)
+            begun = task is not None and (
+                task.phase is not Phase.START or task.progress.state == "copying"
+            )
+            if task is not None and begun:
+                self._note_moves(task, self._registry.get(body.schema_id), body.batch)
+
+    def _note_moves(self, task: Task, schema: TableSchema, changes: pa.RecordBatch) -> None:
+        """Put rows that moved in with missing columns on the re-read list.
+
+        While chunks are read, every such row. After the last chunk the target holds every row whole but those on the
+        list, so only rows that come from a listed key; else a busy table would never be done.
+        """
+        old, new = moved_in(schema, changes)
+        if not new.num_rows:
+            return
+        moves = zip(
+            self._reads.render_keys(schema, old), self._reads.render_keys(schema, new), strict=True
+        )
+        listed = self._queue.rereads[schema.table]
+        for came_from, key in moves:
+            if task.phase in (Phase.START, Phase.CHUNKS) or came_from in listed:
+                self._queue.add_reread(schema.table, [key])
 
     def receive(self, mark: ReceivedMark) -> Iterator[Block]:
         """Take a watermark from the log; yields the window that it closes, if any.

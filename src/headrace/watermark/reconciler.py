@@ -308,15 +308,19 @@ def _patch(
     return pa.record_batch(columns, schema=rows.schema)
 
 
-def moved_in(schema: TableSchema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the new images that came from another key and leave columns out.
+def moved_in(
+    schema: TableSchema, batch: pa.RecordBatch
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the updates that change the key and leave columns out, as old images and new images.
 
-    Their base row may never have left in a chunk; a dump in progress re-reads them by key.
+    The base row of such a new image may never have left in a chunk; a dump in progress re-reads it by key.
     """
+    none = batch.slice(0, 0)
     if schema.key_check is not KeyCheck.IMMEDIATE or batch.column("_missing").null_count == batch.num_rows:
-        return batch.slice(0, 0)
+        return none, none
     ops = np.array(batch.column("_op").to_pylist())
     keys = np.array(encode_rows([batch.column(name) for name in schema.key]).to_pylist(), object)
     new = (ops == UPDATE_NEW) & np.asarray(batch.column("_missing").is_valid())
     new[1:] &= keys[1:] != keys[:-1]
-    return batch.filter(pa.array(new))
+    places = np.flatnonzero(new)
+    return batch.take(pa.array(places - 1)), batch.take(pa.array(places))

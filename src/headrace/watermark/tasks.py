@@ -126,9 +126,12 @@ class TaskQueue:
         """Whether nothing is under way and nothing waits to be written."""
         return not self._tasks and not self.pending
 
-    def running_dump_of(self, table: TableId) -> bool:
-        """Whether the table's dump is under way or waits in the active request."""
-        return any(t.progress.table == table and t.phase is not Phase.KEYS for t in self._tasks)
+    def dump_of(self, table: TableId) -> Task | None:
+        """Return the task that dumps the table, under way or waiting in the active request."""
+        for task in self._tasks:
+            if task.progress.table == table and task.phase is not Phase.KEYS:
+                return task
+        return None
 
     def _begin(self, request: DumpRequest) -> None:
         tables = self._tables if request.scope is Scope.ALL_TABLES else [request.table]

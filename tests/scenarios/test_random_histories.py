@@ -1,0 +1,193 @@
+"""F1: random histories, interleavings and crash points through the product, against the truth; and the proof that the
+same oracle finds each fault when the rule against it is switched off.
+
+The long run takes 10,000 histories over all cores and keeps its coverage table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from headrace.errors import HeadraceError
+from headrace.fold import origin_name
+from headrace.model.block import Block
+from headrace.model.schema import TableSchema
+from headrace.model.snapshot import NO, YES
+from headrace.observe import failpoints
+from headrace.relay.capture import Capture
+from headrace.sources.base import Chunk, LogItem, ReceivedMark
+from headrace.testing.oracle import OracleViolation
+from headrace.testing.simulation import CAPTURE_FAILPOINTS, Simulation, SimulationFailed
+from headrace.watermark import coordinator as coordinator_module
+from headrace.watermark import reconciler as reconciler_module
+from headrace.watermark.coordinator import Coordinator
+from headrace.watermark.reconciler import Reconciled
+from tests.requirements import req
+from tests.scenarios.crashing_log import open_log
+
+DEFAULT, LONG = 500, 10_000
+STEP = 25
+MUST_HAPPEN = (
+    "rows before the dump",
+    "duplicates before the dump",
+    "updates in place (toast)",
+    "updates in place (minimal)",
+    "updates in place (full)",
+    "key changes",
+    "key changes with missing columns",
+    "swaps",
+    "deferred key shifts",
+    "delete and re-insert",
+    "keyless inserts",
+    "keyless deletes and updates",
+    "truncates",
+    "re-dumps",
+    "requests for keys",
+    "transactions over several tables",
+    "transaction open through the dump",
+    "connections cut",
+    "windows of chunk rows",
+    "apply restarts",
+    "apply died between tables",
+    "frontiers compared",
+)
+
+
+def run_some(first: int, count: int) -> tuple[Counter[str], list[str]]:
+    """Run some seeds in this process; return what happened, and what went wrong."""
+    coverage: Counter[str] = Counter()
+    faults = []
+    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+    for seed in range(first, first + count):
+        with tempfile.TemporaryDirectory(dir=base) as folder:
+            try:
+                Simulation(seed, Path(folder), open_log, coverage).run()
+            except (SimulationFailed, OracleViolation, HeadraceError) as error:
+                faults.append(f"seed {seed}: {type(error).__name__}: {error}")
+    return coverage, faults
+
+
+@req("F1", "A-17", "P01", "P09", "P10", "P13", "H01", "H05", "H10", "T10", "C12", "C13", "A-8", "A-9", "D04")
+@pytest.mark.timeout(5_400)
+def test_random_histories_with_crashes(request: pytest.FixtureRequest) -> None:
+    count = LONG if request.config.getoption("--long") else DEFAULT
+    coverage: Counter[str] = Counter()
+    faults: list[str] = []
+    begun = time.monotonic()
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        starts = range(0, count, STEP)
+        for part, wrong in pool.map(run_some, starts, [STEP] * len(starts)):
+            coverage += part
+            faults += wrong
+    table = "\n".join(f"{n:>9,}  {name}" for name, n in sorted(coverage.items()))
+    print(f"{count:,} histories in {time.monotonic() - begun:.0f} s\n{table}")
+    if count == LONG:
+        keep_figures(count, coverage, faults)
+    assert not faults, faults[:5]
+    crashes = [f"crash at {name}" for name in CAPTURE_FAILPOINTS]
+    assert [name for name in (*MUST_HAPPEN, *crashes) if not coverage[name]] == []
+
+
+def keep_figures(count: int, coverage: Counter[str], faults: list[str]) -> None:
+    """Write the figures of the long run beside the benchmarks."""
+    folder = Path(__file__).parents[2] / "benchmarks" / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {"histories": count, "violations": len(faults), "coverage": dict(sorted(coverage.items()))}
+    (folder / "random_histories.json").write_text(json.dumps(figures, indent=1) + "\n")
+
+
+# -- mutations: each switches one rule off, and the oracle must find it -----------------------------
+
+
+def seeds_until_found(most: int, capture_type: type[Capture] = Capture) -> int | None:
+    """Return how many seeds it takes until a run goes wrong, None when ``most`` are not enough."""
+    for seed in range(50_000, 50_000 + most):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                Simulation(seed, Path(folder), open_log, Counter(), capture_type).run()
+            except (SimulationFailed, OracleViolation, HeadraceError):
+                return seed - 50_000 + 1
+            finally:
+                failpoints.disarm()
+    return None
+
+
+class _BeforeLow:
+    """What the paper assumes: whatever was streamed before the low mark was seen, nothing after it."""
+
+    def __init__(self, low_scn: int) -> None:
+        self.low_scn = low_scn
+
+    def sees(self, xid: npt.NDArray[np.int64], scn: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
+        return np.where(scn <= self.low_scn, YES, NO).astype(np.int8)
+
+
+@req("P49", "A-17")
+def test_oracle_finds_a_missing_visibility_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    emit = Coordinator._emit_chunk
+
+    def plain(
+        self: Coordinator, job: coordinator_module._Job, task: object, chunk: Chunk, mark: ReceivedMark
+    ) -> Iterator[Block]:
+        as_paper = Chunk(chunk.schema, chunk.rows, _BeforeLow(job.low_scn), chunk.last_key)
+        yield from emit(self, job, task, as_paper, mark)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Coordinator, "_emit_chunk", plain)
+    assert seeds_until_found(200)
+
+
+@req("P44", "A-17", "H04")
+def test_oracle_finds_a_missing_collision_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep_all(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconciled:
+        return Reconciled(rows, 0, 0, rows.slice(0, 0))
+
+    monkeypatch.setattr(reconciler_module, "_meet", keep_all)
+    assert seeds_until_found(100)
+
+
+@req("A-17")
+def test_oracle_finds_a_missing_partial_image_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    meet = reconciler_module._meet
+
+    def any_event_collides(
+        schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table
+    ) -> Reconciled:
+        whole = folded
+        for name in ("_missing", *(origin_name(key) for key in schema.key)):
+            field = whole.schema.field(name)
+            nothing = pa.nulls(whole.num_rows, field.type)
+            whole = whole.set_column(whole.schema.get_field_index(name), field, nothing)
+        return meet(schema, rows, whole)
+
+    monkeypatch.setattr(reconciler_module, "_meet", any_event_collides)
+    assert seeds_until_found(200)
+
+
+class _ProgressFirst(Capture):
+    """Writes progress and acknowledges before the change log is durable."""
+
+    def _take(self, item: LogItem) -> None:
+        sync, self._log.sync = self._log.sync, lambda: None  # type: ignore[method-assign]
+        try:
+            super()._take(item)
+        finally:
+            self._log.sync = sync  # type: ignore[method-assign]
+        failpoints.failpoint("log.before_sync")
+        sync()
+
+
+@req("T10", "H10", "A-17")
+def test_oracle_finds_progress_before_the_change_log() -> None:
+    assert seeds_until_found(300, _ProgressFirst)
