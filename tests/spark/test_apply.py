@@ -58,7 +58,8 @@ class Bench:
     def rows(self, schema: TableSchema, version: int | None = None) -> Rows:
         folder = self.lake / schema.table.schema / schema.table.name
         return Counter(
-            tuple(row.values()) for row in DeltaTable(folder).snapshot(version).to_table().to_pylist()
+            tuple(row.values())
+            for row in DeltaTable(folder).snapshot(version).to_table().to_pylist()
         )
 
     def commits(self, schema: TableSchema) -> int:

@@ -1,0 +1,147 @@
+"""The apply job as a whole: a streaming query whose checkpoint does not matter."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.errors import CorruptSegment, HeadraceError, TargetError
+from headrace.lake.delta_log import DeltaTable
+from headrace.lake.frontier import FrontierStore
+from headrace.spark.job import ApplySettings, run_apply
+from headrace.spark.read import frontier_at, read
+from headrace.spark.status import ApplyStatus
+from headrace.testing.notation import table_of
+from tests.requirements import req
+from tests.spark.log import Log
+
+pytestmark = pytest.mark.spark
+
+TABLE = table_of(3)
+LIMIT_S = 300.0
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    made = Log(tmp_path / "changelog")
+    yield made
+    made.writer.close()
+
+
+class Job:
+    """Runs the job until the frontier has reached what the log holds."""
+
+    def __init__(self, spark: SparkSession, log: Log, folder: Path) -> None:
+        self.spark = spark
+        self.log = log
+        self.lake = folder / "lake"
+        self.spark_dir = folder / "spark"
+        self.freshness = folder / "status" / "freshness.jsonl"
+        self.seen: list[dict[str, object]] = []
+
+    def settings(self, stop_at_scn: int | None) -> ApplySettings:
+        return ApplySettings(
+            pipeline="test",
+            changelog=self.log.folder,
+            lake=self.lake,
+            spark_dir=self.spark_dir,
+            trigger_s=0.0,
+            max_rows_per_batch=4,
+            stop_at_scn=stop_at_scn,
+            freshness=self.freshness,
+        )
+
+    def run(self, stop_at_scn: int | None = None) -> None:
+        goal = self.log.scn if stop_at_scn is None else stop_at_scn
+        stop = threading.Event()
+        timer = threading.Timer(LIMIT_S, stop.set)
+        timer.start()
+        try:
+            run_apply(self.settings(goal), stop, self.take, spark=self.spark)
+        finally:
+            timer.cancel()
+        assert not stop.is_set(), "the job did not reach its goal in time"
+
+    def take(self, status: ApplyStatus) -> None:
+        self.seen.append(status.to_json())
+
+    def rows(self) -> Counter[tuple[object, ...]]:
+        rows = DeltaTable(self.lake / "public" / "t").snapshot().to_table().to_pylist()
+        return Counter(tuple(row.values()) for row in rows)
+
+
+@req("C43", "C44", "C56", "C58")
+def test_the_ledger_rules_whatever_spark_remembers(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    job = Job(spark, log, tmp_path)
+    log.write(TABLE, "+I(1,a,b) +I(2,c,d) | =U(1,x,?) | -U(2) +U(3,y,?)")
+    log.complete(TABLE)
+    job.run()
+    older = tmp_path / "older"
+    shutil.copytree(job.spark_dir, older)
+    log.write(TABLE, "=U(3,?,z) | +I(4,e,f)")
+    job.run()
+    expected = Counter({(1, "x", "b"): 1, (3, "y", "z"): 1, (4, "e", "f"): 1})
+    assert job.rows() == expected
+    version = DeltaTable(job.lake / "public" / "t").latest_version()
+    newer = tmp_path / "newer"
+    shutil.copytree(job.spark_dir, newer)
+    for remembered in (older, newer, None):
+        shutil.rmtree(job.spark_dir)
+        if remembered is not None:
+            shutil.copytree(remembered, job.spark_dir)
+        job.run()
+        assert DeltaTable(job.lake / "public" / "t").latest_version() == version
+    assert job.rows() == expected
+    check_reports(job)
+    check_reads(spark, job)
+
+
+def check_reports(job: Job) -> None:
+    """The status and the freshness file say what happened."""
+    last = job.seen[-1]
+    assert last["frontier_scn"] == job.log.scn
+    tables = last["tables"]
+    assert isinstance(tables, dict)
+    assert tables["public.t"]["state"] == "live"
+    lines = [json.loads(line) for line in job.freshness.read_text().splitlines()]
+    assert lines
+    assert all(delay >= 0 for line in lines for _, delay in line["samples"])
+
+
+def check_reads(spark: SparkSession, job: Job) -> None:
+    """A frontier in the past shows the table of that time."""
+    scns = FrontierStore(job.lake, "test").scns()
+    old = read(spark, job.lake, "test", "public.t", at=40)
+    assert frontier_at(job.lake, "test", 40).scn in scns
+    assert {tuple(row) for row in old.collect()} == {(1, "x", "b"), (3, "y", "d")}
+    new = read(spark, job.lake, "test", "public.t")
+    assert {tuple(row) for row in new.collect()} == set(job.rows())
+    with pytest.raises(TargetError, match=r"public\.nobody"):
+        read(spark, job.lake, "test", "public.nobody")
+
+
+@req("C56")
+def test_a_damaged_log_ends_the_job_by_name(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    job = Job(spark, log, tmp_path)
+    log.write(TABLE, "+I(1,a,b)")
+    log.complete(TABLE)
+    job.run()
+    log.write(TABLE, "+I(2,c,d)")
+    log.writer.close()
+    (segment,) = log.folder.glob("*.seg")
+    raw = bytearray(segment.read_bytes())
+    raw[-64 * 8] ^= 0xFF
+    segment.write_bytes(raw)
+    with pytest.raises(HeadraceError) as caught:
+        job.run()
+    assert isinstance(caught.value, CorruptSegment)
+    assert "damaged" in caught.value.message
