@@ -1,0 +1,124 @@
+"""A capture of a real PostgreSQL in a thread of the test, and what its change log amounts to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headrace.changelog import ChangeLogReader, ChangeLogSettings
+from headrace.fold import fold, promote
+from headrace.model.block import SystemKind
+from headrace.model.schema import TableId
+from headrace.registry.file import FileRegistry
+from headrace.relay.capture import Capture, CaptureSettings
+from headrace.replicator.capture_log import CaptureLog
+from headrace.sources.postgres import PostgresSource
+from headrace.state.store import RequestState, StateStore
+from headrace.testing.oracle import LedgerOracle
+from headrace.testing.target import ModelTable
+from headrace.watermark.settings import DumpSettings
+
+__all__ = ["Running", "eventually", "running_capture"]
+
+DEADLINE_S = 60.0
+
+
+def eventually(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Return once the condition holds.
+
+    Raises:
+        AssertionError: it does not hold in time.
+    """
+    end = time.monotonic() + deadline_s
+    wait = threading.Event()
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not in time: {what}")
+        wait.wait(0.02)
+
+
+class Running:
+    """A capture at work on ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.registry = FileRegistry(folder / "schemas")
+        self.reader = ChangeLogReader(folder / "changelog")
+        self.state = StateStore(folder / "state.db")
+        self.error: BaseException | None = None
+
+    def dumped(self) -> bool:
+        """Whether every request is carried out."""
+        if self.error is not None:
+            raise self.error
+        requests = self.state.requests()
+        return bool(requests) and all(r.state is RequestState.COMPLETED for r in requests)
+
+    def content(self, table: TableId) -> Counter[tuple[Any, ...]]:
+        """Fold the whole change log of a table into a model target; the ledger oracle reads along."""
+        oracle = LedgerOracle(self.registry.get)
+        bodies, truncates, end = [], [], 0
+        newest = 0
+        for block in ChangeLogReader(self.folder / "changelog").blocks(0):
+            oracle.feed(block)
+            end = max(end, block.last_scn)
+            for body in block.bodies:
+                if body.table == table:
+                    bodies.append(body)
+                    newest = body.schema_id
+            truncates += [
+                (e.scn, e.ord)
+                for e in block.system
+                if e.kind is SystemKind.TRUNCATE and e.table == table
+            ]
+        schema = self.registry.get(newest)
+        rows = [promote(b.batch, self.registry.get(b.schema_id), schema) for b in bodies]
+        target = ModelTable(schema)
+        target.apply(fold(schema, rows, truncates), end, complete=False)
+        return target.content()
+
+    def wait_for_scn(self, scn: int) -> None:
+        """Return when the change log covers an SCN."""
+        eventually(lambda: self.reader.tail().covered_scn >= scn, f"SCN {scn} in the change log")
+
+
+@contextmanager
+def running_capture(
+    source: PostgresSource, folder: Path, dump: DumpSettings | None = None
+) -> Iterator[Running]:
+    """Run a capture in a thread until the block ends."""
+    running = Running(folder)
+    stop = threading.Event()
+    source.prepare()
+    log = CaptureLog(folder / "changelog", ChangeLogSettings())
+    capture = Capture(
+        source=source,
+        log=log,
+        registry=FileRegistry(folder / "schemas"),
+        state=StateStore(folder / "state.db"),
+        settings=CaptureSettings(dump or DumpSettings(chunk_rows=2), spool_folder=folder / "spool"),
+        tables=source.tables(),
+    )
+
+    def work() -> None:
+        try:
+            capture.run(stop)
+        except BaseException as error:  # noqa: BLE001 - shown by the test's own thread
+            running.error = error
+
+    thread = threading.Thread(target=work, name="capture")
+    thread.start()
+    try:
+        yield running
+    finally:
+        stop.set()
+        thread.join(DEADLINE_S)
+        log.close()
+        running.state.close()
+    if running.error is not None:
+        raise running.error

@@ -1,0 +1,112 @@
+"""The visibility gap on a real server: a commit that is in the log, and that no select sees yet.
+
+``synchronous_standby_names`` names a standby that does not exist, so a commit waits for ever between its place in the log
+and its visibility. The same run with the plain algorithm ends with a stale row.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import psycopg
+import pytest
+
+from headrace.model.block import Block
+from headrace.model.schema import TableId
+from headrace.sources.base import Chunk, ReceivedMark
+from headrace.sources.postgres import PostgresSource
+from headrace.testing.postgres import EmbeddedPostgres
+from headrace.watermark import coordinator as module
+from headrace.watermark.coordinator import Coordinator
+from tests.integration.running import Running, eventually, running_capture
+from tests.requirements import req
+from tests.scenarios.test_random_histories import _BeforeLow
+
+pytestmark = pytest.mark.postgres
+TABLE = TableId("public", "t")
+
+
+@pytest.fixture(params=[18, 16], ids=["pg18", "pg16"])
+def ghost_server(request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgres]:
+    """A server of its own: the setting holds back every session's commits."""
+    with EmbeddedPostgres(version=request.param) as server:
+        yield server
+
+
+def run_with_hung_commit(server: EmbeddedPostgres, watermark: Literal["message", "table"], folder: Path) -> Running:
+    """Dump a table while a commit of one of its rows hangs; return the capture after the commit went through."""
+    url = server.create_database("shop")
+    local = psycopg.connect(url, autocommit=True)
+    local.execute("SET synchronous_commit = local")
+    local.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    local.execute("INSERT INTO t VALUES (1, 'old'), (2, 'b'), (3, 'c')")
+    source = PostgresSource(url, watermark=watermark, name="gap")
+    with running_capture(source, folder) as running:
+        eventually(running.dumped, "the first dump")
+        local.execute("ALTER SYSTEM SET synchronous_standby_names = 'ghost'")
+        local.execute("SELECT pg_reload_conf()")
+        hung = threading.Thread(target=_update, args=(url,))
+        hung.start()
+        pid: list[int] = []
+
+        def hangs() -> bool:
+            found = local.execute(
+                "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'UPDATE%'"
+            ).fetchall()
+            pid[:] = [row[0] for row in found]
+            return bool(pid)
+
+        eventually(hangs, "the commit waits for the standby")
+        eventually(lambda: _holds_update(running), "the commit is in the change log")
+        assert local.execute("SELECT v FROM t WHERE id = 1").fetchone() == ("old",)
+        running.state.submit("TABLE", TABLE)
+        eventually(running.dumped, "the dump beside the hung commit")
+        local.execute("SELECT pg_cancel_backend(%s)", (pid[0],))
+        hung.join(30)
+        local.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        local.execute("SELECT pg_reload_conf()")
+        assert local.execute("SELECT v FROM t WHERE id = 1").fetchone() == ("new",)
+    local.close()
+    return running
+
+
+def _update(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("SET synchronous_commit = on")
+        session.execute("UPDATE t SET v = 'new' WHERE id = 1")
+
+
+def _holds_update(running: Running) -> bool:
+    return (1, "new") in running.content(TABLE)
+
+
+@req("P49", "P51", "P38", "P39", "P40")
+@pytest.mark.parametrize("watermark", ["message", "table"])
+def test_the_guard_keeps_the_copy_exact(
+    ghost_server: EmbeddedPostgres, watermark: Literal["message", "table"], tmp_path: Path
+) -> None:
+    running = run_with_hung_commit(ghost_server, watermark, tmp_path)
+    assert sorted(running.content(TABLE)) == [(1, "new"), (2, "b"), (3, "c")]
+
+
+@req("P49")
+def test_the_plain_algorithm_ends_with_a_stale_row(
+    ghost_server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emit = Coordinator._emit_chunk
+
+    def plain(
+        self: Coordinator, job: module._Job, task: module.Task, chunk: Chunk, mark: ReceivedMark
+    ) -> Iterator[Block]:
+        as_paper = Chunk(chunk.schema, chunk.rows, _BeforeLow(job.low_scn), chunk.last_key)
+        yield from emit(self, job, task, as_paper, mark)
+
+    monkeypatch.setattr(Coordinator, "_emit_chunk", plain)
+    monkeypatch.setattr(
+        "headrace.testing.oracle.LedgerOracle.feed", lambda self, block: None
+    )
+    running = run_with_hung_commit(ghost_server, "message", tmp_path)
+    assert (1, "old") in running.content(TABLE)
