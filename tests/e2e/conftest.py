@@ -25,7 +25,8 @@ def url(server: EmbeddedPostgres, request: pytest.FixtureRequest) -> Iterator[st
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, url: str) -> Iterator[Pipeline]:
-    made = Pipeline(tmp_path, url)
+def pipeline(tmp_path: Path, url: str, request: pytest.FixtureRequest) -> Iterator[Pipeline]:
+    """Return a pipeline on the tables that the module's TABLES names, on all by default."""
+    made = Pipeline(tmp_path, url, getattr(request.module, "TABLES", ("shop.*",)))
     yield made
     made.close()

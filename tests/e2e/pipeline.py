@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,14 @@ HEADRACE = (sys.executable, "-m", "headrace.cli.main")
 class Pipeline:
     """One configuration file and the processes that were started for it."""
 
-    def __init__(self, folder: Path, url: str, tables: str = "shop.*", more: str = "") -> None:
+    def __init__(
+        self, folder: Path, url: str, tables: Sequence[str] = ("shop.*",), more: str = ""
+    ) -> None:
         self.file = folder / "pipeline.yaml"
         self.file.write_text(
             "name: e2e\n"
-            f'source: {{type: postgres, url: "{url}", tables: ["{tables}"], heartbeat_s: 1}}\n'
+            f"source: {{type: postgres, url: {json.dumps(url)}, "
+            f"tables: {json.dumps(list(tables))}, heartbeat_s: 1}}\n"
             "target: {type: delta, path: ./lake}\n"
             "spark: {driver_memory: 1g}\n" + more,
             encoding="utf-8",
@@ -37,7 +40,7 @@ class Pipeline:
         self.output = folder / "run.log"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def command(self, *words: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    def command(self, *words: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
         """Run one command to its end."""
         return subprocess.run(
             [*HEADRACE, words[0], str(self.file), *words[1:]],
@@ -47,7 +50,7 @@ class Pipeline:
             check=False,
         )
 
-    def succeed(self, *words: str, timeout_s: float = 300) -> str:
+    def succeed(self, *words: str, timeout_s: float = 600) -> str:
         """Run one command and return its output; fail with everything it said otherwise."""
         done = self.command(*words, timeout_s=timeout_s)
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}\n{self.logs()}"
@@ -113,7 +116,7 @@ class Pipeline:
         status = ProcessStatus.read(self.paths.status("run"))
         return status.detail.get("restarts", {}) if status else {}
 
-    def running(self, what: str, condition: Any, timeout_s: float = 180) -> None:
+    def running(self, what: str, condition: Any, timeout_s: float = 400) -> None:
         """Wait for a condition while the supervisor lives."""
 
         def look() -> bool:

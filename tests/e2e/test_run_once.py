@@ -11,7 +11,7 @@ from headrace.demo import schema
 from tests.e2e.pipeline import Pipeline
 from tests.requirements import req
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 CHANGES = """
 begin;

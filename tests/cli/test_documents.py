@@ -1,0 +1,86 @@
+"""What the documents tell people to type exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.core import TyperGroup
+
+from headrace import errors
+from headrace.cli.main import app
+from headrace.replicator.config import Config
+from headrace.replicator.config_file import load
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/operations.md")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    found: list[str] = []
+    inside, wanted = False, False
+    for line in (ROOT / page).read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.startswith("```"):
+            inside = not inside
+            wanted = inside and line.strip() == f"```{language}"
+            if wanted:
+                found.append("")
+        elif wanted:
+            found[-1] += line
+    return found
+
+
+def typed(page: str) -> list[str]:
+    lines = (line for block in blocks(page, "") for line in block.splitlines())
+    return [line.partition("#")[0].strip() for line in lines if line.startswith("headrace ")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_parses(page: str) -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    assert typed(page)
+    for line in typed(page):
+        _, name, *arguments = shlex.split(line)
+        command = group.commands[name]
+        command.make_context(name, arguments, resilient_parsing=False).close()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_configuration_of_a_page_loads(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "x")
+    found = blocks(page, "yaml")
+    assert found
+    for text in found:
+        path = tmp_path / "shop.yaml"
+        path.write_text(text, encoding="utf-8")
+        load(path)
+
+
+def test_the_full_configuration_names_every_setting_and_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "x")
+    path = tmp_path / "shop.yaml"
+    path.write_text(blocks("docs/operations.md", "yaml")[0], encoding="utf-8")
+    written = load(path)
+
+    assert set(written.model_fields_set) == set(Config.model_fields)
+    for section in ("dump", "changelog", "apply", "spark"):
+        found = getattr(written, section)
+        assert found.model_fields_set == set(type(found).model_fields)
+        assert found == type(found)(), f"the page shows other defaults of {section}"
+    assert written.source.model_fields_set == set(type(written.source).model_fields)
+
+
+def test_every_error_of_the_operations_page_exists() -> None:
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([A-Z]\w+)` \|", text, re.MULTILINE)
+    assert len(named) > 8
+    for name in named:
+        assert issubclass(getattr(errors, name), errors.HeadraceError)
