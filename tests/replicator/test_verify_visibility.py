@@ -24,46 +24,59 @@ pytestmark = pytest.mark.postgres
 class HeldCommit:
     """A transaction that is in the log and that nobody sees: its commit waits for an absent standby."""
 
-    def __init__(self, bench: Bench, statement: str) -> None:
+    def __init__(self, bench: Bench, statement: str, pool: ThreadPoolExecutor) -> None:
         self._bench = bench
-        bench.execute("SET synchronous_commit = local")
-        self._set("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
         self._connection = psycopg.connect(bench.url)
         self._connection.execute(statement.encode())
         row = self._connection.execute(b"SELECT pg_current_xact_id()::text").fetchone()
         assert row
         self.xid = int(row[0])
-        self._pool = ThreadPoolExecutor(1)
-        self._commit: Future[None] = self._pool.submit(self._connection.commit)
-        until(self._waits, "the commit to wait for a standby")
-
-    def _waits(self) -> bool:
-        row = self._bench.connection.execute(
-            b"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        ).fetchone()
-        return bool(row and row[0])
-
-    def _set(self, statement: str) -> None:
-        self._bench.execute(statement, "SELECT pg_reload_conf()")
+        self._commit: Future[None] = pool.submit(self._connection.commit)
+        until(lambda: waiting_pids(bench), "the commit to wait for a standby")
 
     def release(self) -> None:
         """Let the commit become visible; return when it is."""
-        self._set("ALTER SYSTEM RESET synchronous_standby_names")
+        reconfigure(self._bench, "RESET synchronous_standby_names")
         self._commit.result(20)
-
-    def close(self) -> None:
-        self.release()
-        self._pool.shutdown()
         self._connection.close()
+
+
+def reconfigure(bench: Bench, setting: str) -> None:
+    bench.execute(f"ALTER SYSTEM {setting}", "SELECT pg_reload_conf()")
+
+
+def waiting_pids(bench: Bench) -> list[int]:
+    """Return the backends whose commit waits for a standby."""
+    query = b"SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    return [row[0] for row in bench.connection.execute(query).fetchall()]
+
+
+def commits_wait(bench: Bench, pool: ThreadPoolExecutor) -> bool:
+    """Commit a transaction of no importance; return whether it had to wait, which it then need not."""
+    with psycopg.connect(bench.url, autocommit=True) as probe:
+        commit = pool.submit(probe.execute, b"SELECT pg_logical_emit_message(true, 'probe', '')")
+        waits = until(lambda: commit.done() or waiting_pids(bench), "the probe to commit or wait")
+        if isinstance(waits, list):
+            bench.execute(f"SELECT pg_cancel_backend({waits[0]})")
+        commit.result(20)
+    return isinstance(waits, list)
 
 
 @contextlib.contextmanager
 def held(bench: Bench, statement: str) -> Iterator[HeldCommit]:
-    commit = HeldCommit(bench, statement)
-    try:
-        yield commit
-    finally:
-        commit.close()
+    bench.execute("SET synchronous_commit = local")
+    with ThreadPoolExecutor(2) as pool:
+        commit = None
+        try:
+            reconfigure(bench, "SET synchronous_standby_names = 'absent'")
+            # The server takes note of the setting some time after it was told to.
+            until(lambda: commits_wait(bench, pool), "the setting to work")
+            commit = HeldCommit(bench, statement, pool)
+            yield commit
+        finally:
+            reconfigure(bench, "RESET synchronous_standby_names")
+            if commit is not None:
+                commit.release()
 
 
 @pytest.fixture
