@@ -11,7 +11,6 @@ import pytest
 from headrace.lake import digest
 from headrace.lake.digest import RangeSums, cell_texts, digest_rows
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
-from tests.requirements import req
 
 
 def texts(values: list, type_: pa.DataType) -> list[str | None]:
@@ -21,7 +20,6 @@ def texts(values: list, type_: pa.DataType) -> list[str | None]:
     return [cell.decode() if isinstance(cell, bytes) else cell for cell in cells]
 
 
-@req("T1")
 @pytest.mark.parametrize(
     ("type_", "values", "expected"),
     [

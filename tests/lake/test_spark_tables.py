@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import UnsupportedTableFeature
 from headrace.lake import DeltaTable
-from tests.requirements import req
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +52,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
-@req("T1")
 def test_every_type_in_both_forms_of_timestamps(spark, path):
     session = spark.newSession()
     session.sql(f"CREATE TABLE delta.`{path}` ({TYPES}) USING delta")

@@ -49,7 +49,6 @@ def only(bench: Bench, table: str):
     return found.missing, found.extra, found.different
 
 
-@req("H01")
 def test_equal_tables_are_equal(shop):
     lines: list[str] = []
     report = shop.verify(progress=lines.append)
@@ -111,7 +110,6 @@ def test_an_emptied_target_lacks_every_row(shop, monkeypatch):
     assert only(shop, "orders") == (1000, 0, 0)
 
 
-@req("N10")
 def test_the_report_names_keys_by_digest_and_no_value(shop):
     secret = "a value nobody may see"
     damaged(shop, "orders", lambda rows: [rows[0] | {"name": secret}, *rows[1:]])
@@ -127,7 +125,6 @@ def test_the_report_names_keys_by_digest_and_no_value(shop):
     assert first["name"] not in text
 
 
-@req("T1")
 def test_a_wrong_decoder_is_found(shop, monkeypatch):
     right = values._convert
 
@@ -149,7 +146,7 @@ def test_a_wrong_decoder_is_found(shop, monkeypatch):
 # -- the log above the frontier -----------------------------------------------------------------
 
 
-@req("H01", "D30")
+@req("D30")
 @pytest.mark.parametrize("fold_rows", [250_000, 1])
 def test_later_rows_of_the_log_are_laid_over_the_target(shop, monkeypatch, fold_rows):
     monkeypatch.setattr(verify_tail, "_FOLD_ROWS", fold_rows)

@@ -8,7 +8,6 @@ from headrace.sources.postgres.digest import SourceView
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.testing.postgres import EmbeddedPostgres, embedded_versions
 from tests.replicator.verify_bench import Bench
-from tests.requirements import req
 
 pytestmark = pytest.mark.postgres
 
@@ -127,7 +126,6 @@ def bench(server, tmp_path):
     server.drop_database(name)
 
 
-@req("T1", "H01")
 def test_server_and_we_render_every_type_alike(bench):
     names = create_gauntlet(bench)
     differing = []

@@ -16,7 +16,6 @@ from headrace.sources.postgres.digest import SourceView
 from headrace.sources.postgres.settings import PostgresSettings
 from tests.replicator.verify_bench import MISSING, Bench
 from tests.replicator.waiting import until
-from tests.requirements import req
 
 pytestmark = pytest.mark.postgres
 
@@ -89,7 +88,6 @@ def shop(bench: Bench) -> Bench:
     return bench
 
 
-@req("H01")
 def test_a_transaction_nobody_sees_makes_the_frontier_an_older_one(shop):
     older = shop.frontiers.scns()[-1]
     with held(shop, "UPDATE orders SET name = 'unseen' WHERE id = 1") as commit:
