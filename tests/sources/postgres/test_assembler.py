@@ -14,7 +14,8 @@ from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.sources.base import LogItem
 from headrace.sources.postgres.assembler import Assembler, TableVersion
-from headrace.sources.postgres.pgoutput import UNCHANGED, Cell, Relation, decode
+from headrace.sources.postgres.messages import UNCHANGED, Cell, Relation
+from headrace.sources.postgres.pgoutput import decode
 from tests.requirements import req
 from tests.sources.postgres import wire
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import ProtocolError
-from headrace.sources.postgres.pgoutput import (
+from headrace.sources.postgres.messages import (
     UNCHANGED,
     Begin,
     Cell,
@@ -23,8 +23,8 @@ from headrace.sources.postgres.pgoutput import (
     Truncate,
     TypeName,
     Update,
-    decode,
 )
+from headrace.sources.postgres.pgoutput import decode
 from tests.sources.postgres import wire
 
 ROW: list[Cell] = [b"1", None, UNCHANGED, b"", "ä".encode()]

@@ -13,7 +13,7 @@ from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.requirements import req
-from tests.sources.postgres.support import DEADLINE_S, Opened, eventually
+from tests.sources.postgres.support import Opened
 
 pytestmark = pytest.mark.postgres
 
@@ -145,23 +145,3 @@ def test_a_publication_made_after_the_slot_is_a_named_error(
     assert "publication first" in caught.value.next_step
     log.close()
     server.drop_database("shop")
-
-
-def test_the_embedded_server_keeps_its_data_over_stop_and_kill(tmp_path: Path) -> None:
-    folder = tmp_path / "server"
-    folder.mkdir()
-    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
-        parent.chmod(0o755)  # pytest closes its folders to the unprivileged user
-    with EmbeddedPostgres(folder) as server:
-        server.execute("CREATE TABLE kept (id int)")
-        server.kill()
-        server.start()
-        server.execute("INSERT INTO kept VALUES (1)")
-        server.restart()
-        version = server.version
-    assert (folder / "data" / "PG_VERSION").exists()
-    with EmbeddedPostgres(folder) as server:
-        assert server.version == version
-        server.execute("INSERT INTO kept VALUES (2)")
-        pid = server.pid
-    eventually(lambda: not Path(f"/proc/{pid}").exists(), f"gone within {DEADLINE_S:.0f} s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from headrace.sources.postgres.pgoutput import POSTGRES_EPOCH_US, UNCHANGED, Cell
+from headrace.sources.postgres.messages import POSTGRES_EPOCH_US, UNCHANGED, Cell
 
 Columns = Sequence[tuple[str, bool, int, int]]
 

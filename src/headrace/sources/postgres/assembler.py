@@ -7,7 +7,7 @@ when the bounds are reached in its middle, what is there leaves as a piece that 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from headrace.errors import ProtocolError
 from headrace.model.block import (
@@ -22,7 +22,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import LogItem, ReceivedMark
 from headrace.sources.postgres import marks
 from headrace.sources.postgres.lsn import format_lsn
-from headrace.sources.postgres.pgoutput import (
+from headrace.sources.postgres.messages import (
     Begin,
     Commit,
     Delete,
@@ -141,41 +141,21 @@ class Assembler:
             size: its bytes, for the bound.
             sent_us: when the server sent it; the time of a mark that has none of its own.
         """
-        match message:
-            case Insert(oid, new):
-                relation = self._relation(oid)
-                if relation.version.marks:
-                    raise marks.foreign("a row was inserted into")
-                if (rows := self._target(relation)) is not None:
-                    tx = self._data()
-                    self._count(tx, rows.insert(tx.scn, tx.ord, new), size)
-            case Update(oid, kind, old, new):
-                relation = self._relation(oid)
-                if relation.version.marks:
-                    self._transaction().mark = self._one_mark(marks.from_row(relation.names, new))
-                elif (rows := self._target(relation)) is not None:
-                    tx = self._data()
-                    self._count(tx, rows.update(tx.scn, tx.ord, kind, old, new), size)
-            case Delete(oid, kind, old):
-                relation = self._relation(oid)
-                if relation.version.marks:
-                    raise marks.foreign("a row was deleted from")
-                if (rows := self._target(relation)) is not None:
-                    tx = self._data()
-                    self._count(tx, rows.delete(tx.scn, tx.ord, kind, old), size)
-            case Begin():
-                self._begin(message)
-            case Commit():
-                self._commit(message)
-            case Relation():
-                self._describe(message, size)
-            case Truncate(oids):
-                for oid in oids:
-                    self._truncate(self._relation(oid), size)
-            case LogicalMessage():
-                self._message(message, sent_us)
-            case _:  # Origin and type names change nothing
-                pass
+        kind = type(message)
+        if kind is Insert or kind is Update or kind is Delete:
+            self._row(cast("Insert | Update | Delete", message), size)
+        elif isinstance(message, Begin):
+            self._begin(message)
+        elif isinstance(message, Commit):
+            self._commit(message)
+        elif isinstance(message, Relation):
+            self._describe(message, size)
+        elif isinstance(message, Truncate):
+            for oid in message.oids:
+                self._truncate(self._relation(oid), size)
+        elif isinstance(message, LogicalMessage):
+            self._message(message, sent_us)
+        # Origins and names of types change nothing.
 
     def take(self) -> LogItem:
         """Return everything fed so far and start anew; the open transaction leaves as a piece."""
@@ -262,6 +242,25 @@ class Assembler:
         self.epoch_xid = max(self.epoch_xid, wide)
         return wide
 
+    # -- rows -----------------------------------------------------------------------------------
+
+    def _row(self, message: Insert | Update | Delete, size: int) -> None:
+        relation = self._relation(message.oid)
+        if relation.version.marks:
+            self._mark_row(relation, message)
+            return
+        rows = self._target(relation)
+        if rows is None:
+            return
+        tx = self._data()
+        if isinstance(message, Insert):
+            added = rows.insert(tx.scn, tx.ord, message.new)
+        elif isinstance(message, Update):
+            added = rows.update(tx.scn, tx.ord, message.old_kind, message.old, message.new)
+        else:
+            added = rows.delete(tx.scn, tx.ord, message.old_kind, message.old)
+        self._count(tx, added, size)
+
     # -- tables ---------------------------------------------------------------------------------
 
     def _relation(self, oid: int) -> _Relation:
@@ -298,6 +297,13 @@ class Assembler:
         self._count(tx, 1, size)
 
     # -- marks ----------------------------------------------------------------------------------
+
+    def _mark_row(self, relation: _Relation, message: Insert | Update | Delete) -> None:
+        if isinstance(message, Insert):
+            raise marks.foreign("a row was inserted into")
+        if isinstance(message, Delete):
+            raise marks.foreign("a row was deleted from")
+        self._transaction().mark = self._one_mark(marks.from_row(relation.names, message.new))
 
     def _message(self, message: LogicalMessage, sent_us: int) -> None:
         ours = message.prefix == self.mark_prefix

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headrace.errors import SourceUnavailable, WatermarkOutOfOrder
 from headrace.model.mark import Mark, MarkKind
 from headrace.sources.postgres.connection import QueryFailed, Session, connect, quote
-from headrace.sources.postgres.pgoutput import Cell
+from headrace.sources.postgres.messages import Cell
 from headrace.sources.postgres.settings import MARKS_SCHEMA, MARKS_TABLE, PostgresSettings
 
 __all__ = [

@@ -8,161 +8,27 @@ Source: PostgreSQL manual, "Logical Replication Message Formats".
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final
 
 from headrace.errors import ProtocolError
-
-__all__ = [
-    "POSTGRES_EPOCH_US",
-    "UNCHANGED",
-    "Begin",
-    "Cell",
-    "Commit",
-    "Delete",
-    "Insert",
-    "LogicalMessage",
-    "Message",
-    "Origin",
-    "Relation",
-    "RelationColumn",
-    "Truncate",
-    "TypeName",
-    "Unchanged",
-    "Update",
-    "decode",
-]
-
-POSTGRES_EPOCH_US = 946_684_800_000_000
-"""Microseconds from 1970-01-01 to 2000-01-01, where PostgreSQL's clock starts."""
-
-
-class Unchanged(Enum):
-    """The one cell that is neither null nor a value."""
-
-    UNCHANGED = "unchanged"
-    """An out-of-line value that the update did not touch and the log does not carry."""
-
-
-UNCHANGED: Final = Unchanged.UNCHANGED
-
-Cell = bytes | None | Unchanged
-"""Text of a value, null, or not sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Start of a committed transaction: LSN of its commit record, commit time, 32-bit id."""
-
-    commit_lsn: int
-    commit_us: int
-    xid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """End of a transaction: LSN of the commit record and of the byte behind it."""
-
-    commit_lsn: int
-    end_lsn: int
-    commit_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The transaction came to the server from another one."""
-
-    lsn: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RelationColumn:
-    """A column as the log describes it: whether it is part of the replica identity, type and modifier."""
-
-    name: str
-    identity: bool
-    type_oid: int
-    type_modifier: int
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """Shape of a table from here on. ``identity`` is ``d``, ``n``, ``f`` or ``i``."""
-
-    oid: int
-    schema: str
-    name: str
-    identity: str
-    columns: tuple[RelationColumn, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TypeName:
-    """Name of a type that the server did not bring."""
-
-    oid: int
-    schema: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Insert:
-    """A new row."""
-
-    oid: int
-    new: list[Cell]
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """A changed row. ``old_kind`` is ``K`` (key columns only), ``O`` (whole row) or empty (not sent)."""
-
-    oid: int
-    old_kind: str
-    old: list[Cell] | None
-    new: list[Cell]
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """A removed row. ``old_kind`` is ``K`` (key columns only) or ``O`` (whole row)."""
-
-    oid: int
-    old_kind: str
-    old: list[Cell]
-
-
-@dataclass(frozen=True, slots=True)
-class Truncate:
-    """Tables emptied by one statement."""
-
-    oids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LogicalMessage:
-    """What ``pg_logical_emit_message`` wrote."""
-
-    transactional: bool
-    lsn: int
-    prefix: str
-    content: bytes
-
-
-Message = (
-    Begin
-    | Commit
-    | Origin
-    | Relation
-    | TypeName
-    | Insert
-    | Update
-    | Delete
-    | Truncate
-    | LogicalMessage
+from headrace.sources.postgres.messages import (
+    POSTGRES_EPOCH_US,
+    UNCHANGED,
+    Begin,
+    Cell,
+    Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    Origin,
+    Relation,
+    RelationColumn,
+    Truncate,
+    TypeName,
+    Update,
 )
+
+__all__ = ["decode"]
 
 _BEGIN = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">BQQq")

@@ -10,7 +10,7 @@ from headrace.sources.base import SchemaStore
 from headrace.sources.postgres.assembler import TableVersion
 from headrace.sources.postgres.catalog import TableFacts, TypeCache, read_tables, table_schema
 from headrace.sources.postgres.connection import Session
-from headrace.sources.postgres.pgoutput import Relation
+from headrace.sources.postgres.messages import Relation
 from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 from headrace.sources.postgres.side import SideSession
 

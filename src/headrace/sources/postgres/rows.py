@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from headrace.model.change import (
     pack_missing,
 )
 from headrace.model.schema import KeyCheck, TableSchema
-from headrace.sources.postgres.pgoutput import UNCHANGED, Cell, Unchanged
+from headrace.sources.postgres.messages import UNCHANGED, Cell
 from headrace.sources.postgres.values import build_batch
 
 __all__ = ["ChangeRows"]
@@ -98,12 +99,15 @@ class ChangeRows:
         if UNCHANGED in cells:
             places = [i for i, cell in enumerate(cells) if cell is UNCHANGED]
             mask = pack_missing(places, self._width)
+            cells = [None if cell is UNCHANGED else cell for cell in cells]
         self._append(scn, ord_, op, mask, cells)
 
     def _add_key(self, scn: int, ord_: int, op: str, cells: list[Cell]) -> None:
         if self.schema.key_check is not KeyCheck.IMMEDIATE:
             raise self._no_image(op)
         self._check_width(cells)
+        if UNCHANGED in cells:
+            raise self._no_image(op)
         self._append(scn, ord_, op, self._key_only, cells)
 
     def _append(self, scn: int, ord_: int, op: str, mask: bytes | None, cells: list[Cell]) -> None:
@@ -111,7 +115,7 @@ class ChangeRows:
         self._ords.append(ord_)
         self._ops.append(op)
         self._masks.append(mask)
-        self._rows.append([None if isinstance(c, Unchanged) else c for c in cells])
+        self._rows.append(cast("list[bytes | None]", cells))
 
     def _pairs(self, new: list[Cell], old: list[Cell]) -> zip[tuple[Cell, Cell]]:
         self._check_width(new)

@@ -70,6 +70,7 @@ class PostgresSettings:
         connect_timeout_s: limit for a connection to be made.
         statement_timeout_s: limit for a catalog query or a mark; selects of rows have none.
         slot_timeout_s: limit for the creation of a slot, which waits for transactions that are open.
+        slot_busy_s: how long a slot that another connection still reads is waited for.
         feedback_s: longest silence towards the server, whatever its own limit.
         heartbeat_s: after so much silence in the log we write a small message of our own.
         block_rows: rows after which a block is handed over, in the middle of a transaction if need be.
@@ -86,6 +87,7 @@ class PostgresSettings:
     connect_timeout_s: float = 15.0
     statement_timeout_s: float = 60.0
     slot_timeout_s: float = 300.0
+    slot_busy_s: float = 5.0
     feedback_s: float = 10.0
     heartbeat_s: float = 10.0
     block_rows: int = 65_536

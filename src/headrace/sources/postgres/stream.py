@@ -15,7 +15,8 @@ from headrace.sources.postgres import marks
 from headrace.sources.postgres.assembler import Assembler
 from headrace.sources.postgres.connection import QueryFailed, Session, quote, quote_literal
 from headrace.sources.postgres.lsn import parse_lsn
-from headrace.sources.postgres.pgoutput import POSTGRES_EPOCH_US, decode
+from headrace.sources.postgres.messages import POSTGRES_EPOCH_US
+from headrace.sources.postgres.pgoutput import decode
 from headrace.sources.postgres.publication import PublicationWatch
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.side import SideSession
@@ -35,6 +36,8 @@ _COLLECT_S = 0.1
 _WATCH_S = 20.0
 
 _NOT_READY = b"55000"
+_IN_USE = "55006"
+_BUSY_PAUSE_S = 0.05
 
 
 def start_replication(session: Session, settings: PostgresSettings) -> None:
@@ -50,10 +53,16 @@ def start_replication(session: Session, settings: PostgresSettings) -> None:
         f"START_REPLICATION SLOT {quote(settings.slot_name)} LOGICAL 0/0 "
         f"(proto_version '1', publication_names {publication}, messages 'true')"
     )
-    try:
-        result = session.result(sql)
-    except QueryFailed as error:
-        raise stream_error(settings, error.sqlstate, error.message) from error
+    deadline = time.monotonic() + settings.slot_busy_s
+    while True:
+        try:
+            result = session.result(sql)
+            break
+        except QueryFailed as error:
+            # The server takes a moment to notice that a reader before us is gone.
+            if error.sqlstate != _IN_USE or time.monotonic() > deadline:
+                raise stream_error(settings, error.sqlstate, error.message) from error
+            time.sleep(_BUSY_PAUSE_S)
     if result.status != pq.ExecStatus.COPY_BOTH:
         raise SourceError(
             f"The server did not start streaming from slot {settings.slot_name}.",
@@ -70,7 +79,7 @@ def stream_error(settings: PostgresSettings, sqlstate: str, text: str) -> Headra
             f"Slot {slot} or the log it needs is gone: {text}",
             next_step="RESYNC NEEDED: remove the slot, start again, and dump every table.",
         )
-    if sqlstate == "55006":
+    if sqlstate == _IN_USE:
         return SourceUnavailable(
             f"Slot {slot} is in use by another connection.",
             next_step="stop the other reader; after a crash the server frees the slot by itself.",
@@ -171,7 +180,7 @@ class PostgresLogReader:
         while not assembler.full:
             size, data = connection.get_copy_data(1)
             if size > 0:
-                self._frame(bytes(data))
+                self._frame(data)
                 fresh = True
             elif size == 0:
                 if not fresh:
@@ -196,15 +205,15 @@ class PostgresLogReader:
             text = notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
             self._warned = _no_publication(self._settings, text.decode("utf-8", "replace"))
 
-    def _frame(self, data: bytes) -> None:
+    def _frame(self, data: memoryview) -> None:
         if self._warned is not None:
             raise self._warned
-        kind = data[:1]
+        kind = bytes(data[:1])
         try:
             if kind == b"w":
                 start, end, sent = _FRAME.unpack_from(data, 1)
                 self._written = max(self._written, start, end)
-                message = decode(data[25:])
+                message = decode(bytes(data[25:]))
                 self._assembler.feed(message, len(data), sent + POSTGRES_EPOCH_US)
                 return
             if kind == b"k":
