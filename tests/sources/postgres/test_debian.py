@@ -26,37 +26,44 @@ def shop(debian_server: DebianPostgres) -> Iterator[str]:
     debian_server.drop_database("shop")
 
 
+DOCUMENT = Path(__file__).parents[3] / "docs" / "postgres.md"
+
+
+def documented(label: str) -> list[str]:
+    """Return the statements of the SQL block that the document calls tested."""
+    text = DOCUMENT.read_text().partition(f"<!-- tested: {label} -->")[2]
+    block = text.partition("```sql")[2].partition("```")[0]
+    return [statement for statement in block.split(";") if statement.strip()]
+
+
 @pytest.mark.parametrize("watermark", ["message", "table"])
-def test_a_limited_role_reads_what_an_administrator_made(
+def test_the_documented_set_up_serves_a_role_that_may_only_read(
     debian_server: DebianPostgres, shop: str, tmp_path: Path, watermark: str
 ) -> None:
     admin = psycopg.connect(shop, autocommit=True)
-    admin.execute("CREATE ROLE reader LOGIN REPLICATION PASSWORD 'reader-pass'")
-    admin.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    admin.execute("GRANT SELECT ON t TO reader")
-    admin.execute("CREATE PUBLICATION theirs FOR TABLE t WITH (publish_via_partition_root = true)")
-    admin.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
-    url = debian_server.url("shop", "reader", "reader-pass")
+    admin.execute("CREATE TABLE customers (id int PRIMARY KEY, v text)")
+    admin.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    statements = documented("setup")
     if watermark == "table":
-        made = PostgresSource(url, slot="theirs", publication="theirs", watermark="table")
-        for finding in made.preflight():
-            for statement in filter(str.strip, finding.suggestion.split(";")):
-                admin.execute(statement.encode())
-    arguments = {"slot": "theirs", "publication": "theirs", "watermark": watermark}
+        statements += documented("watermark table")
+    for statement in statements:
+        admin.execute(statement.encode())
+    url = debian_server.url("shop", "headrace_reader", "choose-one")
+    arguments = {"slot": "headrace_slot", "publication": "headrace_pub", "watermark": watermark}
+    assert PostgresSource(url, ("public.*",), **arguments).preflight() == []  # type: ignore[arg-type]
     with opened(url, tmp_path, **arguments) as log:
-        admin.execute("INSERT INTO t VALUES (1, 'a')")
-        assert log.collect().changes("t") == [("+I", 1, "a")]
+        admin.execute("INSERT INTO customers VALUES (1, 'a')")
+        assert log.collect().changes("customers") == [("+I", 1, "a")]
         reader = log.source.chunks()
-        chunk = reader.read(T, None, ("9",), 10)
+        chunk = reader.read(TableId("public", "customers"), None, ("9",), 10)
         assert chunk.rows.to_pylist() == [{"id": 1, "v": "a"}]
-        with psycopg.connect(url) as probe:
-            assert probe.pgconn.ssl_in_use
         assert log.reader._session.pgconn.ssl_in_use
         reader.close()
     log.source.drop()
-    assert admin.execute("SELECT slot_name FROM pg_replication_slots").fetchall() == [("theirs",)]
-    admin.execute("DROP OWNED BY reader")
-    admin.execute("DROP ROLE reader")
+    slots = admin.execute("SELECT slot_name FROM pg_replication_slots").fetchall()
+    assert slots == [("headrace_slot",)]
+    admin.execute("DROP OWNED BY headrace_reader")
+    admin.execute("DROP ROLE headrace_reader")
     admin.close()
 
 
@@ -73,7 +80,7 @@ def test_a_connection_without_tls_is_refused_by_the_server(debian_server: Debian
         PostgresSource(url).preflight()
 
 
-@req("T3", "P13")
+@req("T3")
 def test_the_order_of_a_collation_is_the_databases_own(shop: str) -> None:
     """In this collation a < B < c, by bytes B comes first; and 'é' sorts beside 'e'."""
     with psycopg.connect(shop, autocommit=True) as connection:

@@ -96,7 +96,6 @@ def test_marks_that_were_not_acknowledged_come_again_and_others_do_not(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@req("H10")
 def test_a_hung_commit_is_streamed_and_the_snapshot_says_it_was_not_seen(
     database: str, sql: Sql, postgres_server: EmbeddedPostgres, tmp_path: Path, kind: str
 ) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from headrace.errors import PreflightFailed
 from headrace.sources.base import Finding, Severity
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.fixtures_postgres import Sql
+from tests.requirements import req
 from tests.sources.postgres.support import eventually
 
 pytestmark = pytest.mark.postgres
@@ -34,6 +38,17 @@ def role(postgres_server: EmbeddedPostgres, database: str) -> Iterator[str]:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("DROP OWNED BY plain CASCADE")
     postgres_server.execute("DROP OWNED BY plain CASCADE", "DROP ROLE plain")
+
+
+def test_every_finding_is_in_the_manual() -> None:
+    root = Path(__file__).parents[3]
+    manual = (root / "docs" / "postgres.md").read_text()
+    for module in ("preflight.py", "tables_check.py"):
+        code = (root / "src/headrace/sources/postgres" / module).read_text()
+        names = re.findall(r'(?:_add|Finding)\(\s*"([a-z-]+)"', code)
+        names += re.findall(r'return "([a-z-]+)", ', code)
+        assert len(names) > 8
+        assert [name for name in names if f"`{name}`" not in manual] == []
 
 
 def test_a_good_database_has_no_findings(database: str, sql: Sql) -> None:
@@ -279,3 +294,15 @@ def test_a_slot_in_use_is_a_warning(database: str, sql: Sql) -> None:
     eventually(lambda: bool(source.preflight()), "the slot is active")
     assert {(f.name, f.severity) for f in source.preflight()} == {("slot-active", Severity.WARNING)}
     reader.close()
+
+
+@req("T8")
+def test_a_standby_is_refused() -> None:
+    with EmbeddedPostgres() as server:
+        server.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        server.stop()
+        (server.data / "standby.signal").touch()
+        server.start()
+        assert ("standby", "") in find(PostgresSource(server.url()))
+        with pytest.raises(PreflightFailed, match="standby"):
+            PostgresSource(server.url()).prepare()

@@ -12,7 +12,6 @@ from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
-from tests.requirements import req
 from tests.sources.postgres.support import Opened
 
 pytestmark = pytest.mark.postgres
@@ -28,7 +27,6 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-@req("A-12")
 def test_a_restart_of_the_server_loses_and_repeats_nothing_that_was_acknowledged(
     server: EmbeddedPostgres, tmp_path: Path, mode: str
 ) -> None:

@@ -77,7 +77,7 @@ def test_the_server_is_told_only_what_was_acknowledged(
         eventually(lambda: confirmed(log, database) >= wanted, "the slot moved")
 
 
-@req("T12", "N13")
+@req("T12")
 def test_a_quiet_database_still_moves_its_slot_on(
     database: str, sql: Sql, postgres_server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
