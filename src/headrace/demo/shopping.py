@@ -217,7 +217,9 @@ def repeat_event(shop: Shop) -> None:
         shop.random.randint(0, 499),
         shop.random.choice(("order", "click", "seen")),
     )
-    shop.run("update shop.events set kind = 'seen' where customer_id = %s", customer)
+    shop.run(
+        "update shop.events set kind = 'seen' where customer_id = %s and kind = 'order'", customer
+    )
 
 
 def offer(shop: Shop) -> None:

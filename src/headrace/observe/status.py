@@ -75,6 +75,7 @@ class StatusFile:
         self._process = process
         self._lock = threading.Lock()
         self._written_at = float("-inf")
+        self._state: ProcessState | None = None
 
     def write(
         self,
@@ -84,10 +85,12 @@ class StatusFile:
         error: dict[str, str] | None = None,
         force: bool = False,
     ) -> None:
-        """Replace the report, at most every half second unless ``force``."""
+        """Replace the report, at most every half second unless the state is new or ``force``."""
         with self._lock:
-            if not force and time.monotonic() - self._written_at < _SHORTEST_INTERVAL_S:
+            recent = time.monotonic() - self._written_at < _SHORTEST_INTERVAL_S
+            if recent and state is self._state and not force:
                 return
+            self._state = state
             status = ProcessStatus(
                 self._process, os.getpid(), state, time.time_ns() // 1000, detail or {}, error
             )
