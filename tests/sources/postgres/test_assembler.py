@@ -80,7 +80,7 @@ def test_an_empty_transaction_moves_coverage_and_leaves_no_entry() -> None:
     assert not made.has_output
     item = made.quiet(0)
     assert item is not None
-    assert (len(item.block.index), item.block.covered_scn, item.position) == (0, 20, "0/18")
+    assert (len(item.block.index), item.block.covered_scn, item.position) == (0, 20, "0/15")
     assert made.quiet(21) is None
     later = made.quiet(30)
     assert later is not None

@@ -22,7 +22,7 @@ T = TableId("public", "t")
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
     # A fast shutdown waits this long for a reader that does not answer.
-    with EmbeddedPostgres(settings={"wal_sender_timeout": "2s"}) as running:
+    with EmbeddedPostgres(settings={"wal_sender_timeout": "10s"}) as running:
         yield running
 
 
@@ -99,13 +99,13 @@ def test_a_server_that_ends_our_connection_is_unavailable_for_now(
 
 def test_a_reader_that_is_slow_to_poll_is_kept_by_the_server(tmp_path: Path) -> None:
     """Feedback goes out often enough while polls are regular, whatever the server's patience."""
-    with EmbeddedPostgres(settings={"wal_sender_timeout": "1s"}) as server:
+    with EmbeddedPostgres(settings={"wal_sender_timeout": "6s"}) as server:
         url = server.create_database("shop")
         server.execute("CREATE TABLE t (id int PRIMARY KEY)", database="shop")
         source = PostgresSource(url)
         source.prepare()
         log = Opened(source, tmp_path)
-        for _ in range(40):
+        for _ in range(80):
             log.reader.poll(0.1)
         server.execute("INSERT INTO t VALUES (1)", database="shop")
         assert log.collect().changes("t") == [("+I", 1)]
