@@ -97,12 +97,10 @@ class HeadraceError(Exception):
         return f"{self.message} Next step: {self.next_step}" if self.next_step else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.next_step, self.__dict__.copy())
+        return _rebuild, (type(self), self.message, self.__dict__.copy())
 
 
-def _rebuild(
-    cls: type[HeadraceError], message: str, next_step: str, state: dict[str, Any]
-) -> HeadraceError:
+def _rebuild(cls: type[HeadraceError], message: str, state: dict[str, Any]) -> HeadraceError:
     error = cls.__new__(cls)
     Exception.__init__(error, message)
     error.__dict__.update(state)

@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import MalformedTransaction, ProtocolError
 from headrace.fold import combine, fold
 from headrace.model.schema import KeyCheck, TableSchema
-from headrace.testing.notation import parse_history, table_of
+from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.requirements import req
 
@@ -80,13 +80,21 @@ CASES = [
         [(3, "x")],
     ),
     ("a_b_a", DEFERRED, "+I(1,a)", "-U(1,a)+U(1,b) | -U(1,b)+U(1,a)", [(1, "a")]),
-    ("keyless_counts", NONE, "+I(1,a) +I(1,a)", "-D(1,a) +I(2,b) +I(2,b)", [(1, "a"), (2, "b"), (2, "b")]),
+    (
+        "keyless_counts",
+        NONE,
+        "+I(1,a) +I(1,a)",
+        "-D(1,a) +I(2,b) +I(2,b)",
+        [(1, "a"), (2, "b"), (2, "b")],
+    ),
     ("keyless_truncate", NONE, "+I(1,a)", "+I(1,a) T +I(1,a)", [(1, "a")]),
 ]
 
 
 @req("T2", "T11", "T15", "D04")
-@pytest.mark.parametrize(("check", "start", "log", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("check", "start", "log", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_decision_table(
     check: KeyCheck, start: str, log: str, expected: list[tuple[object, ...]]
 ) -> None:
@@ -128,8 +136,15 @@ def test_half_an_update_with_missing_columns_is_refused() -> None:
         fold(schema, [parse_history("+I(5,a,b) +U(1,x,?)").batch(schema)])
 
 
-CDAP_KEYED = "+I(0,alice) | -U(0,alice)+U(1,alice) | -U(1,alice)+U(2,alice) | -D(2,alice) | +I(0,Alice) | +I(1,blob) | -U(1,blob)+U(1,Bob)"
-CDAP_KEYLESS = "+I(0,a) | -U(0,a)+U(1,b) | -D(1,b) | +I(1,Bob) | +I(1,Bob) | -D(1,Bob)"
+CDAP_KEYED = (
+    "+I(0,alice) | -U(0,alice)+U(1,alice) | -U(1,alice)+U(2,alice) | -D(2,alice) | "
+    "+I(0,Alice) | +I(1,blob) | -U(1,blob)+U(1,Bob)"
+)
+CDAP_KEYLESS = (
+    "+I(0,alice) | +I(0,alice) | +I(0,Bob) | -U(0,alice)+U(0,Alyce) | -U(0,alice)+U(0,Alyce) | "
+    "-U(0,Alyce)+U(0,Alice) | -U(0,Alyce)+U(0,Alice) | -D(0,Alice) | -D(0,Alice)"
+)
+"""The worked examples, one position per event, so that every cut is a cut between positions."""
 
 
 def pair_edges(log: str) -> list[int]:
@@ -138,15 +153,40 @@ def pair_edges(log: str) -> list[int]:
     return [i for i in range(1, len(history)) if history[i][2] != "+U"]
 
 
-@req("F4", "C42", "C46", "C50", "T14")
-@pytest.mark.parametrize(("check", "log"), [(IMMEDIATE, CDAP_KEYED), (NONE, CDAP_KEYLESS), (NONE, CDAP_KEYED)])
-def test_every_cut_gives_the_same_table(check: KeyCheck, log: str) -> None:
+def replicate(
+    schema: TableSchema, log: str, cuts: tuple[int, ...], crash_after: int | None
+) -> ModelTable:
+    """Apply a log in batches; after the given batch, start again from the first change, ledger in hand."""
+    target, history = ModelTable(schema), parse_history(log)
+    edges = [0, *cuts, len(history.rows)]
+    batches = [history.rows[a:b] for a, b in itertools.pairwise(edges)]
+    if crash_after is not None:
+        batches.insert(crash_after + 1, history.rows[: edges[crash_after + 1]])
+    for batch in batches:
+        fresh = [row for row in batch if row[0] > target.applied_scn]
+        target.apply(fold(schema, [change_batch(schema, fresh)]), batch[-1][0], complete=True)
+    return target
+
+
+@req("F4", "C37", "C41", "C42", "C43", "C46", "C47", "C50", "T13")
+@pytest.mark.parametrize(
+    ("check", "log", "cut_count", "final"),
+    [
+        (IMMEDIATE, CDAP_KEYED, 64, [(0, "Alice"), (1, "Bob")]),
+        (NONE, CDAP_KEYLESS, 256, [(0, "Bob")]),
+    ],
+    ids=["with primary key", "without primary key"],
+)
+def test_every_cut_of_the_worked_examples(
+    check: KeyCheck, log: str, cut_count: int, final: list[tuple[object, ...]]
+) -> None:
     schema = table_of(2, check=check)
-    whole = after(schema, "", log)
     edges = pair_edges(log)
-    for size in range(len(edges) + 1):
-        for cuts in itertools.combinations(edges, size):
-            assert after(schema, "", log, cuts=cuts) == whole
+    cuts = [c for n in range(len(edges) + 1) for c in itertools.combinations(edges, n)]
+    assert len(cuts) == cut_count
+    for cut in cuts:
+        for crash_after in (None, len(cut) // 2):
+            assert replicate(schema, log, cut, crash_after).content() == rows(*final)
 
 
 @pytest.mark.parametrize("check", [IMMEDIATE, NONE])
@@ -159,7 +199,10 @@ def test_combine_equals_fold_of_the_whole(check: KeyCheck) -> None:
     whole = _canonical(fold(schema, [history.batch(schema)]))
     edges = pair_edges(log)
     for one, two in itertools.combinations([0, *edges], 2):
-        parts = [fold(schema, [history.batch(schema, a, b)]) for a, b in ((0, one), (one, two), (two, None))]
+        parts = [
+            fold(schema, [history.batch(schema, a, b)])
+            for a, b in ((0, one), (one, two), (two, None))
+        ]
         left = combine(schema, combine(schema, parts[0], parts[1]), parts[2])
         right = combine(schema, parts[0], combine(schema, parts[1], parts[2]))
         assert _canonical(left) == whole

@@ -1,7 +1,7 @@
 """The visibility gap on a real server: a commit that is in the log, and that no select sees yet.
 
-``synchronous_standby_names`` names a standby that does not exist, so a commit waits for ever between its place in the log
-and its visibility. The same run with the plain algorithm ends with a stale row.
+``synchronous_standby_names`` names a standby that does not exist, so a commit waits for ever between
+its place in the log and its visibility. The same run with the plain algorithm ends with a stale row.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.watermark import coordinator as module
 from headrace.watermark.coordinator import Coordinator
+from headrace.watermark.tasks import Task
 from tests.integration.running import Running, eventually, running_capture
 from tests.requirements import req
 from tests.scenarios.test_random_histories import _BeforeLow
@@ -36,7 +37,9 @@ def ghost_server(request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgres]:
         yield server
 
 
-def run_with_hung_commit(server: EmbeddedPostgres, watermark: Literal["message", "table"], folder: Path) -> Running:
+def run_with_hung_commit(
+    server: EmbeddedPostgres, watermark: Literal["message", "table"], folder: Path
+) -> Running:
     """Dump a table while a commit of one of its rows hangs; return the capture after the commit went through."""
     url = server.create_database("shop")
     local = psycopg.connect(url, autocommit=True)
@@ -99,14 +102,12 @@ def test_the_plain_algorithm_ends_with_a_stale_row(
     emit = Coordinator._emit_chunk
 
     def plain(
-        self: Coordinator, job: module._Job, task: module.Task, chunk: Chunk, mark: ReceivedMark
+        self: Coordinator, job: module._Job, task: Task, chunk: Chunk, mark: ReceivedMark
     ) -> Iterator[Block]:
         as_paper = Chunk(chunk.schema, chunk.rows, _BeforeLow(job.low_scn), chunk.last_key)
         yield from emit(self, job, task, as_paper, mark)
 
     monkeypatch.setattr(Coordinator, "_emit_chunk", plain)
-    monkeypatch.setattr(
-        "headrace.testing.oracle.LedgerOracle.feed", lambda self, block: None
-    )
+    monkeypatch.setattr("headrace.testing.oracle.LedgerOracle.feed", lambda self, block: None)
     running = run_with_hung_commit(ghost_server, "message", tmp_path)
     assert (1, "old") in running.content(TABLE)

@@ -79,7 +79,23 @@ def run_some(first: int, count: int) -> tuple[Counter[str], list[str]]:
     return coverage, faults
 
 
-@req("F1", "A-17", "P01", "P09", "P10", "P13", "H01", "H05", "H10", "T10", "C12", "C13", "A-8", "A-9", "D04")
+@req(
+    "F1",
+    "A-17",
+    "P01",
+    "P09",
+    "P10",
+    "P13",
+    "H01",
+    "H05",
+    "H10",
+    "T10",
+    "C12",
+    "C13",
+    "A-8",
+    "A-9",
+    "D04",
+)
 @pytest.mark.timeout(5_400)
 def test_random_histories_with_crashes(request: pytest.FixtureRequest) -> None:
     count = LONG if request.config.getoption("--long") else DEFAULT
@@ -104,7 +120,11 @@ def keep_figures(count: int, coverage: Counter[str], faults: list[str]) -> None:
     """Write the figures of the long run beside the benchmarks."""
     folder = Path(__file__).parents[2] / "benchmarks" / "results"
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"histories": count, "violations": len(faults), "coverage": dict(sorted(coverage.items()))}
+    figures = {
+        "histories": count,
+        "violations": len(faults),
+        "coverage": dict(sorted(coverage.items())),
+    }
     (folder / "random_histories.json").write_text(json.dumps(figures, indent=1) + "\n")
 
 
@@ -141,7 +161,11 @@ def test_oracle_finds_a_missing_visibility_guard(monkeypatch: pytest.MonkeyPatch
     emit = Coordinator._emit_chunk
 
     def plain(
-        self: Coordinator, job: coordinator_module._Job, task: object, chunk: Chunk, mark: ReceivedMark
+        self: Coordinator,
+        job: coordinator_module._Job,
+        task: object,
+        chunk: Chunk,
+        mark: ReceivedMark,
     ) -> Iterator[Block]:
         as_paper = Chunk(chunk.schema, chunk.rows, _BeforeLow(job.low_scn), chunk.last_key)
         yield from emit(self, job, task, as_paper, mark)  # type: ignore[arg-type]

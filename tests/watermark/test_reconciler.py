@@ -48,7 +48,9 @@ def block_of(schema: TableSchema, log: str) -> Block:
     history = parse_history(log)
     scns = sorted({row[0] for row in history.rows} | {scn for scn, _ in history.truncates})
     index = transaction_index((scn, 0, scn, 1, ORIGIN_LOG, 1) for scn in scns)
-    events = tuple(SystemEvent(s, o, SystemKind.TRUNCATE, schema.table) for s, o in history.truncates)
+    events = tuple(
+        SystemEvent(s, o, SystemKind.TRUNCATE, schema.table) for s, o in history.truncates
+    )
     bodies = (Body(schema.schema_id, schema.table, history.batch(schema)),) if history.rows else ()
     return Block(index, bodies, events, max(scns, default=0))
 
@@ -235,7 +237,9 @@ def test_memory_bound_lets_rows_go_and_never_transactions() -> None:
 def test_it_imports_no_driver_and_no_clock() -> None:
     tree = ast.parse(inspect.getsource(module))
     roots = {
-        ((node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
+        ((node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name).split(
+            "."
+        )[0]
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
     }

@@ -53,7 +53,9 @@ class Chains:
         rows = len(self.effects)
         places = np.full((rows, width), FROM_ORIGIN, np.int64)
         origins = np.full(rows, ABSOLUTE, np.int64)
-        effects, masks, holes = [], [], np.zeros(rows, bool)
+        effects: list[str] = []
+        masks: list[bytes | None] = []
+        holes = np.zeros(rows, bool)
         for number, (code, row) in enumerate(self.effects.items()):
             effects.append(ROW if row else DEAD)
             if row is None:
@@ -74,7 +76,8 @@ class Chains:
         for index, name in enumerate(schema.names):
             cells[name] = _take(changes[name], places[:, index])
         return pa.table(
-            [cells[f.name] if f.name in cells else pa.nulls(rows, f.type) for f in form], schema=form
+            [cells[f.name] if f.name in cells else pa.nulls(rows, f.type) for f in form],
+            schema=form,
         )
 
 

@@ -45,7 +45,7 @@ def combine(schema: TableSchema, first: pa.Table, second: pa.Table) -> pa.Table:
 
 
 def _has_all_dead(folded: pa.Table) -> bool:
-    return folded.num_rows > 0 and folded["_effect"][0].as_py() == ALL_DEAD
+    return bool(folded.num_rows and folded["_effect"][0].as_py() == ALL_DEAD)
 
 
 def _keys(folded: pa.Table, names: tuple[str, ...] | list[str]) -> pa.Array:
@@ -72,7 +72,8 @@ def _resolve(
     asks = np.asarray(second[origin_name(schema.key[0])].combine_chunks().is_valid())
     origins = _keys(second, [origin_name(name) for name in schema.key]).to_pylist()
     place = np.array(
-        [known.get(key, -1) if ask else -1 for key, ask in zip(origins, asks, strict=True)], np.int64
+        [known.get(key, -1) if ask else -1 for key, ask in zip(origins, asks, strict=True)],
+        np.int64,
     )
     found = place >= 0
     dead = np.array([e == DEAD for e in first["_effect"].to_pylist()], bool)
@@ -111,7 +112,9 @@ def _rebuild(
     }
     rows = np.arange(second.num_rows)
     for index, name in enumerate(schema.names):
-        cells[name] = _choose(first[name], second[name], np.where(filled[:, index], place, -1), rows)
+        cells[name] = _choose(
+            first[name], second[name], np.where(filled[:, index], place, -1), rows
+        )
     for name in schema.key:
         origin = origin_name(name)
         chosen = _choose(first[origin], second[origin], np.where(live, place, -1), rows)
@@ -148,4 +151,6 @@ def _sum(schema: TableSchema, first: pa.Table, second: pa.Table) -> pa.Table:
     left = [key for key, count in sums.items() if count]
     taken = both.take(pa.array([*head, *(where[key] for key in left)], pa.int64()))
     counts = pa.array([*(None for _ in head), *(sums[key] for key in left)], pa.int64())
-    return taken.set_column(taken.schema.get_field_index("_count"), taken.schema.field("_count"), counts)
+    return taken.set_column(
+        taken.schema.get_field_index("_count"), taken.schema.field("_count"), counts
+    )

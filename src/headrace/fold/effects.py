@@ -26,8 +26,16 @@ import pyarrow as pa
 from headrace.errors import MalformedTransaction, ProtocolError
 from headrace.fold.chain import follow_chains
 from headrace.fold.form import ALL_DEAD, DEAD, NET, ROW, folded_schema
-from headrace.model.change import DELETE, PATCH, READ, UPDATE_OLD, change_schema, missing_matrix
-from headrace.model.change import INSERT, UPDATE_NEW
+from headrace.model.change import (
+    DELETE,
+    INSERT,
+    PATCH,
+    READ,
+    UPDATE_NEW,
+    UPDATE_OLD,
+    change_schema,
+    missing_matrix,
+)
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import KeyCheck, TableSchema
 
@@ -72,7 +80,9 @@ def fold(
 def _after(changes: pa.Table, position: tuple[int, int]) -> pa.Table:
     """Return the rows behind a position; what came before a truncate has no effect."""
     scn, order = changes["_scn"].to_numpy(), changes["_ord"].to_numpy()
-    return changes.filter(pa.array((scn > position[0]) | ((scn == position[0]) & (order > position[1]))))
+    return changes.filter(
+        pa.array((scn > position[0]) | ((scn == position[0]) & (order > position[1])))
+    )
 
 
 def _all_dead(schema: TableSchema) -> pa.Table:
@@ -97,7 +107,9 @@ def last_of(codes: Indexes) -> Indexes:
 
 def _immediate(schema: TableSchema, changes: pa.Table) -> pa.Table:
     codes = codes_of([changes[name] for name in schema.key])
-    ops = np.asarray(changes["_op"].combine_chunks().dictionary_encode().to_numpy(zero_copy_only=False))
+    ops = np.asarray(
+        changes["_op"].combine_chunks().dictionary_encode().to_numpy(zero_copy_only=False)
+    )
     missing = missing_matrix(changes["_missing"].combine_chunks(), len(schema.columns))
     holey = missing.any(axis=1) & ~np.isin(ops, (DELETE, UPDATE_OLD))
     last = last_of(codes)
@@ -108,7 +120,9 @@ def _immediate(schema: TableSchema, changes: pa.Table) -> pa.Table:
     # A move with missing columns ties its old key to its new one.
     slow[codes[np.maximum(np.flatnonzero(holey & (ops == UPDATE_NEW)) - 1, 0)]] = True
     events = np.flatnonzero(slow[codes])
-    chains = follow_chains(events, ops, codes, missing, changes["_scn"].to_numpy(), changes["_ord"].to_numpy())
+    chains = follow_chains(
+        events, ops, codes, missing, changes["_scn"].to_numpy(), changes["_ord"].to_numpy()
+    )
     last = last[~slow[codes[last]]]
     easy = _assemble(schema, changes, last, _is_dead(ops[last]))
     return pa.concat_tables([easy, chains.assemble(schema, changes)])
@@ -134,7 +148,8 @@ def _assemble(
         if any_dead and name not in schema.key:
             cells[name] = _blank(taken[name].combine_chunks(), dead)
     return pa.table(
-        [cells[f.name] if f.name in cells else pa.nulls(len(rows), f.type) for f in form], schema=form
+        [cells[f.name] if f.name in cells else pa.nulls(len(rows), f.type) for f in form],
+        schema=form,
     )
 
 
@@ -198,13 +213,16 @@ def _multiset(schema: TableSchema, changes: pa.Table) -> pa.Table:
         **{name: taken[name] for name in schema.names},
     }
     return pa.table(
-        [cells[f.name] if f.name in cells else pa.nulls(len(net), f.type) for f in form], schema=form
+        [cells[f.name] if f.name in cells else pa.nulls(len(net), f.type) for f in form],
+        schema=form,
     )
 
 
 def _weighted(schema: TableSchema, changes: pa.Table) -> pl.DataFrame:
     """Return scn, row code, weight and place of each change; full images are required."""
-    ops = np.asarray(changes["_op"].combine_chunks().dictionary_encode().to_numpy(zero_copy_only=False))
+    ops = np.asarray(
+        changes["_op"].combine_chunks().dictionary_encode().to_numpy(zero_copy_only=False)
+    )
     if changes["_missing"].null_count < changes.num_rows or (ops == PATCH).any():
         raise ProtocolError(
             f"{schema.table} needs whole images, yet a change left columns out.",
@@ -223,5 +241,3 @@ def _weighted(schema: TableSchema, changes: pa.Table) -> pl.DataFrame:
             "place": np.arange(changes.num_rows),
         }
     )
-
-

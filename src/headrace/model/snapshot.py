@@ -54,6 +54,7 @@ class TransactionSnapshot:
 
     def sees(self, xid: npt.NDArray[np.int64], scn: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
         """Return `YES` where ``xid < xmax`` and ``xid`` was not running, else `NO`; never `UNKNOWN`."""
+        del scn  # Ids say it all here.
         seen = xid < self.xmax
         if self.xip:
             seen &= ~np.isin(xid, np.fromiter(self.xip, np.int64))

@@ -17,7 +17,14 @@ from typing import Protocol
 
 import numpy as np
 
-from headrace.errors import ChangeLogLost, DiskBudgetReached, DiskFull, ScnNotFound, SourceUnavailable
+from headrace.errors import (
+    ChangeLogLost,
+    DiskBudgetReached,
+    DiskFull,
+    ScnNotFound,
+    SlotLost,
+    SourceUnavailable,
+)
 from headrace.model.block import ORIGIN_LOG, Block
 from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
@@ -197,7 +204,7 @@ class Capture:
         self._queue.ensure_dumped()
         # Before the first block: moves into tables under dump must find their dump running.
         self._queue.current()
-        self._reader = self._source.open(self._registry)
+        self.open_connections()
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set; waits for a lost source and for room on disk by itself."""
@@ -277,8 +284,22 @@ class Capture:
             self.coordinator.reconnected()
 
     def open_connections(self) -> None:
-        """Open the log again; what was not acknowledged comes again."""
+        """Open the log; what was not acknowledged comes again.
+
+        Raises:
+            SlotLost: the source was told of more than the change log holds, and will not send it again.
+        """
         self._reader = self._source.open(self._registry)
+        # Only now: while the log is open nobody else can move the position.
+        acknowledged, covered = self._source.acknowledged_scn(), self._log.covered_scn
+        # An empty log begins where the position is; the SCN behind what is covered may be a watermark.
+        if covered and acknowledged > covered + 1:
+            raise SlotLost(
+                f"The source {self._source.name} will send nothing up to SCN {acknowledged} again, and the "
+                f"change log ends at {covered}: the position was moved by somebody else, or the log is an older one.",
+                next_step="RESYNC NEEDED: restore the newest change log, or start a new state folder and copy the "
+                "tables again; let nobody else advance or read the slot.",
+            )
 
     # -- one round --------------------------------------------------------------------------------
 
@@ -362,5 +383,3 @@ class Capture:
             list(latest.values()),
             self._reconciler.remembered,
         )
-
-

@@ -235,6 +235,13 @@ class Source(Protocol):
         """Start reading the log from what was last acknowledged."""
         ...
 
+    def acknowledged_scn(self) -> int:
+        """Return up to where the log will not be sent again; 0 when nothing was ever acknowledged.
+
+        A watermark's own SCN may be the last; everything else at or below it must be in the change log.
+        """
+        ...
+
     def chunks(self) -> ChunkReader:
         """Open a chunk reader."""
         ...

@@ -157,7 +157,9 @@ class StateStore:
             ValueError: the scope, table and keys do not fit together.
         """
         scope = Scope(scope)
-        if (scope is Scope.ALL_TABLES) != (table is None) or (scope is Scope.PRIMARY_KEYS) != bool(keys):
+        if (scope is Scope.ALL_TABLES) != (table is None) or (scope is Scope.PRIMARY_KEYS) != bool(
+            keys
+        ):
             raise ValueError(
                 "ALL_TABLES takes no table, TABLE takes a table, PRIMARY_KEYS a table and at least one key"
             )
@@ -210,7 +212,9 @@ class StateStore:
     def certificates(self) -> list[Certificate]:
         """Return what every finished chunk vouches for, in order."""
         with self._begin() as connection:
-            rows = connection.execute(select(t.certificates).order_by(t.certificates.c.number)).mappings()
+            rows = connection.execute(
+                select(t.certificates).order_by(t.certificates.c.number)
+            ).mappings()
             return [_certificate(row) for row in rows]
 
     def get(self, name: str) -> str | None:

@@ -40,7 +40,7 @@ progress = Table(
     Column("rows_estimated", BigInteger, nullable=False),
     Column("completed_scn", BigInteger, nullable=False),
 )
-"""One table of one request. ``after`` is the key of the last row of the last finished chunk, JSON, empty at the start."""
+"""One table of one request. ``after`` is the last key of the last finished chunk, JSON, empty at the start."""
 
 reread = Table(
     "reread",
@@ -69,6 +69,9 @@ certificates = Table(
 """What each finished chunk vouches for."""
 
 meta = Table(
-    "meta", metadata, Column("name", String, primary_key=True), Column("value", Text, nullable=False)
+    "meta",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("value", Text, nullable=False),
 )
 """Single values: the source's incarnation, the SCN up to which a snapshot has seen everything."""

@@ -1,7 +1,8 @@
 """Histories that people can read: ``-U(1,a) +U(2,a) | =U(2,b,?)``.
 
-One term per change row: operation code and cells, the key columns first; ``?`` is a cell the source did not send, ``.`` is
-null. ``|`` ends a transaction, ``T`` is a truncate. Every cell is text except an int64 first column.
+One term per change row: operation code and cells, the key columns first; ``?`` is a cell the source did
+not send, ``.`` is null. ``|`` ends a transaction, ``T`` is a truncate. Every cell is text except an int64
+first column.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def change_batch(schema: TableSchema, rows: Sequence[Row]) -> pa.RecordBatch:
     width = len(schema.columns)
     padded = [(*cells, *([MISSING] * (width - len(cells)))) for *_, cells in rows]
     missing = [
-        pack_missing((i for i, cell in enumerate(cells) if cell == MISSING), width) for cells in padded
+        pack_missing((i for i, cell in enumerate(cells) if cell == MISSING), width)
+        for cells in padded
     ]
     columns = [
         pa.array([None if row[i] == MISSING else row[i] for row in padded], column.type)

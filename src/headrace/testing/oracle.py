@@ -1,8 +1,8 @@
 """The ledger oracle: reads a change log from its first block and says where it contradicts itself.
 
-Independent of the fold and of the reconciler on purpose: it follows each key row by row, the slow way. What it checks is
-invariant 1, the output of a key never goes back in time: a row of a chunk must equal what the log has said of its key so far,
-cell by cell, wherever the log has said anything.
+Independent of the fold and of the reconciler on purpose: it follows each key row by row, the slow way.
+What it checks is invariant 1, the output of a key never goes back in time: a row of a chunk must equal
+what the log has said of its key so far, cell by cell, wherever the log has said anything.
 
 Source: test A-17; DBLog, "no time travel".
 """
@@ -155,7 +155,9 @@ class LedgerOracle:
         key = keys.key(cells)
         known = keys.get(key, len(cells))
         if known is None:
-            raise OracleViolation(f"{schema.table} at SCN {scn}: a chunk row brings a gone key back")
+            raise OracleViolation(
+                f"{schema.table} at SCN {scn}: a chunk row brings a gone key back"
+            )
         if any(k is not UNKNOWN and k != c for k, c in zip(known, cells, strict=True)):
             raise OracleViolation(f"{schema.table} at SCN {scn}: a chunk row is older than the log")
         keys.known[key] = cells

@@ -31,9 +31,7 @@ from headrace.watermark.settings import DumpSettings
 
 __all__ = ["Crash", "InlineExecutor", "Simulation", "SimulationFailed"]
 
-CAPTURE_FAILPOINTS = tuple(
-    name for name in failpoints.FAILPOINTS if not name.startswith("apply.")
-)
+CAPTURE_FAILPOINTS = tuple(name for name in failpoints.FAILPOINTS if not name.startswith("apply."))
 BACKLOG = 20
 """Transactions that may wait for the reader before the history holds its breath."""
 CALM = 150
@@ -58,7 +56,7 @@ class InlineExecutor(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the future raises it
             future.set_exception(error)
         return future
 

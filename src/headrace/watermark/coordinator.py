@@ -280,7 +280,9 @@ class Coordinator:
         changed = now != job.versions.get(schema.table) and now != schema.schema_id
         return changed or not self._reconciler.can_reconcile
 
-    def _emit_chunk(self, job: _Job, task: Task, chunk: Chunk, mark: ReceivedMark) -> Iterator[Block]:
+    def _emit_chunk(
+        self, job: _Job, task: Task, chunk: Chunk, mark: ReceivedMark
+    ) -> Iterator[Block]:
         if self._is_void(job, chunk.schema):
             self._queue.update(task, rows_voided=task.progress.rows_voided + chunk.rows.num_rows)
             return
@@ -319,9 +321,7 @@ class Coordinator:
     def _after_chunks(self, table: TableId) -> Phase:
         return Phase.REREAD if self._queue.rereads[table] else Phase.END
 
-    def _settle_keys(
-        self, job: _Job, task: Task, chunk: Chunk, unsettled: pa.RecordBatch
-    ) -> None:
+    def _settle_keys(self, job: _Job, task: Task, chunk: Chunk, unsettled: pa.RecordBatch) -> None:
         """Take read keys off the list, or count requested keys; keys whose move was not seen stay."""
         schema = chunk.schema
         if task.phase is Phase.REREAD:
@@ -338,7 +338,9 @@ class Coordinator:
             self._queue.update(task, state="done")
             self._queue.finish(task)
 
-    def _emit_table(self, job: _Job, task: Task, spool: Spool, mark: ReceivedMark) -> Iterator[Block]:
+    def _emit_table(
+        self, job: _Job, task: Task, spool: Spool, mark: ReceivedMark
+    ) -> Iterator[Block]:
         try:
             if self._is_void_table(job, spool.schema):
                 self._queue.update(task, rows_voided=task.progress.rows_voided + spool.rows)
@@ -416,7 +418,9 @@ class Coordinator:
         self._queue.pending.append(lambda w: w.add_certificate(certificate))
 
 
-def _hidden_scns(block: Block, saw: Visibility, high_scn: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _hidden_scns(
+    block: Block, saw: Visibility, high_scn: int
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the SCNs of streamed transactions up to the mark that the snapshot did not see."""
     index = block.index
     hidden = (index["origin"] == ORIGIN_LOG) & (index["scn"] <= high_scn)
@@ -431,5 +435,3 @@ def _digest(rows: pa.RecordBatch) -> str:
         for cell in encode_rows(rows.columns).to_pylist():
             digest.update(cell)
     return digest.hexdigest()
-
-

@@ -98,7 +98,9 @@ def multiset_rows(
             removed[key] -= count
     for batch in () if wiped else snapshot:
         yield _without(schema, batch, removed) if removed else batch
-    added = [(place, count) for place, count in enumerate(counts) if count is not None and count > 0]
+    added = [
+        (place, count) for place, count in enumerate(counts) if count is not None and count > 0
+    ]
     if added:
         places = np.repeat([p for p, _ in added], [c for _, c in added])
         yield from unseen.select(schema.names).take(pa.array(places)).combine_chunks().to_batches()

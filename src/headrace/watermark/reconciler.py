@@ -147,9 +147,7 @@ class Reconciler:
         if not kept:
             self._lost_rows = False
 
-    def reconcile(
-        self, schema: TableSchema, rows: pa.RecordBatch, saw: Visibility
-    ) -> Reconciled:
+    def reconcile(self, schema: TableSchema, rows: pa.RecordBatch, saw: Visibility) -> Reconciled:
         """Return the rows of a chunk that may leave at its high mark.
 
         Call when the high mark has been received: by then every commit that the chunk could have missed
@@ -253,8 +251,8 @@ def _close_prefixes(
         np.maximum.at(last_seen, codes[seen], np.flatnonzero(seen))
         grown = seen | (np.arange(len(codes)) <= last_seen[codes])
         grown |= np.isin(scn, scn[grown])
-        if (grown == seen).all():
-            return grown
+        if bool((grown == seen).all()):
+            return np.asarray(grown, bool)
         seen = grown
 
 
@@ -303,20 +301,27 @@ def _patch(
     columns = []
     for index, name in enumerate(schema.names):
         sent = (effect_at >= 0) & ~missing[effect_at, index]
-        both = pa.chunked_array([rows.column(name), *folded[name].chunks], type=schema.columns[index].type)
-        columns.append(both.take(pa.array(np.where(sent, count + effect_at, np.arange(count)))).combine_chunks())
+        both = pa.chunked_array(
+            [rows.column(name), *folded[name].chunks], type=schema.columns[index].type
+        )
+        columns.append(
+            both.take(
+                pa.array(np.where(sent, count + effect_at, np.arange(count)))
+            ).combine_chunks()
+        )
     return pa.record_batch(columns, schema=rows.schema)
 
 
-def moved_in(
-    schema: TableSchema, batch: pa.RecordBatch
-) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+def moved_in(schema: TableSchema, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the updates that change the key and leave columns out, as old images and new images.
 
     The base row of such a new image may never have left in a chunk; a dump in progress re-reads it by key.
     """
     none = batch.slice(0, 0)
-    if schema.key_check is not KeyCheck.IMMEDIATE or batch.column("_missing").null_count == batch.num_rows:
+    if (
+        schema.key_check is not KeyCheck.IMMEDIATE
+        or batch.column("_missing").null_count == batch.num_rows
+    ):
         return none, none
     ops = np.array(batch.column("_op").to_pylist())
     keys = np.array(encode_rows([batch.column(name) for name in schema.key]).to_pylist(), object)

@@ -84,7 +84,11 @@ class TaskQueue:
 
     def ensure_dumped(self) -> None:
         """Queue a dump for every table that never had one and waits for none."""
-        waiting = [r for r in self._store.requests() if r.state in (RequestState.QUEUED, RequestState.ACTIVE)]
+        waiting = [
+            r
+            for r in self._store.requests()
+            if r.state in (RequestState.QUEUED, RequestState.ACTIVE)
+        ]
         if any(r.scope is Scope.ALL_TABLES for r in waiting):
             return
         done = {p.table for p in self._store.progress() if p.completed_scn}

@@ -77,7 +77,9 @@ class Window:
             raise _broken("high mark first", mark, "the low mark arrives before the high mark")
         ends = {WindowState.OPEN: MarkKind.HIGH, WindowState.CLOSING: MarkKind.END}
         if ends.get(self.state) is not mark.kind:
-            raise _broken("unexpected mark", mark, f"no {mark.kind.value} mark belongs to this window")
+            raise _broken(
+                "unexpected mark", mark, f"no {mark.kind.value} mark belongs to this window"
+            )
         self._closed.add(self.token)
         self.token, self.state = "", WindowState.NONE
         return True

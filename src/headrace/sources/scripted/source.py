@@ -1,7 +1,7 @@
 """The `Source` port over a `ScriptedDatabase`.
 
-``weather`` is called at every point where a real server could do something of its own: before and after each statement of
-ours and before each read of the log. That is where histories interleave.
+``weather`` is called at every point where a real server could do something of its own: before and after
+each statement of ours and before each read of the log. That is where histories interleave.
 """
 
 from __future__ import annotations
@@ -75,6 +75,10 @@ class ScriptedSource:
         self.cut = False
         return _ScriptedLog(self, schemas)
 
+    def acknowledged_scn(self) -> int:
+        """Return what was last acknowledged."""
+        return self.database.acknowledged
+
     def chunks(self) -> _ScriptedChunks:
         """Open a chunk reader."""
         return _ScriptedChunks(self)
@@ -91,6 +95,7 @@ class _ScriptedLog:
         self._at = source.database.acknowledged
 
     def poll(self, timeout_s: float) -> LogItem | None:
+        del timeout_s  # Nothing comes by waiting here.
         if self._source.cut:
             raise SourceUnavailable("scripted: the connection was cut.", next_step="open again.")
         self._source.weather()
@@ -214,7 +219,9 @@ class _ScriptedChunks:
     def _rows(self, table: TableId, rows: Iterable[Cells]) -> pa.RecordBatch:
         schema = self.describe(table)
         columns = list(zip(*rows, strict=True)) or [()] * len(schema.columns)
-        arrays = [pa.array(c, column.type) for c, column in zip(columns, schema.columns, strict=True)]
+        arrays = [
+            pa.array(c, column.type) for c, column in zip(columns, schema.columns, strict=True)
+        ]
         return pa.record_batch(arrays, schema=table_arrow_schema(schema))
 
 
