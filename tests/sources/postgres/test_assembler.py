@@ -108,7 +108,7 @@ def test_pieces_are_cut_by_rows_and_never_between_the_two_rows_of_an_update() ->
     assert [e[5] for e in entries] == [0] * (len(items) - 1) + [1]
     assert sum(e[3] for e in entries) == 12
     assert [item.block.covered_scn for item in items] == [10] * (len(items) - 1) + [20]
-    assert [item.position for item in items] == ["0/C"] * (len(items) - 1) + ["0/18"]
+    assert [item.position for item in items] == ["0/B"] * (len(items) - 1) + ["0/15"]
 
 
 def test_pieces_are_cut_by_bytes() -> None:
@@ -157,7 +157,7 @@ def test_a_transactional_mark_has_the_commits_scn_and_time() -> None:
     item = made.take()
     assert item.mark is not None
     assert (item.mark.scn, item.mark.commit_us, item.block.covered_scn) == (50, 7, 49)
-    assert item.position == "0/3C"
+    assert item.position == "0/33"
 
 
 def test_a_mark_among_data_is_out_of_order() -> None:
