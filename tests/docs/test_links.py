@@ -12,7 +12,10 @@ import pytest
 from tests.requirements import req
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    "README.md",
+    *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")),
+]
 MAPS = ("docs/architecture.md", "docs/paper_map.md")
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
