@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, SourceUnavailable
 from headrace.fold import fold, promote
-from headrace.model.block import ORIGIN_LOG, Block, SystemKind
+from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES, Visibility
@@ -109,9 +109,7 @@ class Coordinator:
         self._reconciler.remember(block)
         for event in block.system:
             if event.kind is SystemKind.SCHEMA:
-                self._versions[event.table] = event.payload["schema_id"]
-                if event.payload.get("needs_dump"):
-                    self._queue.request_again(event.table)
+                self._note_schema(event)
         for body in block.bodies:
             task = self._queue.dump_of(body.table)
             begun = task is not None and (
@@ -119,6 +117,19 @@ class Coordinator:
             )
             if task is not None and begun:
                 self._note_moves(task, self._registry.get(body.schema_id), body.batch)
+
+    def _note_schema(self, event: SystemEvent) -> None:
+        """Follow a table's version; rows that got values no log event carries are dumped again."""
+        schema_id: int = event.payload["schema_id"]
+        filled = set(event.payload.get("filled", ()))
+        before = self._queue.last_schemas.get(event.table, 0)
+        if before and filled:
+            # The table changed while nobody watched: only columns that are new to us were filled behind our back.
+            filled -= set(self._registry.get(before).names)
+        if event.payload.get("needs_dump") or (before and filled):
+            self._queue.request_again(event.table)
+        self._versions[event.table] = schema_id
+        self._queue.note_schema(event.table, schema_id)
 
     def _note_moves(self, task: Task, schema: TableSchema, changes: pa.RecordBatch) -> None:
         """Put rows that moved in with missing columns on the re-read list.
@@ -290,7 +301,7 @@ class Coordinator:
         self._registry.put(chunk.schema)
         announce = self._versions.get(chunk.schema.table) != chunk.schema.schema_id
         if result.rows.num_rows:
-            self._versions[chunk.schema.table] = chunk.schema.schema_id
+            self._adopt(chunk.schema)
             yield chunk_block(mark, chunk.schema, result.rows, announce=announce)
         self._certify(job, task, chunk, result.rows, mark)
         self._reconciler.forget(chunk.visibility)
@@ -303,6 +314,10 @@ class Coordinator:
             self._advance(task, chunk, result.rows.num_rows)
         else:
             self._settle_keys(job, task, chunk, result.unsettled)
+
+    def _adopt(self, schema: TableSchema) -> None:
+        self._versions[schema.table] = schema.schema_id
+        self._queue.note_schema(schema.table, schema.schema_id)
 
     def _advance(self, task: Task, chunk: Chunk, emitted: int) -> None:
         p = task.progress
@@ -348,7 +363,7 @@ class Coordinator:
             self._registry.put(spool.schema)
             unseen = self._unseen_of(spool, job.floor_scn, mark.scn)
             rows = multiset_rows(spool.schema, spool.batches(), unseen)
-            self._versions[spool.schema.table] = spool.schema.schema_id
+            self._adopt(spool.schema)
             emitted = 0
             for block in table_blocks(mark, spool.schema, rows, self._settings.piece_rows):
                 emitted += block.rows

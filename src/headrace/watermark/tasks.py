@@ -6,6 +6,7 @@ change log is durable, before the source is acknowledged.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -81,24 +82,35 @@ class TaskQueue:
         self._reasons: list[str] = []
         self._tasks: list[Task] = []
         self.rereads: dict[TableId, set[Key]] = {t: set(store.reread(t)) for t in self._tables}
+        self.last_schemas = {t: int(store.get(f"schema {t}") or 0) for t in self._tables}
 
     def ensure_dumped(self) -> None:
-        """Queue a dump for every table that never had one and waits for none."""
-        waiting = [
-            r
-            for r in self._store.requests()
-            if r.state in (RequestState.QUEUED, RequestState.ACTIVE)
-        ]
-        if any(r.scope is Scope.ALL_TABLES for r in waiting):
-            return
-        done = {p.table for p in self._store.progress() if p.completed_scn}
-        done |= {r.table for r in waiting if r.scope is Scope.TABLE and r.table}
-        fresh = [table for table in self._tables if table not in done]
-        if len(fresh) == len(self._tables):
-            self._store.submit(Scope.ALL_TABLES)
-        else:
-            for table in fresh:
-                self._store.submit(Scope.TABLE, table)
+        """Queue a dump for every table that never had one and waits for none, and for those that come back.
+
+        While a table was left out its changes passed by: what was read of it before is out of date.
+        """
+        waiting = [r for r in self._store.requests() if r.state in (RequestState.QUEUED, RequestState.ACTIVE)]
+        progress = self._store.progress()
+        returned = self._left_out({p.table for p in progress if p.state != "waiting"})
+        if not any(r.scope is Scope.ALL_TABLES for r in waiting):
+            done = {p.table for p in progress if p.completed_scn}
+            done |= {r.table for r in waiting if r.scope is Scope.TABLE and r.table}
+            fresh = [table for table in self._tables if table not in done | returned]
+            if len(fresh) == len(self._tables):
+                self._store.submit(Scope.ALL_TABLES)
+            else:
+                for table in fresh:
+                    self._store.submit(Scope.TABLE, table)
+        for table in sorted(returned):
+            self._store.submit(Scope.TABLE, table)
+        names = json.dumps(sorted(str(table) for table in self._tables))
+        self._store.write([lambda w: w.set("tables", names)])
+
+    def _left_out(self, begun: set[TableId]) -> set[TableId]:
+        """Return the tables whose dump had begun before they were left out of the last run."""
+        names = self._store.get("tables")
+        last = self._tables if names is None else [TableId.parse(n) for n in json.loads(names)]
+        return {table for table in self._tables if table in begun and table not in last}
 
     def request_again(self, table: TableId) -> None:
         """Queue a dump of a table whose stored rows cannot follow from the log alone."""
@@ -108,6 +120,12 @@ class TaskQueue:
         )
         if not queued:
             self._store.submit(Scope.TABLE, table)
+
+    def note_schema(self, table: TableId, schema_id: int) -> None:
+        """Keep the table's newest version across restarts."""
+        if self.last_schemas.get(table) != schema_id:
+            self.last_schemas[table] = schema_id
+            self.pending.append(lambda w: w.set(f"schema {table}", str(schema_id)))
 
     def current(self) -> Task | None:
         """Return the task to work on, taking the next request when there is none."""

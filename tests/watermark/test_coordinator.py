@@ -1,0 +1,106 @@
+"""What the coordinator makes of schema changes, and of dumps that cannot be carried out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind, transaction_index
+from headrace.model.schema import Column, TableId, TableSchema
+from headrace.registry.file import FileRegistry
+from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
+from headrace.state.store import RequestState, Scope, StateStore
+from headrace.testing.notation import table_of
+from headrace.testing.simulation import InlineExecutor
+from headrace.watermark.coordinator import Coordinator
+from headrace.watermark.reads import Reads
+from headrace.watermark.reconciler import Reconciler
+from headrace.watermark.settings import DumpSettings
+from headrace.watermark.tasks import TaskQueue
+from headrace.watermark.window import Window
+from tests.requirements import req
+
+OLD = table_of(2)
+NEW = replace(OLD, columns=(*OLD.columns, Column("fresh", OLD.columns[1].type, "text")))
+
+
+class Stage:
+    """A coordinator over a scripted database, and its state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.registry = FileRegistry(folder / "schemas")
+        self.state = StateStore(folder / "state.db")
+        self.queue = TaskQueue(self.state, [OLD.table])
+        source = ScriptedSource(ScriptedDatabase([OLD]))
+        self.coordinator = Coordinator(
+            reads=Reads(source.chunks(), source.watermarks(), "run", folder),
+            executor=InlineExecutor(),
+            queue=self.queue,
+            reconciler=Reconciler(self.registry.get),
+            registry=self.registry,
+            log_blocks=lambda _: iter(()),
+            settings=DumpSettings(),
+            window=Window("run"),
+        )
+
+    def see(self, scn: int, schema: TableSchema, **payload: object) -> None:
+        """Let the log show a version of the table, and make what follows durable."""
+        facts = {"schema_id": self.registry.put(schema), **payload}
+        event = SystemEvent(scn, 0, SystemKind.SCHEMA, schema.table, facts)
+        index = transaction_index([(scn, 0, scn, 1, ORIGIN_LOG, 1)])
+        self.coordinator.observe(Block(index, (), (event,), scn))
+        self.state.write(self.coordinator.take_pending())
+
+    def asked_for(self) -> list[TableId | None]:
+        """Return the tables of the waiting requests."""
+        return [r.table for r in self.state.requests() if r.scope is Scope.TABLE]
+
+
+@req("P33")
+def test_a_column_filled_at_the_source_asks_for_a_dump(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.see(10, OLD)
+    assert stage.asked_for() == []
+    stage.see(20, NEW, needs_dump=True)
+    assert stage.asked_for() == [OLD.table]
+
+
+@req("P33")
+@pytest.mark.parametrize(("filled", "asked"), [(["fresh"], [OLD.table]), (["c1"], [])])
+def test_a_column_filled_while_nobody_watched(
+    filled: list[str], asked: list[TableId], tmp_path: Path
+) -> None:
+    Stage(tmp_path).see(10, OLD)
+    restarted = Stage(tmp_path)
+    restarted.see(20, NEW, filled=filled)
+    assert restarted.asked_for() == asked
+
+
+@req("N02")
+def test_a_request_for_an_unknown_table_fails_alone(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.state.submit("TABLE", TableId("public", "nobody"))
+    stage.state.submit("TABLE", OLD.table)
+    assert stage.queue.current() is None
+    stage.state.write(stage.coordinator.take_pending())
+    assert stage.queue.current() is not None
+    stage.state.write(stage.coordinator.take_pending())
+    states = [(r.state, r.reason) for r in stage.state.requests()]
+    assert states[0][0] is RequestState.FAILED
+    assert "public.nobody is not captured" in states[0][1]
+    assert states[1] == (RequestState.ACTIVE, "")
+
+
+@pytest.mark.parametrize(
+    ("scope", "table", "keys"),
+    [("ALL_TABLES", OLD.table, []), ("TABLE", None, []), ("PRIMARY_KEYS", OLD.table, []), ("TABLE", OLD.table, [("1",)])],
+)  # fmt: skip
+def test_a_request_whose_parts_do_not_fit_is_refused(
+    scope: str, table: TableId | None, keys: list[tuple[str]], tmp_path: Path
+) -> None:
+    state = StateStore(tmp_path / "state.db")
+    with pytest.raises(ValueError, match="ALL_TABLES takes no table"):
+        state.submit(scope, table, keys)
+    assert state.requests() == []
