@@ -95,8 +95,13 @@ def test_a_request_for_an_unknown_table_fails_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("scope", "table", "keys"),
-    [("ALL_TABLES", OLD.table, []), ("TABLE", None, []), ("PRIMARY_KEYS", OLD.table, []), ("TABLE", OLD.table, [("1",)])],
-)  # fmt: skip
+    [
+        ("ALL_TABLES", OLD.table, []),
+        ("TABLE", None, []),
+        ("PRIMARY_KEYS", OLD.table, []),
+        ("TABLE", OLD.table, [("1",)]),
+    ],
+)
 def test_a_request_whose_parts_do_not_fit_is_refused(
     scope: str, table: TableId | None, keys: list[tuple[str]], tmp_path: Path
 ) -> None:
