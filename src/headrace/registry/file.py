@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
 
-from headrace.errors import StateError
+from headrace.errors import DiskFull, HeadraceError, ProtocolError, StateError
 from headrace.model.schema import TableSchema
 
 __all__ = ["FileRegistry"]
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class FileRegistry:
@@ -20,24 +23,21 @@ class FileRegistry:
         self._cache: dict[int, TableSchema] = {}
 
     def put(self, schema: TableSchema) -> int:
-        """Keep a schema and return its id; it is on disk when this returns."""
+        """Keep a schema and return its id; it is on disk when this returns.
+
+        Raises:
+            DiskFull: the file system has no room for it.
+            StateError: the folder cannot be written for another reason.
+        """
         schema_id = schema.schema_id
         if schema_id in self._cache:
             return schema_id
         path = self._path(schema_id)
-        if not path.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(f".{os.getpid()}.tmp")
-            with draft.open("w", encoding="utf-8") as file:
-                json.dump(schema.to_json(), file, indent=1, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        try:
+            if not path.exists():
+                self._write(path, json.dumps(schema.to_json(), indent=1, sort_keys=True))
+        except OSError as error:
+            raise self._refused(error) from error
         self._cache[schema_id] = schema
         return schema_id
 
@@ -45,18 +45,51 @@ class FileRegistry:
         """Return the schema of an id.
 
         Raises:
-            StateError: when no such version was ever kept.
+            StateError: when no such version was ever kept, or its file is damaged.
         """
         if schema_id not in self._cache:
-            try:
-                text = self._path(schema_id).read_text(encoding="utf-8")
-            except FileNotFoundError as error:
-                raise StateError(
-                    f"Schema {schema_id:016x} is not in the registry {self._folder}.",
-                    next_step="restore the registry folder; it belongs to the change log beside it.",
-                ) from error
-            self._cache[schema_id] = TableSchema.from_json(json.loads(text))
+            self._cache[schema_id] = self._read(schema_id)
         return self._cache[schema_id]
+
+    def _write(self, path: Path, text: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}.tmp")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _read(self, schema_id: int) -> TableSchema:
+        try:
+            value = json.loads(self._path(schema_id).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise self._unusable(schema_id, "is not there") from error
+        except (OSError, ValueError) as error:
+            raise self._unusable(schema_id, f"does not read ({type(error).__name__})") from error
+        try:
+            return TableSchema.from_json(value)
+        except ProtocolError as error:
+            raise self._unusable(schema_id, "is damaged") from error
+
+    def _unusable(self, schema_id: int, what: str) -> StateError:
+        return StateError(
+            f"Schema {schema_id:016x} of the registry {self._folder} {what}.",
+            next_step="restore the registry folder; it belongs to the change log beside it.",
+        )
+
+    def _refused(self, error: OSError) -> HeadraceError:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        kind = DiskFull if error.errno in _NO_ROOM else StateError
+        return kind(
+            f"The registry {self._folder} cannot be written: {reason}.",
+            next_step="make room on its file system, and check its rights; nothing was acknowledged.",
+        )
 
     def _path(self, schema_id: int) -> Path:
         return self._folder / f"{schema_id:016x}.json"

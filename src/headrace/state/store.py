@@ -28,6 +28,9 @@ __all__ = ["Certificate", "DumpProgress", "DumpRequest", "RequestState", "Scope"
 
 Key = tuple[str, ...]
 
+_BUSY_S = 30.0
+"""How long a write waits for another process to finish its own."""
+
 
 class Scope(Enum):
     """What a request asks for."""
@@ -120,18 +123,18 @@ class StateStore:
 
     def __init__(self, path: Path | str) -> None:
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 30})
+        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": _BUSY_S})
         event.listen(self._engine, "connect", _prepare_sqlite)
         with self._guard():
+            path.parent.mkdir(parents=True, exist_ok=True)
             t.metadata.create_all(self._engine)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, OSError) as error:
             raise StateError(
                 f"The state database {self._path.name} cannot be used ({type(error).__name__}).",
                 next_step="check that its folder is writable and has room; the change log is untouched.",

@@ -197,7 +197,9 @@ class Assembler:
             raise _broken("a commit does not belong to its transaction")
         self._open = None
         self.last_scn = tx.scn
-        self.position = max(self.position, message.end_lsn)
+        # Enough for the server to leave this transaction out next time, and no more: what the slot has
+        # confirmed can then be compared with what the change log covers (`Source.acknowledged_scn`).
+        self.position = max(self.position, tx.scn + 1)
         if tx.mark is not None:
             if tx.data:
                 raise marks.foreign("a transaction with other changes wrote to")

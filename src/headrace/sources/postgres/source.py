@@ -13,6 +13,7 @@ from headrace.sources.postgres.assembler import Assembler
 from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
+from headrace.sources.postgres.lsn import parse_lsn
 from headrace.sources.postgres.marks import MarkWriter
 from headrace.sources.postgres.preflight import Preflight
 from headrace.sources.postgres.publication import as_published
@@ -141,6 +142,16 @@ class PostgresSource:
             self.settings.block_bytes,
         )
         return PostgresLogReader(session, side, self.settings, assembler, feedback_s)
+
+    def acknowledged_scn(self) -> int:
+        """Return the SCN below which the server leaves transactions out when the slot is read again.
+
+        Raises:
+            SlotLost: the slot does not exist or was invalidated.
+        """
+        with connect(self.settings) as session:
+            confirmed = slot.check_slot(session, self.settings).confirmed
+        return parse_lsn(confirmed) - 1 if confirmed else 0
 
     def chunks(self) -> PostgresChunkReader:
         """Open a chunk reader."""

@@ -1,0 +1,169 @@
+"""A capture of a real PostgreSQL to which something happens, and what has to be true of the error."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from headrace.changelog import ChangeLogReader, ChangeLogSettings
+from headrace.errors import HeadraceError
+from headrace.model.schema import TableId
+from headrace.registry.file import FileRegistry
+from headrace.relay.capture import Capture, CaptureSettings, CaptureStatus
+from headrace.replicator.capture_log import CaptureLog
+from headrace.sources.postgres import PostgresSource
+from headrace.sources.postgres.lsn import parse_lsn
+from headrace.state.store import StateStore
+from headrace.watermark.settings import DumpSettings
+from tests.integration.running import Running, eventually
+
+__all__ = [
+    "PUBLIC_T",
+    "AtWork",
+    "at_work",
+    "confirmed",
+    "copied",
+    "failure_of",
+    "follows",
+    "named",
+    "rows_of",
+]
+
+PUBLIC_T = TableId("public", "t")
+
+
+class AtWork(Running):
+    """A capture in a thread, with everything it said about itself."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.statuses: list[CaptureStatus] = []
+
+    def said(self, state: str, detail: str = "") -> bool:
+        """Whether the capture was in a state for a reason."""
+        return any(s.state == state and detail in s.detail for s in self.statuses)
+
+    def holds(self, table: TableId, rows: Counter[tuple[Any, ...]]) -> bool:
+        """Whether the change log amounts to these rows of a table."""
+        if self.error is not None:
+            raise self.error
+        seen = {b.table for block in ChangeLogReader(self.folder / "changelog").blocks(0) for b in block.bodies}
+        return self.content(table) == rows if table in seen else not rows
+
+
+@contextmanager
+def at_work(
+    source: PostgresSource, folder: Path, settings: ChangeLogSettings | None = None, retry_s: float = 0.05
+) -> Iterator[AtWork]:
+    """Run a capture in a thread until the block ends; its error waits in ``error``."""
+    with CaptureLogs(folder, settings) as log:
+        running = AtWork(folder)
+        source.prepare()
+        stop = threading.Event()
+        capture = Capture(
+            source=source,
+            log=log,
+            registry=FileRegistry(folder / "changelog" / "schemas"),
+            state=running.state,
+            settings=CaptureSettings(
+                DumpSettings(chunk_rows=2, request_interval_s=0.05),
+                retry_s=retry_s,
+                spool_folder=folder / "spool",
+            ),
+            tables=source.tables(),
+            on_status=running.statuses.append,
+        )
+        running.registry = FileRegistry(folder / "changelog" / "schemas")
+        thread = threading.Thread(target=_run, args=(capture, running, stop), name="capture")
+        thread.start()
+        try:
+            yield running
+        finally:
+            stop.set()
+            thread.join(60)
+            running.state.close()
+
+
+def _run(capture: Capture, running: AtWork, stop: threading.Event) -> None:
+    try:
+        capture.run(stop)
+    except BaseException as error:  # noqa: BLE001 - judged by the test's own thread
+        running.error = error
+
+
+class CaptureLogs:
+    """The change log of a folder, closed whatever happens."""
+
+    def __init__(self, folder: Path, settings: ChangeLogSettings | None) -> None:
+        self._log = CaptureLog(folder / "changelog", settings or ChangeLogSettings())
+
+    def __enter__(self) -> CaptureLog:
+        return self._log
+
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
+
+
+def copied(source: PostgresSource, folder: Path) -> None:
+    """Copy everything once and stop."""
+    with at_work(source, folder) as running:
+        eventually(running.dumped, "the first copy")
+
+
+def failure_of(running: AtWork) -> BaseException:
+    """Return the error that ends a capture."""
+    eventually(lambda: running.error is not None, "the capture ends")
+    error, running.error = running.error, None
+    assert error is not None
+    return error
+
+
+def named(error: BaseException, kind: type[HeadraceError], *objects: str) -> HeadraceError:
+    """Check that an error has its name, names its object, and says what to do."""
+    assert type(error) is kind, repr(error)
+    assert isinstance(error, HeadraceError)
+    for one in objects:
+        assert one in error.message, error.message
+    assert error.next_step
+    return error
+
+
+def rows_of(url: str, table: str) -> Counter[tuple[Any, ...]]:
+    """Return a table's rows at the source."""
+    with psycopg.connect(url) as connection:
+        return Counter(connection.execute(f"SELECT * FROM {table}".encode()).fetchall())
+
+
+def follows(running: AtWork, url: str, table: TableId = PUBLIC_T) -> None:
+    """Wait until the change log amounts to what the source holds."""
+    wanted = rows_of(url, str(table))
+    eventually(lambda: running.holds(table, wanted), f"{table} as the source has it")
+
+
+def confirmed(url: str, slot: str = "headrace") -> int:
+    """Return the position that the slot was told is durable."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", (slot,)
+        ).fetchone()
+    assert row is not None
+    return parse_lsn(row[0])
+
+
+def position(url: str) -> int:
+    """Return where the source's log ends now."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    return parse_lsn(row[0])
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition."""
+    eventually(condition, what)

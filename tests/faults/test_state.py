@@ -1,0 +1,230 @@
+"""Our own files: state, registry, change log, locks; and a source that is no longer the one we know."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headrace.errors import (
+    ChangeLogError,
+    ChangeLogLost,
+    CorruptSegment,
+    LeaseLost,
+    SourceUnavailable,
+    StateError,
+)
+from headrace.registry.file import FileRegistry
+from headrace.sources.postgres import PostgresSource
+from headrace.state.store import StateStore
+from headrace.testing.postgres import EmbeddedPostgres
+from tests.faults.faulty import PUBLIC_T, at_work, confirmed, copied, failure_of, follows, named, until
+from tests.fixtures_postgres import Sql
+from tests.requirements import req
+
+pytestmark = pytest.mark.postgres
+
+SLOT = "headrace_state"
+
+
+@pytest.fixture
+def source(database: str, sql: Sql) -> PostgresSource:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    return PostgresSource(database, name="state")
+
+
+def free(url: str) -> None:
+    """Wait until nobody reads the slot."""
+
+    def is_free() -> bool:
+        with psycopg.connect(url) as connection:
+            query = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+            return connection.execute(query, (SLOT,)).fetchone() == (False,)
+
+    until(is_free, "the slot is free")
+
+
+@req("C63")
+@pytest.mark.parametrize("damage", ["not a database", "a page of noise", "a table gone", "a folder"])
+def test_a_state_database_that_does_not_read_is_a_named_error(
+    source: PostgresSource, database: str, tmp_path: Path, damage: str
+) -> None:
+    copied(source, tmp_path)
+    before = confirmed(database, SLOT)
+    path = tmp_path / "state.db"
+    spoil(path, damage)
+    with pytest.raises(StateError) as caught, at_work(source, tmp_path) as running:
+        raise failure_of(running)
+    named(caught.value, StateError, "state.db")
+    assert confirmed(database, SLOT) == before
+
+
+def spoil(path: Path, damage: str) -> None:
+    """Damage a database whose log is written back."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if damage == "a table gone":
+            connection.execute("DROP TABLE progress")
+            connection.execute("CREATE VIEW progress AS SELECT 1 AS x")
+            connection.commit()
+    if damage == "not a database":
+        path.write_bytes(b"this is a shopping list, and no database\n" * 200)
+    if damage == "a page of noise":
+        data = bytearray(path.read_bytes())
+        data[100:4096] = bytes(range(256)) * 15 + bytes(156)
+        path.write_bytes(bytes(data))
+    if damage == "a folder":
+        path.unlink()
+        path.mkdir()
+
+
+@req("C63")
+def test_a_state_database_that_stays_locked_is_a_named_error_and_nothing_is_acknowledged(
+    source: PostgresSource, database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.state.store._BUSY_S", 0.3)
+    copied(source, tmp_path)
+    with at_work(source, tmp_path) as running, closing(sqlite3.connect(tmp_path / "state.db")) as other:
+        running.wait_for_scn(1)
+        running.state.submit("TABLE", PUBLIC_T)
+        other.execute("BEGIN EXCLUSIVE")
+        named(failure_of(running), StateError, "state.db")
+        other.rollback()
+    with at_work(source, tmp_path) as running:
+        until(running.dumped, "the request is carried out")
+        follows(running, database)
+
+
+@req("A-19")
+def test_a_second_capture_on_the_same_folder_is_refused_and_harms_nobody(
+    source: PostgresSource, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    with at_work(source, tmp_path) as running:
+        until(running.dumped, "the first copy")
+        with pytest.raises(LeaseLost) as caught, at_work(source, tmp_path):
+            pass
+        named(caught.value, LeaseLost, "changelog")
+        sql("INSERT INTO t VALUES (4, 'd')")
+        follows(running, database)
+    assert running.error is None
+
+
+@req("N13")
+def test_a_change_log_that_was_deleted_is_lost(
+    source: PostgresSource, database: str, tmp_path: Path
+) -> None:
+    copied(source, tmp_path)
+    free(database)
+    before = confirmed(database, SLOT)
+    shutil.move(tmp_path / "changelog", tmp_path / "kept")
+    with pytest.raises(ChangeLogLost) as caught, at_work(source, tmp_path) as running:
+        raise failure_of(running)
+    named(caught.value, ChangeLogLost, "SCN")
+    assert confirmed(database, SLOT) == before
+    shutil.rmtree(tmp_path / "changelog")
+    shutil.move(tmp_path / "kept", tmp_path / "changelog")
+    with at_work(source, tmp_path) as running:
+        follows(running, database)
+
+
+@req("B-12")
+def test_a_flipped_byte_of_the_newest_segment_is_refused(
+    source: PostgresSource, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    copied(source, tmp_path)
+    free(database)
+    before = confirmed(database, SLOT)
+    segment = max((tmp_path / "changelog").glob("*.seg"))
+    good = segment.read_bytes()
+    bad = bytearray(good)
+    bad[300] ^= 1
+    segment.write_bytes(bytes(bad))
+    with pytest.raises(CorruptSegment) as caught, at_work(source, tmp_path) as running:
+        raise failure_of(running)
+    named(caught.value, CorruptSegment, segment.name)
+    assert confirmed(database, SLOT) == before
+    segment.write_bytes(good)
+    sql("INSERT INTO t VALUES (4, 'd')")
+    with at_work(source, tmp_path) as running:
+        follows(running, database)
+
+
+@req("C63")
+@pytest.mark.parametrize("damage", ["{", '{"schema": 7}', "\x00\x01"])
+def test_a_damaged_table_version_is_a_named_error(
+    source: PostgresSource, database: str, tmp_path: Path, damage: str
+) -> None:
+    copied(source, tmp_path)
+    (path, *_) = (tmp_path / "changelog" / "schemas").glob("*.json")
+    path.write_text(damage)
+    with pytest.raises(StateError) as caught:
+        FileRegistry(path.parent).get(int(path.stem, 16))
+    named(caught.value, StateError, path.stem)
+
+
+@req("C63")
+def test_a_file_in_the_place_of_the_registry_is_a_named_error_and_nothing_is_acknowledged(
+    source: PostgresSource, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    copied(source, tmp_path)
+    free(database)
+    before = confirmed(database, SLOT)
+    folder = tmp_path / "changelog" / "schemas"
+    shutil.move(folder, tmp_path / "kept")
+    folder.write_text("in the way")
+    sql("INSERT INTO t VALUES (4, 'd')")
+    with at_work(source, tmp_path) as running:
+        named(failure_of(running), StateError, "schemas")
+    assert confirmed(database, SLOT) - before < 60
+    folder.unlink()
+    shutil.move(tmp_path / "kept", folder)
+    with at_work(source, tmp_path) as running:
+        follows(running, database)
+
+
+@req("C62")
+def test_a_file_in_the_place_of_the_change_log_is_a_named_error(
+    source: PostgresSource, tmp_path: Path
+) -> None:
+    (tmp_path / "changelog").write_text("in the way")
+    with pytest.raises(ChangeLogError) as caught, at_work(source, tmp_path):
+        pass
+    named(caught.value, ChangeLogError, "changelog")
+
+
+@pytest.fixture
+def restored(tmp_path: Path) -> Iterator[str]:
+    """Another server with a database of the same name and tables, as after a restore."""
+    with EmbeddedPostgres() as server:
+        url = server.create_database("shop")
+        server.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", database="shop")
+        yield url
+
+
+@req("N13")
+def test_another_database_in_the_place_of_the_source_is_refused(
+    source: PostgresSource, restored: str, tmp_path: Path
+) -> None:
+    copied(source, tmp_path)
+    with at_work(PostgresSource(restored, name="state"), tmp_path) as running:
+        named(failure_of(running), ChangeLogLost, "state", "was")
+
+
+@req("C61")
+def test_a_database_that_does_not_exist_is_named(database: str, tmp_path: Path) -> None:
+    url = database.replace("/test_", "/nowhere_", 1)
+    with pytest.raises(SourceUnavailable) as caught, at_work(PostgresSource(url), tmp_path):
+        pass
+    named(caught.value, SourceUnavailable, "nowhere_", "does not exist")
+
+
+def test_state_that_cannot_be_made_is_a_named_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StateError) as caught:
+        StateStore(tmp_path / "file" / "state.db")
+    named(caught.value, StateError, "state.db")
