@@ -56,11 +56,13 @@ def _bar(entry: TablePicture) -> RenderableType:
 
 
 def _errors(picture: Picture) -> list[Text]:
-    return [
-        Text(f"{name}: {role.error['name']}: {role.error['message']}", style="red")
+    lines = [f"{table.name}: {table.error}" for table in picture.tables if table.error]
+    lines += [
+        f"{name}: {role.error['name']}: {role.error['message']}"
         for name, role in picture.roles.items()
         if role.error
     ]
+    return [Text(line, style="red") for line in lines]
 
 
 class Display:

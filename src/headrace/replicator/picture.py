@@ -38,6 +38,7 @@ class TablePicture:
         rows_estimated: rows the catalog promised, 0 when it does not know.
         lag_changes: change rows in the log that the target does not show yet.
         applied_scn: position of the target table, 0 before the first commit.
+        error: why the table is failing, empty when it is not.
     """
 
     name: str
@@ -46,6 +47,7 @@ class TablePicture:
     rows_estimated: int
     lag_changes: int
     applied_scn: int
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class Observer:
             oldest = backlog.oldest_us
             lag_s = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1e6)
         return Picture(
-            self._tables(manifest, backlog.per_table or {}),
+            self._tables(manifest, backlog.per_table or {}, _table_errors(roles["apply"])),
             backlog.captured_scn,
             backlog.covered_scn,
             manifest.scn if manifest else 0,
@@ -159,14 +161,16 @@ class Observer:
             self._state.close()
 
     def _tables(
-        self, manifest: Manifest | None, lag: Mapping[str, int]
+        self, manifest: Manifest | None, lag: Mapping[str, int], errors: Mapping[str, str]
     ) -> tuple[TablePicture, ...]:
         progress = self.progress()
         entries = manifest.tables if manifest else {}
         pictures = []
         for name in sorted({*progress, *entries}):
             dump, entry = progress.get(name), entries.get(name)
-            phase = entry.state if entry else "copying" if dump and dump.rows_read else "waiting"
+            phase = entry.state if entry else "copying"
+            if phase == "copying" and not (dump and dump.rows_read):
+                phase = "waiting"
             pictures.append(
                 TablePicture(
                     name,
@@ -175,6 +179,7 @@ class Observer:
                     dump.rows_estimated if dump else 0,
                     lag.get(name, 0),
                     entry.applied_scn if entry else 0,
+                    errors.get(name, "") if phase == "failing" else "",
                 )
             )
         return tuple(pictures)
@@ -201,3 +206,13 @@ class Observer:
             int(index["commit_us"].min()) if len(index) else None,
             per_table,
         )
+
+
+def _table_errors(apply: ProcessStatus | None) -> dict[str, str]:
+    """Return what the apply job says about the tables it left behind."""
+    tables = apply.detail.get("tables", {}) if apply else {}
+    return {
+        name: f"{table['error']['name']}: {table['error']['message']}"
+        for name, table in tables.items()
+        if table.get("error")
+    }
