@@ -244,3 +244,18 @@ def test_it_imports_no_driver_and_no_clock() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
     assert roots <= {"__future__", "collections", "dataclasses", "numpy", "pyarrow", "headrace"}
+
+
+@req("A-12")
+def test_what_comes_again_after_a_reconnect_is_kept_once() -> None:
+    schema = table_of(2, check=KeyCheck.DEFERRED)
+    reconciler = Reconciler(lambda _: schema)
+    block = block_of(schema, "+I(1,a) | -U(1,a)+U(1,b)")
+    reconciler.remember(block)
+    reconciler.remember(block)
+    assert reconciler.remembered == 2
+    reconciler.rewind(1)
+    reconciler.remember(block)
+    assert reconciler.remembered == 2
+    rows = chunk_rows(schema, [(1, "a"), (2, "z")])
+    assert emitted(reconciler.reconcile(schema, rows, saw()).rows) == [(2, "z")]

@@ -76,3 +76,11 @@ def test_marks_of_a_window_we_gave_up_are_drained() -> None:
     opened.give_up()
     assert opened.receive(Mark(HIGH, "t", OURS)) is False
     assert opened.state is WindowState.NONE
+
+
+@req("A-12")
+def test_marks_that_come_again_after_a_reconnect_are_drained() -> None:
+    opened = window(LOW, HIGH)
+    opened.reconnected()
+    for kind in (LOW, HIGH):
+        assert opened.receive(Mark(kind, "t", OURS)) is False

@@ -55,9 +55,12 @@ def arm(name: str, action: Callable[[], None]) -> None:
     _armed[name] = action
 
 
-def disarm() -> None:
-    """Remove every armed action."""
-    _armed.clear()
+def disarm(name: str | None = None) -> None:
+    """Remove the action of one failpoint, or of all."""
+    if name is None:
+        _armed.clear()
+    else:
+        _armed.pop(name, None)
 
 
 def _arm_from_environment() -> None:

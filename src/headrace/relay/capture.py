@@ -65,8 +65,8 @@ class Log(Protocol):
         """Forget everything behind the last whole durable transaction: the source sends it again."""
         ...
 
-    def retain(self) -> None:
-        """Drop what may be dropped."""
+    def retain(self, needed_scn: int) -> None:
+        """Drop what may be dropped; nothing above ``needed_scn``, which capture itself may read again."""
         ...
 
     def blocks(self, after_scn: int) -> Iterator[Block]:
@@ -219,8 +219,6 @@ class Capture:
                     self._reopen(stop)
                 except (DiskFull, DiskBudgetReached) as error:
                     self._report("waiting for room", str(error), at_once=True)
-                    self._log.retain()
-                    stop.wait(self._settings.retry_s)
                     self._reopen(stop)
         finally:
             self.close()
@@ -264,15 +262,16 @@ class Capture:
 
     def _reopen(self, stop: threading.Event) -> None:
         """Open the log and the reading side again, after a pause, until it works or we are stopped."""
-        assert self.coordinator is not None
-        self.close_connections()
         while not stop.wait(self._settings.retry_s):
             try:
+                self.close_connections()
                 self.open_connections()
             except SourceUnavailable as error:
                 self._report("waiting for source", str(error), at_once=True)
-                continue
-            return
+            except (DiskFull, DiskBudgetReached) as error:
+                self._report("waiting for room", str(error), at_once=True)
+            else:
+                return
 
     def close_connections(self) -> None:
         """Drop the log connection and void the open window."""
@@ -281,7 +280,7 @@ class Capture:
             self._reader = None
         self._log.rewind()
         if self.coordinator is not None:
-            self.coordinator.reconnected()
+            self.coordinator.reconnected(self._log.complete_scn)
 
     def open_connections(self) -> None:
         """Open the log; what was not acknowledged comes again.
@@ -360,7 +359,8 @@ class Capture:
         if now < self._status_at and not at_once:
             return
         self._status_at = now + 0.5
-        self._log.retain()
+        if not at_once and self.coordinator is not None:
+            self._log.retain(self.coordinator.needed_scn)
         self._on_status(self.status(state, detail))
 
     @property

@@ -8,10 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter
+from headrace.changelog.jobs import register_job
 from headrace.errors import ScnNotFound
 from headrace.model.block import Block
 
 __all__ = ["CaptureLog"]
+
+CAPTURE = "_capture"
+"""Name under which capture itself holds the log back; no replicator can be called so."""
 
 
 class CaptureLog:
@@ -28,6 +32,7 @@ class CaptureLog:
         self._settings = settings
         self._writer = ChangeLogWriter.open(folder, settings)
         self._reader = ChangeLogReader(folder)
+        self._needed_scn = -1
 
     @property
     def complete_scn(self) -> int:
@@ -58,8 +63,11 @@ class CaptureLog:
         # Opening cuts the same tail as after a crash.
         self._writer = ChangeLogWriter.open(self._folder, self._settings)
 
-    def retain(self) -> None:
-        """Drop what may be dropped."""
+    def retain(self, needed_scn: int) -> None:
+        """Drop what no job and not capture itself needs."""
+        if needed_scn != self._needed_scn:
+            self._needed_scn = needed_scn
+            register_job(self._folder, CAPTURE, needed_scn)
         self._writer.retain()
 
     def blocks(self, after_scn: int) -> Iterator[Block]:

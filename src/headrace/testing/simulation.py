@@ -16,6 +16,7 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+from headrace.errors import SourceUnavailable
 from headrace.fold import fold, promote
 from headrace.model.block import Block, SystemKind
 from headrace.model.schema import TableId, TableSchema
@@ -34,6 +35,13 @@ __all__ = ["Crash", "InlineExecutor", "Simulation", "SimulationFailed"]
 CAPTURE_FAILPOINTS = tuple(name for name in failpoints.FAILPOINTS if not name.startswith("apply."))
 BACKLOG = 20
 """Transactions that may wait for the reader before the history holds its breath."""
+CUTS = (
+    "capture.after_poll",
+    "capture.after_append",
+    "capture.after_sync",
+    "capture.after_progress",
+)
+"""Where a connection may be lost: what came is not acknowledged, and comes again."""
 CALM = 150
 """Rounds after which a history calms down: rows that keep changing their keys keep being re-read."""
 ROUNDS = 3_000
@@ -42,6 +50,10 @@ ROUNDS = 3_000
 
 class Crash(BaseException):
     """The process dies here; not an `Exception`, so that nothing in the product can catch it."""
+
+
+def _cut() -> None:
+    raise SourceUnavailable("scripted: the connection was cut.", next_step="open it again.")
 
 
 class SimulationFailed(AssertionError):
@@ -97,6 +109,7 @@ class Simulation:
         self.first_end: int | None = None
         self.extra_requests = self.rng.randrange(3)
         self.log: Log | None = None
+        self.armed = False
 
     def _weather(self) -> None:
         # A reader that falls ever further behind would never see its marks.
@@ -137,6 +150,7 @@ class Simulation:
             self.coverage[f"crash at {crash.args[0]}"] += 1
         finally:
             failpoints.disarm()
+            self.armed = False
             state.close()
             lose()
         if self.rng.random() < 0.5:
@@ -162,6 +176,7 @@ class Simulation:
         )
 
     def _arm(self) -> None:
+        self.armed = True
         name = self.rng.choice(CAPTURE_FAILPOINTS)
         left = self.rng.choice((1, 1, 2, 3, 5, 8))
 
@@ -179,11 +194,9 @@ class Simulation:
         for number in range(ROUNDS):
             if number == CALM:
                 self.storm = 2
-            gave = capture.step(0.0)
+            gave = self._step(capture)
             if self.rng.random() < 0.1:
                 self._apply()
-            if self.rng.random() < 0.02:
-                self._cut_connection(capture)
             self._maybe_request(state)
             done = capture.is_idle and self._all_completed(state)
             idle = idle + 1 if done and not gave else 0
@@ -194,11 +207,22 @@ class Simulation:
     def _all_completed(self, state: StateStore) -> bool:
         return all(r.state is RequestState.COMPLETED for r in state.requests())
 
-    def _cut_connection(self, capture: Capture) -> None:
-        capture.close_connections()
-        assert self.log is not None
-        capture.open_connections()
-        self.coverage["connections cut"] += 1
+    def _step(self, capture: Capture) -> bool:
+        """Do one round, in which the connection may be cut before anything is acknowledged."""
+        place = self.rng.choice(CUTS)
+        cut = self.rng.random() < 0.03 and not self.armed
+        if cut:
+            failpoints.arm(place, _cut)
+        try:
+            return capture.step(0.0)
+        except SourceUnavailable:
+            self.coverage[f"connections cut at {place}"] += 1
+            capture.close_connections()
+            capture.open_connections()
+            return True
+        finally:
+            if cut:
+                failpoints.disarm(place)
 
     def _maybe_request(self, state: StateStore) -> None:
         if not self.extra_requests or self.rng.random() > 0.03:

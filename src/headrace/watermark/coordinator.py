@@ -10,6 +10,7 @@ Source: DBLog, Algorithm 1; the order of durability is design invariant 2.
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, SourceUnavailable
+from headrace.errors import HeadraceError, Retry, SourceUnavailable
 from headrace.fold import fold, promote
 from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind
 from headrace.model.rowkey import encode_rows
@@ -37,6 +38,8 @@ from headrace.watermark.tasks import Change, Phase, Task, TaskQueue
 from headrace.watermark.window import Window
 
 __all__ = ["Coordinator"]
+
+_LOG = logging.getLogger(__name__)
 
 READ_DEADLINE_S = 60.0
 """How long a received high mark waits for the reader thread to hand over its chunk: it has only to return."""
@@ -173,10 +176,24 @@ class Coordinator:
         else:
             yield from self._emit_chunk(job, job.task, result, mark)
 
-    def reconnected(self) -> None:
-        """Void the open window after the log was opened again: its marks may be gone or come twice."""
-        self._window.give_up()
-        self._job = None
+    def reconnected(self, held_scn: int) -> None:
+        """Void the open window before the log is opened again: its marks may be gone or come twice.
+
+        Args:
+            held_scn: last whole transaction that the change log holds; later ones come again.
+        """
+        self._window.reconnected()
+        self._queue.reload()
+        job, self._job = self._job, None
+        if job is not None:
+            job.future.add_done_callback(_discard)
+        self._reconciler.rewind(held_scn)
+
+    @property
+    def needed_scn(self) -> int:
+        """The change log is needed above this SCN: a keyless dump or a restart reads it from there."""
+        floors = [self._reconciler.unseen_floor, self._job.floor_scn if self._job else None]
+        return min((floor for floor in floors if floor), default=self._last_scn + 1) - 1
 
     def take_pending(self) -> list[Change]:
         """Return state changes to write once the change log is durable."""
@@ -259,11 +276,10 @@ class Coordinator:
 
     def _failed(self, task: Task | None, error: BaseException) -> None:
         """Try again later, or give the request up when trying again changes nothing."""
-        if isinstance(error, SourceUnavailable) or task is None:
-            if not isinstance(error, SourceUnavailable):
-                raise error
+        if isinstance(error, HeadraceError) and error.retry is Retry.TIMED:
+            _LOG.warning("a read is tried again: %s", error)
             self._back_off()
-        elif isinstance(error, HeadraceError):
+        elif isinstance(error, HeadraceError) and task is not None:
             self._queue.fail(task, str(error))
         else:
             raise error
@@ -431,6 +447,14 @@ class Coordinator:
             chunk.schema.schema_id,
         )
         self._queue.pending.append(lambda w: w.add_certificate(certificate))
+
+
+def _discard(future: Future[Any]) -> None:
+    """Remove what a read left on disk for a window that was given up."""
+    if not future.cancelled() and future.exception() is None:
+        result = future.result()
+        if isinstance(result, Spool):
+            result.discard()
 
 
 def _hidden_scns(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headrace.changelog.durable import write_refusals
 from headrace.model.change import table_arrow_schema
 from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import TableId, TableSchema
@@ -22,6 +23,9 @@ from headrace.observe.failpoints import failpoint
 from headrace.sources.base import Chunk, ChunkReader, WatermarkWriter
 
 __all__ = ["Reads", "Spool", "TableStart"]
+
+SPOOL = ".spool"
+"""Ending of the files in which tables without a key wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class TableStart:
     rows_estimated: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Spool:
     """A whole table under one snapshot, on disk until its window closes."""
 
@@ -69,6 +73,9 @@ class Reads:
         self._marks = marks
         self._run_id = run_id
         self._folder = spool_folder
+        # A process that died left its tables behind; their windows are void.
+        for leftover in spool_folder.glob(f"*{SPOOL}"):
+            leftover.unlink(missing_ok=True)
 
     def start(self, table: TableId) -> TableStart:
         """Return the table's shape, its largest key now, and the catalog's estimate of its rows."""
@@ -101,21 +108,34 @@ class Reads:
         return chunk
 
     def table(self, token: str, table: TableId) -> Spool:
-        """Read a whole table under one snapshot between marks, to disk."""
+        """Read a whole table under one snapshot between marks, to disk.
+
+        Raises:
+            DiskFull: there is no room for it.
+            ChangeLogError: the folder refuses it for another reason.
+        """
+        with write_refusals(f"The folder {self._folder}, where {table} waits for its window,"):
+            return self._spooled(token, table)
+
+    def _spooled(self, token: str, table: TableId) -> Spool:
         self._mark(MarkKind.LOW, token)
         failpoint("window.after_low")
         dump = self._chunks.read_table(table)
         self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".spool", delete=False) as file:
-            rows = 0
-            with pa.ipc.new_stream(file, table_arrow_schema(dump.schema)) as stream:
-                for batch in dump.batches:
-                    stream.write_batch(batch)
-                    rows += batch.num_rows
-        failpoint("window.after_select")
-        self._mark(MarkKind.HIGH, token)
+        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=SPOOL, delete=False) as file:
+            spool = Spool(dump.schema, dump.visibility, Path(file.name), 0)
+            try:
+                with pa.ipc.new_stream(file, table_arrow_schema(dump.schema)) as stream:
+                    for batch in dump.batches:
+                        stream.write_batch(batch)
+                        spool.rows += batch.num_rows
+                failpoint("window.after_select")
+                self._mark(MarkKind.HIGH, token)
+            except BaseException:
+                spool.discard()
+                raise
         failpoint("window.after_high")
-        return Spool(dump.schema, dump.visibility, Path(file.name), rows)
+        return spool
 
     def end(self, token: str) -> None:
         """Write the mark that ends a table's dump."""

@@ -80,6 +80,7 @@ class Reconciler:
         self._recent: list[_Remembered] = []
         self._bytes = 0
         self._lost_rows = False
+        self._remembered_scn = 0
 
     @property
     def remembered(self) -> int:
@@ -102,9 +103,15 @@ class Reconciler:
         return min((int(item.scn[0]) for item in self._recent), default=None)
 
     def remember(self, block: Block) -> None:
-        """Keep the transactions of a streamed block until a snapshot has seen them."""
+        """Keep the transactions of a streamed block until a snapshot has seen them.
+
+        What comes again after a reconnect is kept once.
+        """
+        block = block.after(self._remembered_scn)
         if not len(block.index):
             return
+        whole = block.index["scn"][block.index["last_piece"] == 1]
+        self._remembered_scn = int(whole.max(initial=self._remembered_scn))
         truncates = tuple(
             (e.table, e.scn, e.ord) for e in block.system if e.kind is SystemKind.TRUNCATE
         )
@@ -116,12 +123,21 @@ class Reconciler:
         if self._bytes > self._memory_bytes:
             self._let_rows_go()
 
+    def rewind(self, scn: int) -> None:
+        """Forget every transaction above an SCN: they come again."""
+        self._remembered_scn = min(self._remembered_scn, scn)
+        self._recent = [
+            _narrow(item, item.scn <= scn) for item in self._recent if item.scn[0] <= scn
+        ]
+        self._bytes = sum(body.batch.nbytes for item in self._recent for body in item.bodies)
+
     def remember_unseen(self, scn: npt.NDArray[np.int64], xid: npt.NDArray[np.int64]) -> None:
         """Keep transactions whose rows are not at hand: those streamed before a restart.
 
         No chunk is reconciled until a snapshot has seen them.
         """
         if len(scn):
+            self._remembered_scn = max(self._remembered_scn, int(scn[-1]))
             self._recent.insert(0, _Remembered(scn, xid, (), ()))
             self._let_rows_go()
 

@@ -81,8 +81,22 @@ class TaskQueue:
         self.pending: list[Change] = []
         self._reasons: list[str] = []
         self._tasks: list[Task] = []
-        self.rereads: dict[TableId, set[Key]] = {t: set(store.reread(t)) for t in self._tables}
-        self.last_schemas = {t: int(store.get(f"schema {t}") or 0) for t in self._tables}
+        self.rereads: dict[TableId, set[Key]] = {}
+        self.last_schemas: dict[TableId, int] = {}
+        self._recall()
+
+    def _recall(self) -> None:
+        self.rereads = {t: set(self._store.reread(t)) for t in self._tables}
+        self.last_schemas = {t: int(self._store.get(f"schema {t}") or 0) for t in self._tables}
+
+    def reload(self) -> None:
+        """Go back to what is durable: what was ahead of it may be missing from the change log."""
+        self.pending.clear()
+        self._tasks.clear()
+        self._reasons.clear()
+        self._look_at = 0.0
+        self._recall()
+        self.current()
 
     def ensure_dumped(self) -> None:
         """Queue a dump for every table that never had one and waits for none, and for those that come back.
@@ -181,6 +195,9 @@ class TaskQueue:
         self._put(task)
 
     def _put(self, task: Task) -> None:
+        if task.phase is Phase.KEYS:
+            # Keys are read anew after a restart, and say nothing about how far the table is.
+            return
         progress, position = task.progress, task.position
         self.pending.append(lambda w: w.put_progress(progress, position))
 

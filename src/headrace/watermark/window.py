@@ -84,8 +84,10 @@ class Window:
         self.token, self.state = "", WindowState.NONE
         return True
 
-    def forget_closed(self) -> None:
-        """Let go of old tokens once what they stood for is acknowledged: the log cannot bring them again."""
+    def reconnected(self) -> None:
+        """Void the window, and expect marks that came before to come again."""
+        self.give_up()
+        self._given_up |= self._closed
         self._closed.clear()
 
 
