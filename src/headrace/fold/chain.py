@@ -105,7 +105,7 @@ def follow_chains(
         scn: per place.
         order: per place.
 
-    Source: research/correctness-rules.md section 2, immediate keys.
+    Source: docs/paper_map.md, immediate keys.
     """
     chains = Chains()
     effects = chains.effects

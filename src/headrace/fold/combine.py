@@ -1,6 +1,6 @@
 """Combine the folded forms of two neighbouring stretches into that of both; associative.
 
-Source: research/correctness-rules.md section 2, ``combine``.
+Source: docs/paper_map.md, ``combine``.
 """
 
 from __future__ import annotations

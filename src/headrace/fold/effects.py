@@ -11,7 +11,7 @@ Three rules, by when the source checks the key (`KeyCheck`):
   with a non-empty sum decides. Never summed across transactions, so never cut inside one.
 - none: the rows are a multiset; weights are summed over the whole stretch.
 
-Source: research/correctness-rules.md section 2.
+Source: docs/paper_map.md.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ def verify(config: Config) -> VerifyReport:
 @contextlib.contextmanager
 def capture(config: Config, paths: StatePaths, report: Report) -> Iterator[Capture]:
     """Open what a capture stands on, and close it afterwards."""
+    from headrace.changelog.jobs import jobs, register_job
     from headrace.registry.file import FileRegistry
     from headrace.relay.capture import Capture, CaptureSettings
     from headrace.replicator.capture_log import CaptureLog
@@ -72,8 +73,11 @@ def capture(config: Config, paths: StatePaths, report: Report) -> Iterator[Captu
             contextlib.closing(CaptureLog(paths.changelog, _log_settings(config)))
         )
         state = stack.enter_context(contextlib.closing(StateStore(paths.database)))
+        if config.name not in jobs(paths.changelog):
+            # Before the first block: nothing may be dropped that the target does not have.
+            register_job(paths.changelog, config.name, 0)
         source = _source(config)
-        source.prepare()
+        source.prepare(fresh=state.get("incarnation") is None)
         yield Capture(
             source=source,
             log=log,

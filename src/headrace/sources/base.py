@@ -223,8 +223,16 @@ class Source(Protocol):
         """Return the captured tables in a stable order."""
         ...
 
-    def prepare(self) -> None:
-        """Create what capture needs at the source and does not exist yet (publication, slot, marks)."""
+    def prepare(self, *, fresh: bool = False) -> None:
+        """Create what capture needs at the source and does not exist yet (publication, slot, marks).
+
+        Args:
+            fresh: nothing was captured before under this state, so a log position that existed once and is gone
+                is no loss.
+
+        Raises:
+            SlotLost: the position that the state goes on from is gone.
+        """
         ...
 
     def incarnation(self) -> str:

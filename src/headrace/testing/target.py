@@ -20,7 +20,7 @@ Cells = tuple[Any, ...]
 class ModelTable:
     """One table: ``rows`` by key (or counted, without a key) and the SCN they reflect.
 
-    Source: research/correctness-rules.md section 2, decision table of the apply step.
+    Source: docs/paper_map.md, decision table of the apply step.
     """
 
     def __init__(self, schema: TableSchema) -> None:

@@ -13,7 +13,7 @@ stricter here:
 
 What an event does to a row is asked of `headrace.fold`, the same function that apply uses, so the two cannot differ.
 
-Source: DBLog, Algorithm 1 steps 6 and 7; research/correctness-rules.md section 3.
+Source: DBLog, Algorithm 1 steps 6 and 7; docs/paper_map.md.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _close_prefixes(
     """Mark as seen what lies before a seen event on the same key, and the rest of such transactions.
 
     Row locks are held until a commit is visible, so the visible events of one key are a prefix; and a
-    transaction becomes visible as a whole. Source: research/correctness-rules.md W4.
+    transaction becomes visible as a whole. Source: docs/paper_map.md W4.
     """
     codes = np.asarray(keys.dictionary_encode().indices)
     while True:

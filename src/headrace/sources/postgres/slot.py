@@ -116,8 +116,13 @@ def ensure_publication(
         ) from error
 
 
-def ensure_slot(session: Session, settings: PostgresSettings) -> None:
+def ensure_slot(session: Session, settings: PostgresSettings, *, fresh: bool = False) -> None:
     """Make our own slot exist, at the log's present end when it is new.
+
+    Args:
+        session: at the source.
+        settings: name the slot.
+        fresh: a slot that was there before and is gone is made anew.
 
     Raises:
         SlotLost: it existed once and is gone or invalid.
@@ -126,7 +131,7 @@ def ensure_slot(session: Session, settings: PostgresSettings) -> None:
     if settings.slot is not None or read_slot(session, settings.slot_name) is not None:
         check_slot(session, settings)
         return
-    if settings.publication is None and _made_before(session, settings):
+    if not fresh and settings.publication is None and _made_before(session, settings):
         check_slot(session, settings)
     try:
         session.rows(

@@ -81,8 +81,11 @@ class PostgresSource:
                 for one in facts
             ]
 
-    def prepare(self) -> None:
+    def prepare(self, *, fresh: bool = False) -> None:
         """Create publication, slot and watermark table where they are missing and ours to create.
+
+        Args:
+            fresh: there is no state yet that needs the slot's old position.
 
         Raises:
             PreflightFailed: when a finding forbids it; then nothing was changed.
@@ -99,7 +102,7 @@ class PostgresSource:
                 )
             facts = read_tables(session, self.settings.filter)
             slot.ensure_publication(session, self.settings, (f.table for f in facts))
-            slot.ensure_slot(session, self.settings)
+            slot.ensure_slot(session, self.settings, fresh=fresh)
 
     def incarnation(self) -> str:
         """Return system identifier and timeline."""

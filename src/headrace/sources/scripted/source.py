@@ -60,7 +60,7 @@ class ScriptedSource:
         """Return the tables in the script's order."""
         return list(self.database.schemas.values())
 
-    def prepare(self) -> None:
+    def prepare(self, *, fresh: bool = False) -> None:
         """Do nothing: the log is always there."""
 
     def drop(self) -> None:
