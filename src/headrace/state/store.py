@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, create_engine, delete, event, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.schema import CreateTable
 
 from headrace.errors import StateError
 from headrace.model.schema import TableId
@@ -128,7 +129,13 @@ class StateStore:
         event.listen(self._engine, "connect", _prepare_sqlite)
         with self._guard():
             path.parent.mkdir(parents=True, exist_ok=True)
-            t.metadata.create_all(self._engine)
+            self._create_tables()
+
+    def _create_tables(self) -> None:
+        # Several processes open a new database at once: looking first and creating then would race.
+        with self._engine.begin() as connection:
+            for table in t.metadata.sorted_tables:
+                connection.execute(CreateTable(table, if_not_exists=True))
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
