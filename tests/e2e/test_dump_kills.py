@@ -1,0 +1,98 @@
+"""A dump that is killed again and again goes on where it was; no Spark takes part."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from headrace.changelog import ChangeLogReader
+from headrace.fold import fold
+from headrace.model.schema import TableId
+from headrace.registry.file import FileRegistry
+from headrace.replicator.config_file import load
+from headrace.replicator.paths import StatePaths
+from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.state.store import DumpProgress, StateStore
+from tests.replicator.waiting import until
+from tests.requirements import req
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+
+ROWS, CHUNK, KILLS = 6_000, 100, 3
+TABLE = TableId("public", "big")
+
+
+@req("P19", "P09")
+def test_three_kills_cost_at_most_three_chunks(url: str, tmp_path: Path) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table big (id bigint primary key, value text not null)")
+        connection.execute(
+            f"insert into big select i, 'value ' || i from generate_series(1, {ROWS}) i"
+        )
+    file = tmp_path / "big.yaml"
+    file.write_text(
+        "name: big\n"
+        f'source: {{type: postgres, url: {json.dumps(url)}, tables: ["public.big"]}}\n'
+        "target: {type: delta, path: ./lake}\n"
+        f"dump: {{chunk_rows: {CHUNK}, delay_s: 0.02}}\n"
+    )
+    paths = StatePaths.of(load(file))
+    argv = (sys.executable, "-m", "headrace.replicator.capture_process", str(file))
+    policy = RestartPolicy(first_s=0.05)
+    with Supervisor(paths, [ChildSpec("capture", argv)], policy=policy) as supervisor:
+
+        def read() -> int:
+            supervisor.poll()
+            found = progress(paths)
+            return found.rows_read if found else 0
+
+        for kill in range(1, KILLS + 1):
+            wanted = ROWS * kill // (KILLS + 1)
+            until(lambda: read() >= wanted, f"{wanted} rows read", 60)  # noqa: B023
+            os.kill(supervisor.pids["capture"], signal.SIGKILL)
+
+        def complete() -> int:
+            supervisor.poll()
+            found = progress(paths)
+            return found.completed_scn if found else 0
+
+        until(complete, "the end of the dump", 60)
+        assert supervisor.restarts == {"capture": KILLS}
+
+    found = progress(paths)
+    assert found is not None
+    assert ROWS <= found.rows_read <= ROWS + KILLS * CHUNK
+    held = folded(paths)
+    assert held.num_rows == ROWS
+    assert set(held["id"].to_pylist()) == set(range(1, ROWS + 1))
+
+
+def progress(paths: StatePaths) -> DumpProgress | None:
+    if not paths.database.exists():
+        return None
+    with contextlib.closing(StateStore(paths.database)) as store:
+        return next(iter(store.progress()), None)
+
+
+def folded(paths: StatePaths) -> pa.Table:
+    """Return what the change log makes of the table."""
+    registry = FileRegistry(paths.registry)
+    batches = [
+        (body.schema_id, body.batch)
+        for block in ChangeLogReader(paths.changelog).blocks(0)
+        for body in block.bodies
+    ]
+    (schema_id,) = {schema_id for schema_id, _ in batches}
+    schema = registry.get(schema_id)
+    assert schema.table == TABLE
+    table = fold(schema, [batch for _, batch in batches])
+    return table.filter(pc.equal(table["_effect"], "ROW"))
