@@ -23,6 +23,7 @@
     ├── TargetError
     │   ├── TargetUnwritable         the table's folder cannot be written
     │   ├── TargetConflict           somebody else wrote the table
+    │   ├── ApplyInterrupted         Spark ended the work for a reason of its own
     │   └── UnsupportedTableFeature  the table needs a reader that we are not
     ├── StateError                   our own small state cannot be read or written
     └── LeaseLost                    another process owns this work now
@@ -37,6 +38,7 @@ from enum import Enum
 from typing import Any
 
 __all__ = [
+    "ApplyInterrupted",
     "ChangeLogError",
     "ChangeLogLost",
     "ConfigError",
@@ -221,6 +223,12 @@ class TargetUnwritable(TargetError):
 
 class TargetConflict(TargetError):
     """Another writer changed the table at the same time."""
+
+    retry = Retry.TIMED
+
+
+class ApplyInterrupted(TargetError):
+    """Spark ended the work for a reason of its own; the next start goes on from the ledger."""
 
     retry = Retry.TIMED
 

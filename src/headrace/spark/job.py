@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import TargetError
+from headrace.errors import ApplyInterrupted
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
 from headrace.spark.ledger import Start
@@ -234,7 +234,7 @@ class _Clock:
             return
         if (ours := known(error)) is not None:
             raise ours from error
-        raise TargetError(
+        raise ApplyInterrupted(
             f"The apply job of {self._settings.pipeline} ended: {type(error).__name__}.",
-            next_step="look at the apply log for the whole error; nothing is lost, start it again.",
+            next_step="nothing is lost, it is started again; HEADRACE_DEBUG=1 puts the whole error into the log.",
         ) from error
