@@ -25,7 +25,7 @@ from tests.spark.log import Log
 pytestmark = pytest.mark.spark
 
 TABLE = table_of(3)
-LIMIT_S = 300.0
+LIMIT_S = 500.0
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ Called from one thread at a time.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ChangeLogLost, HeadraceError, Retry
+from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
 from headrace.fold import folded_schema
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
 from headrace.model.block import ORIGIN_LOG, SystemKind
@@ -270,8 +271,10 @@ class Applier:
             table.recover()
         except Exception as error:  # noqa: BLE001 - the top of a table's task
             schema = work.steps[0].schema if work.steps else None
-            _LOG.warning("%s cannot be applied", table.id, exc_info=error)
             table.fail(translate(error, table.id, schema))
+            # Spark's own words may hold values of rows: only for those who ask for them.
+            whole = error if os.environ.get("HEADRACE_DEBUG") else None
+            _LOG.warning("%s: %s", table.id, table.error, exc_info=whole)
 
     def _commit(self, table: _Table, step: Step) -> None:
         """Do one step of one table."""
@@ -375,8 +378,10 @@ class Applier:
         """End the job when an error forbids to go on, or when no table has got anywhere for long."""
         failing = [table for table in self._tables.values() if table.error is not None]
         for table in failing:
-            if table.error is not None and table.error.retry is Retry.NEVER:
-                raise table.error
+            error = table.error
+            if error and (error.retry is Retry.NEVER or isinstance(error, ChangeLogError)):
+                # A damaged log is damaged for every table, and no pause mends it.
+                raise error
         if failing and len(failing) == len(self._tables):
             worst = min(failing, key=lambda table: table.attempts)
             if worst.attempts >= _GIVE_UP_AFTER and worst.error is not None:

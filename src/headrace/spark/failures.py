@@ -72,7 +72,7 @@ def translate(error: Exception, table: TableId, schema: TableSchema | None) -> H
         )
     return TargetError(
         f"Spark failed on the target table of {table}: {_kind(error)}.",
-        next_step="look at the apply log for the whole error; the batch is tried again.",
+        next_step="the batch is tried again; HEADRACE_DEBUG=1 puts Spark's whole error into the apply log.",
     )
 
 

@@ -3,7 +3,7 @@
 A table without changes gets no commit, so its position may be told by the manifest alone; a table whose
 commit came before a crash is told by its commit alone. Spark's checkpoint is never asked.
 
-Source: research/correctness-rules.md section 4.
+Source: docs/paper_map.md.
 """
 
 from __future__ import annotations

@@ -90,6 +90,8 @@ def _defaults(settings: SessionSettings) -> dict[str, str]:
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # A broadcast goes through the driver: good for a small batch, not for a large one.
+        "spark.sql.autoBroadcastJoinThreshold": "512k",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.ansi.enabled": "true",

@@ -1,6 +1,6 @@
 """One batch of a table with a key: which statement, and its text.
 
-Source: research/correctness-rules.md section 2, decision table of the apply step.
+Source: docs/paper_map.md, decision table of the apply step.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class KeyedBatch:
         filled = self._session.sql(
             f"SELECT CASE WHEN b.{_HELD} AND NOT m._hole THEN '{ROW}' ELSE {lost} END AS _effect, "
             f"CAST(NULL AS BINARY) AS _missing, {cells} FROM {_MOVED} m LEFT JOIN ("
-            f"SELECT /*+ BROADCAST(o) */ t.*, true AS {_HELD} FROM {self._path} t "
+            f"SELECT t.*, true AS {_HELD} FROM {self._path} t "
             f"LEFT SEMI JOIN {_MOVED} o ON {origins.format(row='o', held='t')}"
             f") b ON {origins.format(row='m', held='b')}"
         )

@@ -4,7 +4,7 @@ In: the folded form of one table's changes, as a DataFrame. Out: one commit per 
 SCN (Delta's ``txn`` action). Rows never come to the driver: it sees one row of counts and the
 statement. Plain, slow and right: the second implementation beside any faster one, and its oracle.
 
-Source: research/correctness-rules.md section 2, decision table of the apply step.
+Source: docs/paper_map.md, decision table of the apply step.
 """
 
 from __future__ import annotations

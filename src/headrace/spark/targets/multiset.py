@@ -1,6 +1,6 @@
 """One batch of a table without a key: rows are counted, and counts are what changes.
 
-Source: research/correctness-rules.md section 2, tables without a key.
+Source: docs/paper_map.md, tables without a key.
 """
 
 from __future__ import annotations
