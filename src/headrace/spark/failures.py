@@ -10,6 +10,7 @@ import re
 
 from headrace import errors
 from headrace.errors import (
+    ApplyInterrupted,
     HeadraceError,
     MissingBase,
     NegativeCount,
@@ -30,6 +31,10 @@ NEGATIVE_COUNT = "headrace-negative-count"
 _MISSING = re.compile(MISSING_BASE + r"([0-9A-Fa-f]*)")
 _OURS = re.compile(r"headrace\.(?:\w+\.)*errors\.(\w+): ([^\n]*)")
 _CONFLICT = re.compile(r"DELTA_CONCURRENT_\w+|Concurrent\w+Exception|DELTA_METADATA_CHANGED")
+_INTERRUPTED = re.compile(
+    r"Python worker failed to connect back|Python worker exited unexpectedly|ExecutorLostFailure"
+    r"|SparkContext was shut down|ConnectionRefusedError|Py4JNetworkError|FetchFailed"
+)
 _UNWRITABLE = re.compile(
     r"Permission denied|No space left|Read-only file system|Mkdirs failed|AccessDenied|Not a directory"
     r"|Disk quota exceeded|FileAlreadyExistsException|Is a directory|NoSuchFileException"
@@ -69,6 +74,11 @@ def translate(error: Exception, table: TableId, schema: TableSchema | None) -> H
         return TargetUnwritable(
             f"The target table of {table} cannot be written: {match[0]}.",
             next_step="give this process room and write permission there; the batch is tried again.",
+        )
+    if match := _INTERRUPTED.search(f"{type(error).__name__} {text}"):
+        return ApplyInterrupted(
+            f"Spark was interrupted on the target table of {table}: {match[0]}.",
+            next_step="the batch is tried again; if it happens often, give the machine room.",
         )
     return TargetError(
         f"Spark failed on the target table of {table}: {_kind(error)}.",

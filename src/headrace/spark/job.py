@@ -6,13 +6,16 @@ query's checkpoint is thrown away at each start, and one that is older, newer or
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,7 +23,6 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ApplyInterrupted
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
-from headrace.spark.ledger import Start
 from headrace.spark.session import SessionSettings, build_session
 from headrace.spark.source import register_source
 from headrace.spark.status import ApplyStatus
@@ -28,7 +30,13 @@ from headrace.spark.targets.merge import MergeTarget
 
 __all__ = ["ApplySettings", "run_apply"]
 
+_LOG = logging.getLogger(__name__)
 _TURN_S = 0.1
+_ATTEMPTS = 3
+"""Starts of the query without one batch between them after which the process is better started anew.
+
+Spark gives a Python process ten seconds to come up, which a busy machine may need for other things.
+"""
 _STOP_LIMIT_S = 15.0
 
 
@@ -108,19 +116,26 @@ def run_apply(
             extra=settings.spark_conf,
         )
     )
-    applier: Applier | None = None
     try:
         _await_log(settings.changelog, stop)
-        if stop.is_set():
-            return
-        target = MergeTarget(session, settings.lake, settings.pipeline)
-        applier = Applier(settings.options(), target, on_status)
-        _Clock(settings, session, applier, stop).run()
+        if not stop.is_set():
+            target = MergeTarget(session, settings.lake, settings.pipeline)
+            with closing(Applier(settings.options(), target, on_status)) as applier:
+                _Clock(settings, session, applier, stop).run()
+    except (Py4JError, ConnectionError) as error:
+        raise _interrupted(settings, error) from error
     finally:
-        if applier is not None:
-            applier.close()
         if spark is None:
-            session.stop()
+            # A Spark that has died cannot be stopped; how it died is the error that counts.
+            with suppress(Py4JError, ConnectionError):
+                session.stop()
+
+
+def _interrupted(settings: ApplySettings, error: BaseException | None) -> ApplyInterrupted:
+    return ApplyInterrupted(
+        f"The apply job of {settings.pipeline} ended: {type(error).__name__}.",
+        next_step="nothing is lost, it is started again; HEADRACE_DEBUG=1 puts the whole error into the log.",
+    )
 
 
 def _await_log(folder: Path, stop: threading.Event) -> None:
@@ -150,26 +165,50 @@ class _Clock:
         self._applied_scn = 0
 
     def run(self) -> None:
-        """Work until there is no more reason to."""
+        """Work until there is no more reason to.
+
+        Raises:
+            HeadraceError: the job cannot go on.
+        """
         start = self._applier.begin()
         self._applied_scn = start.from_scn
-        query = self._query(start)
+        attempts = 0
+        while True:
+            begun_at = self._applied_scn
+            ended = self._watch(self._query(start.first_end))
+            if ended is None:
+                break
+            attempts = 1 if self._applied_scn > begun_at else attempts + 1
+            if (ours := known(ended)) is not None:
+                raise ours from ended
+            if attempts >= _ATTEMPTS:
+                raise _interrupted(self._settings, ended) from ended
+            _LOG.warning("the clock of %s stopped and is started again", self._settings.pipeline)
+        reached = self._settings.stop_at_scn is not None and not self._stop.is_set()
+        if reached and self._applier.failing:
+            raise self._applier.failing[0]
+
+    def _watch(self, query: StreamingQuery) -> Exception | None:
+        """Return when the query is over: None when it was ended on purpose, else what ended it."""
         try:
             while not self._over(query):
                 self._retry()
                 self._stop.wait(_TURN_S)
         finally:
             self._end(query)
-        self._raise(query)
+        if self._error is not None:
+            raise known(self._error) or self._error
+        return query.exception()
 
-    def _query(self, start: Start) -> StreamingQuery:
+    def _query(self, first_end: int) -> StreamingQuery:
         settings = self._settings
+        self._ending = False
         register_source(self._spark)
         envelopes = (
             self._spark.readStream.format("headrace")
             .option("path", str(settings.changelog))
-            .option("from_scn", str(start.from_scn))
-            .option("first_end", str(start.first_end))
+            .option("from_scn", str(self._applied_scn))
+            .option("first_end", str(first_end))
             .option("max_rows", str(settings.max_rows_per_batch))
             .option("max_bytes", str(settings.max_bytes_per_batch))
             .option("trigger_s", str(settings.trigger_s))
@@ -224,17 +263,3 @@ class _Clock:
         if self._busy.acquire(timeout=_STOP_LIMIT_S):
             self._busy.release()
         query.stop()
-
-    def _raise(self, query: StreamingQuery) -> None:
-        error = self._error or query.exception()
-        if error is None:
-            reached = self._settings.stop_at_scn is not None and not self._stop.is_set()
-            if reached and self._applier.failing:
-                raise self._applier.failing[0]
-            return
-        if (ours := known(error)) is not None:
-            raise ours from error
-        raise ApplyInterrupted(
-            f"The apply job of {self._settings.pipeline} ended: {type(error).__name__}.",
-            next_step="nothing is lost, it is started again; HEADRACE_DEBUG=1 puts the whole error into the log.",
-        ) from error
