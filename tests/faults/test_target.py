@@ -1,0 +1,108 @@
+"""The folder of the target tables: not ours to write, changed by others, or of a kind that we do not know."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.errors import HeadraceError, IncompatibleSchemaChange, TargetUnwritable, UnsupportedTableFeature
+from headrace.model.schema import Column, TableSchema
+from headrace.observe.failpoints import arm, disarm
+from headrace.spark.apply import Applier
+from headrace.testing.notation import table_of
+from tests.faults.faulty import named
+from tests.requirements import req
+from tests.spark.conftest import spark
+from tests.spark.test_apply import Bench
+
+__all__ = ["spark"]
+
+pytestmark = pytest.mark.spark
+
+TABLE = table_of(3)
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(spark, tmp_path)
+    yield made
+    disarm()
+    made.log.writer.close()
+
+
+def failing(applier: Applier) -> HeadraceError:
+    """Return what stands in the way of the one table that was left behind."""
+    (error,) = applier.failing
+    return error
+
+
+@req("C62", "C60")
+def test_a_file_in_the_place_of_the_table_is_a_named_error_and_nothing_is_lost(bench: Bench) -> None:
+    good = table_of(3, name="good")
+    for schema in (TABLE, good):
+        bench.log.write(schema, "+I(1,a,b)")
+        bench.log.complete(schema)
+    place = bench.lake / "public" / "t"
+    place.parent.mkdir(parents=True)
+    place.write_text("in the way")
+    named(failing(bench.run(bench.log.scn)), TargetUnwritable, "public.t")
+    assert sum(bench.rows(good).values()) == 1
+    place.unlink()
+    bench.run(bench.log.write(TABLE, "+I(2,c,d)"))
+    assert sorted(bench.rows(TABLE)) == [(1, "a", "b"), (2, "c", "d")]
+
+
+@req("C60")
+def test_deletion_vectors_are_refused_by_name_and_the_table_comes_back(bench: Bench, spark: SparkSession) -> None:
+    bench.log.write(TABLE, "+I(1,a,b)")
+    bench.run(bench.log.complete(TABLE))
+    place = bench.lake / "public" / "t"
+    kept = place.with_name("kept")
+    shutil.copytree(place, kept)
+    table = f"delta.`{place}`"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    end = bench.log.write(TABLE, "+I(2,c,d)")
+    with pytest.raises(UnsupportedTableFeature) as caught:
+        raise failing(bench.run(end))
+    named(caught.value, UnsupportedTableFeature, "deletionVectors")
+    shutil.rmtree(place)
+    kept.rename(place)
+    bench.run(bench.log.scn)
+    assert sorted(bench.rows(TABLE)) == [(1, "a", "b"), (2, "c", "d")]
+
+
+@req("C62")
+def test_a_foreign_commit_between_fold_and_merge_costs_none_of_our_rows(bench: Bench, spark: SparkSession) -> None:
+    bench.log.write(TABLE, "+I(1,a,b)")
+    bench.run(bench.log.complete(TABLE))
+    place = bench.lake / "public" / "t"
+
+    def intrude() -> None:
+        disarm()
+        spark.sql(f"INSERT INTO delta.`{place}` VALUES (99, 'foreign', 'row')")
+
+    arm("apply.before_merge", intrude)
+    end = bench.log.write(TABLE, "-D(1,a,b) | +I(2,c,d)")
+    applier = bench.run(end)
+    assert not applier.failing
+    assert sorted(bench.rows(TABLE)) == [(2, "c", "d"), (99, "foreign", "row")]
+
+
+@req("C45")
+@pytest.mark.parametrize("change", ["dropped", "retyped"])
+def test_a_change_that_the_target_cannot_follow_names_table_and_column(bench: Bench, change: str) -> None:
+    bench.log.write(TABLE, "+I(1,a,b)")
+    bench.run(bench.log.complete(TABLE))
+    *kept, last = TABLE.columns
+    if change == "retyped":
+        kept.append(Column(last.name, table_of(2).columns[0].type, "int4"))
+    changed = TableSchema(TABLE.table, tuple(kept), TABLE.key, TABLE.key_check)
+    bench.log.announce(changed)
+    end = bench.log.write(changed, "+I(2,c)" if change == "dropped" else "+I(2,c,7)")
+    before = bench.commits(TABLE)
+    named(failing(bench.run(end)), IncompatibleSchemaChange, f"public.t.{last.name}")
+    assert bench.commits(TABLE) == before
