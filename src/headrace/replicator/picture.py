@@ -122,6 +122,9 @@ class Observer:
         self._frontiers = FrontierStore(config.lake, config.name)
         self._registry = FileRegistry(self._paths.registry)
         self._log: ChangeLogReader | None = None
+        self._counted = _Backlog()
+        self._counted_from = -1
+        self._count_at = 0.0
         self._state: StateStore | None = None
 
     def frontier(self) -> Manifest | None:
@@ -185,6 +188,18 @@ class Observer:
         return tuple(pictures)
 
     def _backlog(self, frontier_scn: int) -> _Backlog:
+        """Return what the log holds above the frontier, counted anew at most a twentieth of the time.
+
+        A large backlog takes long to count, and whoever watches it must not take the cores from those who work it off.
+        """
+        begun = time.monotonic()
+        if begun >= self._count_at or frontier_scn != self._counted_from:
+            self._counted = self._count(frontier_scn)
+            self._counted_from = frontier_scn
+            self._count_at = time.monotonic() + 20 * (time.monotonic() - begun)
+        return self._counted
+
+    def _count(self, frontier_scn: int) -> _Backlog:
         try:
             if self._log is None:
                 self._log = ChangeLogReader(self._paths.changelog)
