@@ -19,7 +19,6 @@ from headrace.relay.capture import Capture, CaptureSettings, CaptureStatus
 from headrace.replicator.capture_log import CaptureLog
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.lsn import parse_lsn
-from headrace.state.store import StateStore
 from headrace.watermark.settings import DumpSettings
 from tests.integration.running import Running, eventually
 
@@ -53,13 +52,20 @@ class AtWork(Running):
         """Whether the change log amounts to these rows of a table."""
         if self.error is not None:
             raise self.error
-        seen = {b.table for block in ChangeLogReader(self.folder / "changelog").blocks(0) for b in block.bodies}
+        seen = {
+            b.table
+            for block in ChangeLogReader(self.folder / "changelog").blocks(0)
+            for b in block.bodies
+        }
         return self.content(table) == rows if table in seen else not rows
 
 
 @contextmanager
 def at_work(
-    source: PostgresSource, folder: Path, settings: ChangeLogSettings | None = None, retry_s: float = 0.05
+    source: PostgresSource,
+    folder: Path,
+    settings: ChangeLogSettings | None = None,
+    retry_s: float = 0.05,
 ) -> Iterator[AtWork]:
     """Run a capture in a thread until the block ends; its error waits in ``error``."""
     with CaptureLogs(folder, settings) as log:
@@ -150,7 +156,8 @@ def confirmed(url: str, slot: str = "headrace") -> int:
     """Return the position that the slot was told is durable."""
     with psycopg.connect(url) as connection:
         row = connection.execute(
-            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", (slot,)
+            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s",
+            (slot,),
         ).fetchone()
     assert row is not None
     return parse_lsn(row[0])

@@ -22,7 +22,9 @@ def sections() -> dict[str, list[Case]]:
         if line.startswith("## "):
             heading = line[3:]
         elif line.startswith("| ") and not line.startswith("| what |"):
-            found.setdefault(heading, []).append([cell.strip() for cell in line.strip("|").split("|")])
+            found.setdefault(heading, []).append(
+                [cell.strip() for cell in line.strip("|").split("|")]
+            )
     return found
 
 
@@ -39,6 +41,8 @@ def test_there_are_enough_cases_and_most_are_not_of_the_configuration() -> None:
 def test_every_case_names_a_test_and_an_error_that_exist() -> None:
     for row in (row for rows in sections().values() for row in rows):
         path, _, name = row[-1].strip("`").partition("::")
-        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), row[-1]
+        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), row[
+            -1
+        ]
         for error in re.findall(r"`([A-Z]\w+)`", row[1]):
             assert hasattr(errors, error) or hasattr(lake_errors, error), error

@@ -29,7 +29,10 @@ BARE = TableId("public", "bare")
 
 @pytest.fixture
 def source(database: str, sql: Sql) -> PostgresSource:
-    sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    )
     return PostgresSource(database, name="room")
 
 
@@ -73,9 +76,14 @@ def test_a_full_disk_is_waited_out_and_nothing_is_acknowledged_meanwhile(
         ballast.write_bytes(b"x" * (free.f_bavail * free.f_bsize - 64 * 1024))
         before = position(database)
         sql(FILL.format(1000))
-        until(lambda: running.error is not None or running.said("waiting for room"), "it waits for room")
+        until(
+            lambda: running.error is not None or running.said("waiting for room"),
+            "it waits for room",
+        )
         assert running.error is None
-        assert any("change log" in s.detail for s in running.statuses if s.state == "waiting for room")
+        assert any(
+            "change log" in s.detail for s in running.statuses if s.state == "waiting for room"
+        )
         assert confirmed(database, SLOT) <= before + 1
         ballast.unlink()
         sql("DELETE FROM t WHERE id >= 1500")
@@ -92,7 +100,10 @@ def test_a_limit_on_the_size_of_files_is_waited_out(
         before = position(database)
         with files_at_most(4096):
             sql(FILL.format(1000))
-            until(lambda: running.error is not None or running.said("waiting for room"), "it waits for room")
+            until(
+                lambda: running.error is not None or running.said("waiting for room"),
+                "it waits for room",
+            )
             assert confirmed(database, SLOT) <= before + 1
         follows(running, database)
     assert running.error is None
@@ -108,7 +119,10 @@ def test_a_log_at_its_budget_is_waited_out_until_the_job_has_caught_up(
         register_job(tmp_path / "changelog", "slow", running.reader.tail().complete_scn)
         for n in range(5):
             sql(FILL.format(1000 + 1000 * n))
-        until(lambda: running.error is not None or running.said("waiting for room", "may hold"), "it waits for the job")
+        until(
+            lambda: running.error is not None or running.said("waiting for room", "may hold"),
+            "it waits for the job",
+        )
         assert running.error is None
         assert confirmed(database, SLOT) < position(database)
         end = position(database)
@@ -162,7 +176,10 @@ def test_a_spool_without_room_is_tried_again_until_there_is_some(
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * (7 << 20))
     with at_work(source, tmp_path / "state") as running:
-        until(lambda: any(p.table == BARE and p.state == "copying" for p in running.state.progress()), "it began")
+        until(
+            lambda: any(p.table == BARE and p.state == "copying" for p in running.state.progress()),
+            "it began",
+        )
         sql("INSERT INTO t VALUES (4, 'd')")
         end = position(database)
         sql("INSERT INTO t VALUES (5, 'e')")

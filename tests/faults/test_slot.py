@@ -8,8 +8,19 @@ import psycopg
 import pytest
 
 from headrace.errors import SlotLost, SourceUnavailable
+from headrace.registry.file import FileRegistry
 from headrace.sources.postgres import PostgresSource
-from tests.faults.faulty import at_work, confirmed, copied, failure_of, follows, named, position, until
+from tests.faults.faulty import (
+    AtWork,
+    at_work,
+    confirmed,
+    copied,
+    failure_of,
+    follows,
+    named,
+    position,
+    until,
+)
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 
@@ -18,7 +29,10 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture
 def source(database: str, sql: Sql) -> PostgresSource:
-    sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    )
     return PostgresSource(database, name="slots")
 
 
@@ -92,8 +106,7 @@ def test_our_own_position_is_never_taken_for_a_foreign_one(
                 running.state.submit("TABLE", running.state.progress()[0].table)
             follows(running, database)
             if n == 3:
-                end = position(database)
-                until(lambda: confirmed(database, SLOT) >= end - 200, "the slot moved")
+                moved_to(database, position(database) - 200)
         assert running.error is None
         free(database)
 
@@ -107,10 +120,10 @@ def test_a_slot_that_another_reader_holds_is_waited_for(
     sql("INSERT INTO t VALUES (4, 'd')")
     object.__setattr__(source.settings, "slot_busy_s", 0.2)
     other = PostgresSource(database, name="slots")
-    reader = other.open(Registry())
+    reader = other.open(FileRegistry(tmp_path / "schemas"))
     try:
         with pytest.raises(SourceUnavailable) as caught:
-            source.open(Registry())
+            source.open(FileRegistry(tmp_path / "schemas"))
         named(caught.value, SourceUnavailable, SLOT)
     finally:
         reader.close()
@@ -138,8 +151,8 @@ END_READER = (
 )
 
 
-def eventually_dumped(running: object) -> None:
-    until(running.dumped, "the first copy")  # type: ignore[attr-defined]
+def eventually_dumped(running: AtWork) -> None:
+    until(running.dumped, "the first copy")
 
 
 def drop_under_reader(connection: psycopg.Connection) -> None:
@@ -154,11 +167,6 @@ def drop_under_reader(connection: psycopg.Connection) -> None:
     until(dropped, "the slot is dropped")
 
 
-class Registry:
-    """Keeps nothing."""
-
-    def put(self, schema: object) -> int:
-        return 1
-
-    def get(self, schema_id: int) -> object:
-        raise KeyError(schema_id)
+def moved_to(url: str, end: int) -> None:
+    """Wait until the slot was told of a position."""
+    until(lambda: confirmed(url, SLOT) >= end, "the slot moved")

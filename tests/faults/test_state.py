@@ -23,7 +23,16 @@ from headrace.registry.file import FileRegistry
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import StateStore
 from headrace.testing.postgres import EmbeddedPostgres
-from tests.faults.faulty import PUBLIC_T, at_work, confirmed, copied, failure_of, follows, named, until
+from tests.faults.faulty import (
+    PUBLIC_T,
+    at_work,
+    confirmed,
+    copied,
+    failure_of,
+    follows,
+    named,
+    until,
+)
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 
@@ -34,7 +43,10 @@ SLOT = "headrace_state"
 
 @pytest.fixture
 def source(database: str, sql: Sql) -> PostgresSource:
-    sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    )
     return PostgresSource(database, name="state")
 
 
@@ -50,7 +62,9 @@ def free(url: str) -> None:
 
 
 @req("C63")
-@pytest.mark.parametrize("damage", ["not a database", "a page of noise", "a table gone", "a folder"])
+@pytest.mark.parametrize(
+    "damage", ["not a database", "a page of noise", "a table gone", "a folder"]
+)
 def test_a_state_database_that_does_not_read_is_a_named_error(
     source: PostgresSource, database: str, tmp_path: Path, damage: str
 ) -> None:
@@ -89,7 +103,10 @@ def test_a_state_database_that_stays_locked_is_a_named_error_and_nothing_is_ackn
 ) -> None:
     monkeypatch.setattr("headrace.state.store._BUSY_S", 0.3)
     copied(source, tmp_path)
-    with at_work(source, tmp_path) as running, closing(sqlite3.connect(tmp_path / "state.db")) as other:
+    with (
+        at_work(source, tmp_path) as running,
+        closing(sqlite3.connect(tmp_path / "state.db")) as other,
+    ):
         running.wait_for_scn(1)
         running.state.submit("TABLE", PUBLIC_T)
         other.execute("BEGIN EXCLUSIVE")

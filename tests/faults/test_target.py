@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import HeadraceError, IncompatibleSchemaChange, TargetUnwritable, UnsupportedTableFeature
+from headrace.errors import (
+    HeadraceError,
+    IncompatibleSchemaChange,
+    TargetUnwritable,
+    UnsupportedTableFeature,
+)
 from headrace.model.schema import Column, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier
@@ -41,7 +46,9 @@ def failing(applier: Applier) -> HeadraceError:
 
 
 @req("C62", "C60")
-def test_a_file_in_the_place_of_the_table_is_a_named_error_and_nothing_is_lost(bench: Bench) -> None:
+def test_a_file_in_the_place_of_the_table_is_a_named_error_and_nothing_is_lost(
+    bench: Bench,
+) -> None:
     good = table_of(3, name="good")
     for schema in (TABLE, good):
         bench.log.write(schema, "+I(1,a,b)")
@@ -57,7 +64,9 @@ def test_a_file_in_the_place_of_the_table_is_a_named_error_and_nothing_is_lost(b
 
 
 @req("C60")
-def test_deletion_vectors_are_refused_by_name_and_the_table_comes_back(bench: Bench, spark: SparkSession) -> None:
+def test_deletion_vectors_are_refused_by_name_and_the_table_comes_back(
+    bench: Bench, spark: SparkSession
+) -> None:
     bench.log.write(TABLE, "+I(1,a,b)")
     bench.run(bench.log.complete(TABLE))
     place = bench.lake / "public" / "t"
@@ -76,7 +85,9 @@ def test_deletion_vectors_are_refused_by_name_and_the_table_comes_back(bench: Be
 
 
 @req("C62")
-def test_a_foreign_commit_between_fold_and_merge_costs_none_of_our_rows(bench: Bench, spark: SparkSession) -> None:
+def test_a_foreign_commit_between_fold_and_merge_costs_none_of_our_rows(
+    bench: Bench, spark: SparkSession
+) -> None:
     bench.log.write(TABLE, "+I(1,a,b)")
     bench.run(bench.log.complete(TABLE))
     place = bench.lake / "public" / "t"
@@ -94,7 +105,9 @@ def test_a_foreign_commit_between_fold_and_merge_costs_none_of_our_rows(bench: B
 
 @req("C45")
 @pytest.mark.parametrize("change", ["dropped", "retyped"])
-def test_a_change_that_the_target_cannot_follow_names_table_and_column(bench: Bench, change: str) -> None:
+def test_a_change_that_the_target_cannot_follow_names_table_and_column(
+    bench: Bench, change: str
+) -> None:
     bench.log.write(TABLE, "+I(1,a,b)")
     bench.run(bench.log.complete(TABLE))
     *kept, last = TABLE.columns

@@ -9,8 +9,18 @@ import pytest
 from headrace.errors import IncompatibleSchemaChange, UndecodableValue, WatermarkOutOfOrder
 from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
-from headrace.state.store import RequestState
-from tests.faults.faulty import PUBLIC_T, at_work, confirmed, copied, failure_of, follows, named, position, until
+from headrace.state.store import RequestState, StateStore
+from tests.faults.faulty import (
+    PUBLIC_T,
+    at_work,
+    confirmed,
+    copied,
+    failure_of,
+    follows,
+    named,
+    position,
+    until,
+)
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 
@@ -74,7 +84,9 @@ def test_a_value_without_a_place_fails_the_copy_of_its_table_only(
     sql("INSERT INTO t VALUES (2, 'infinity')")
     source = PostgresSource(database, name="values")
     with at_work(source, tmp_path) as running:
-        until(lambda: bool(running.state.requests()) and ended(running.state), "the first copy ends")
+        until(
+            lambda: bool(running.state.requests()) and ended(running.state), "the first copy ends"
+        )
         (request,) = running.state.requests()
         assert request.state is RequestState.FAILED
         assert "public.t.at" in request.reason
@@ -86,15 +98,14 @@ def test_a_value_without_a_place_fails_the_copy_of_its_table_only(
     assert running.error is None
 
 
-def ended(state: object) -> bool:
+def ended(state: StateStore) -> bool:
     ends = (RequestState.COMPLETED, RequestState.FAILED)
-    return all(r.state in ends for r in state.requests())  # type: ignore[attr-defined]
+    return all(r.state in ends for r in state.requests())
 
 
-def done(state: object, request_id: str) -> bool:
+def done(state: StateStore, request_id: str) -> bool:
     return any(
-        r.request_id == request_id and r.state is RequestState.COMPLETED
-        for r in state.requests()  # type: ignore[attr-defined]
+        r.request_id == request_id and r.state is RequestState.COMPLETED for r in state.requests()
     )
 
 
@@ -104,7 +115,11 @@ def test_a_table_dropped_while_running_leaves_the_others_going(
 ) -> None:
     with at_work(PostgresSource(database, name="values"), tmp_path) as running:
         until(running.dumped, "the first copy")
-        sql("INSERT INTO t VALUES (5, '2024-01-05')", "DROP TABLE t", "INSERT INTO u VALUES (2, 'b')")
+        sql(
+            "INSERT INTO t VALUES (5, '2024-01-05')",
+            "DROP TABLE t",
+            "INSERT INTO u VALUES (2, 'b')",
+        )
         bad = running.state.submit("TABLE", PUBLIC_T)
         follows(running, database, U)
         until(lambda: ended(running.state), "the request ends")

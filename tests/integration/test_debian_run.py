@@ -1,7 +1,7 @@
 """``headrace run`` against Debian's PostgreSQL 15 as an administrator would hand it out.
 
-Over TCP with a SCRAM password and verified TLS; the role may replicate and select, and nothing else; slot and publication
-were made for it and are named in the file; the password comes from the environment.
+Over TCP with a SCRAM password and verified TLS; the role may replicate and select, and nothing else; slot and
+publication were made for it and are named in the file; the password comes from the environment.
 """
 
 from __future__ import annotations

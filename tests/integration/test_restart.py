@@ -19,7 +19,7 @@ from headrace.observe import failpoints
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.postgres_server import PostgresServer
-from tests.faults.faulty import AtWork, at_work, rows_of, until
+from tests.faults.faulty import AtWork, at_work, follows, until
 from tests.requirements import req
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
@@ -31,7 +31,13 @@ ROWS = 40
 MODES = ["fast", "immediate"]
 """A shutdown in good order, and one that is a crash to everybody connected."""
 
-PLACES = ["window.after_low", "window.after_select", "window.after_high", "capture.after_append", "capture.after_sync"]
+PLACES = [
+    "window.after_low",
+    "window.after_select",
+    "window.after_high",
+    "capture.after_append",
+    "capture.after_sync",
+]
 """Between low mark and select, between select and high mark, and on either side of what is durable."""
 
 
@@ -134,9 +140,13 @@ def converges(running: AtWork, url: str) -> None:
     """Wait until both tables are dumped and follow the source, which rests."""
     until(running.dumped, "every dump")
     for table in (KEYED, BARE):
-        wanted = rows_of(url, str(table))
-        assert wanted
-        until(lambda table=table, wanted=wanted: running.holds(table, wanted), f"{table} as the source has it")  # type: ignore[misc]
+        follows(running, url, table)
+
+
+def more(writer: Writer) -> None:
+    """Wait until the writer has committed some more."""
+    before = writer.commits
+    until(lambda: writer.commits > before + 20, "the writer goes on")
 
 
 @req("A-12", "P09", "C61", "C60")
@@ -149,8 +159,7 @@ def test_a_restart_in_the_middle_of_a_window_converges(
     with at_work(PostgresSource(url, name="restart"), tmp_path) as running:
         with Writer(url) as writer:
             until(striker.done.is_set, "the server is back")
-            before = writer.commits
-            until(lambda: writer.commits > before + 20, "the writer goes on")
+            more(writer)
             until(running.dumped, "every dump")
             assert running.said("waiting for source")
         converges(running, url)
@@ -166,8 +175,7 @@ def test_restarts_in_mid_stream_converge(
         until(running.dumped, "every dump")
         with Writer(url) as writer:
             for _ in range(3):
-                before = writer.commits
-                until(lambda before=before: writer.commits > before + 20, "changes")  # type: ignore[misc]
+                more(writer)
                 server.restart(mode)
         converges(running, url)
         index = ChangeLogReader(tmp_path / "changelog").index(0)
@@ -184,7 +192,10 @@ def test_a_server_that_stays_away_is_waited_for_and_the_reason_is_shown(
         server.stop("immediate")
 
         def tried() -> int:
-            return sum(s.state == "waiting for source" and "cannot be reached" in s.detail for s in running.statuses)
+            return sum(
+                s.state == "waiting for source" and "cannot be reached" in s.detail
+                for s in running.statuses
+            )
 
         until(lambda: running.error is not None or tried() >= 20, "many attempts")
         assert running.error is None
