@@ -11,13 +11,11 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.lake.delta_log import DeltaTable
-from tests.requirements import req
 from tests.spark.cluster_program import ROWS, SCHEMA
 
 pytestmark = pytest.mark.spark
 
 
-@req("C51")
 def test_a_million_rows_go_through_executors_and_not_through_the_driver(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.cluster_program", str(tmp_path)],

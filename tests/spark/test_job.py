@@ -77,7 +77,7 @@ class Job:
         return Counter(tuple(row.values()) for row in rows)
 
 
-@req("C43", "C44", "C56", "C58")
+@req("C12", "C13", "C43", "C44", "T13")
 def test_the_ledger_rules_whatever_spark_remembers(
     spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
@@ -129,7 +129,6 @@ def check_reads(spark: SparkSession, job: Job) -> None:
         read(spark, job.lake, "test", "public.nobody")
 
 
-@req("C56")
 def test_a_damaged_log_ends_the_job_by_name(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     job = Job(spark, log, tmp_path)
     log.write(TABLE, "+I(1,a,b)")

@@ -52,7 +52,7 @@ class Pair:
         return Counter(tuple(row.values()) for row in snapshot.to_table().to_pylist())
 
 
-@req("P18", "N13")
+@req("P18", "C38", "C40", "C58")
 def test_upsert_delete_and_truncate_keep_the_table_equal(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -73,7 +73,7 @@ MISSING = (
 )
 
 
-@req("P18")
+@req("T2")
 def test_missing_cells_come_from_the_row_before_the_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -83,7 +83,6 @@ def test_missing_cells_come_from_the_row_before_the_batch(
     assert pair.content() == pair.model.content()
 
 
-@req("P18")
 def test_partial_rows_without_base_wait_for_the_dump(spark: SparkSession, tmp_path: Path) -> None:
     pair = Pair(spark, tmp_path, table_of(3))
     pair.apply("+I(1,a,b) +I(2,c,d)", complete=False)
@@ -92,7 +91,6 @@ def test_partial_rows_without_base_wait_for_the_dump(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.parametrize("change", ["=U(50,x,?)", "-U(60) +U(1,y,?)", "-D(1) | =U(1,z,?)"])
-@req("P18")
 def test_a_complete_table_names_the_missing_base(
     spark: SparkSession, tmp_path: Path, change: str
 ) -> None:
@@ -106,7 +104,7 @@ def test_a_complete_table_names_the_missing_base(
     assert pair.target.state(pair.schema.table) == version
 
 
-@req("C46", "C50")
+@req("C46", "C50", "T15")
 def test_a_table_without_key_is_a_multiset(spark: SparkSession, tmp_path: Path) -> None:
     pair = Pair(spark, tmp_path, table_of(2, check=KeyCheck.NONE))
     pair.apply("+I(1,a) +I(1,a) +I(1,a) +I(2,.) +I(2,.) +I(3,b)")
@@ -120,7 +118,7 @@ def test_a_table_without_key_is_a_multiset(spark: SparkSession, tmp_path: Path) 
     assert pair.content() == Counter({(8, "f"): 2})
 
 
-@req("C50")
+@req("T1", "C50")
 def test_signed_zeros_are_different_rows(spark: SparkSession, tmp_path: Path) -> None:
     schema = TableSchema(
         TableId("public", "f"), (Column("x", pa.float64(), "float8"),), (), KeyCheck.NONE

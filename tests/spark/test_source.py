@@ -41,6 +41,7 @@ def stream(log: Log, **options: Any) -> Any:
     return HeadraceSource({"path": str(log.folder), **given}).streamReader(None)  # type: ignore[arg-type]
 
 
+@req("C56", "T14")
 def test_offsets_end_between_transactions_and_within_the_limit(log: Log) -> None:
     log.write(TABLE, " | ".join("+I(1,a) =U(1,b) =U(1,c)" for _ in range(4)))
     reader = stream(log, max_rows=7)
@@ -68,7 +69,7 @@ def test_bytes_limit_a_batch_too(log: Log) -> None:
     assert reader.latestOffset({"scn": 0}, ReadMaxRows(1_000_000)) == {"scn": 10}
 
 
-@req("C56")
+@req("C57", "T14")
 def test_a_transaction_in_pieces_is_not_cut(log: Log) -> None:
     log.write(TABLE, "+I(1,a)")
     pieces(log, 3)

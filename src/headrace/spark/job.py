@@ -32,7 +32,7 @@ __all__ = ["ApplySettings", "run_apply"]
 
 _LOG = logging.getLogger(__name__)
 _TURN_S = 0.1
-_ATTEMPTS = 3
+_ATTEMPTS = 6
 """Starts of the query without one batch between them after which the process is better started anew.
 
 Spark gives a Python process ten seconds to come up, which a busy machine may need for other things.
