@@ -4,7 +4,7 @@ In: the rows of a snapshot, and the folded form of changes above the position th
 Out: the rows the table would hold after them, as batches with a weight per row. A cell whose base
 row does not exist stays null and is counted.
 
-Source: research/correctness-rules.md section 2, decision table of the apply step.
+Source: docs/paper_map.md, decision table of the apply step.
 """
 
 from __future__ import annotations

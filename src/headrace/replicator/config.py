@@ -123,7 +123,7 @@ class ApplyConfig(_Section):
         trigger_s: shortest time between the starts of two batches.
     """
 
-    max_rows: Annotated[int, Field(ge=1)] = 400_000
+    max_rows: Annotated[int, Field(ge=1)] = 2_000_000
     trigger_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
 
 

@@ -68,7 +68,7 @@ class ApplyOptions:
     changelog: Path
     lake: Path
     tables: tuple[str, ...] = ()
-    max_rows: int = 400_000
+    max_rows: int = 2_000_000
     slice_rows: int = 250_000
     max_slices: int = 4
     parallel_tables: int = 2

@@ -69,8 +69,8 @@ class ApplySettings:
     driver_memory: str = "2g"
     spark_conf: dict[str, str] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
-    max_rows_per_batch: int = 400_000
-    max_bytes_per_batch: int = 256 * 2**20
+    max_rows_per_batch: int = 2_000_000
+    max_bytes_per_batch: int = 1024 * 2**20
     trigger_s: float = 1.0
     stop_at_scn: int | None = None
     parallel_tables: int = 2

@@ -18,9 +18,8 @@ from headrace.spark.jars import delta_jars
 
 __all__ = ["SessionSettings", "build_session"]
 
-# A local session lives on a few cores and runs many small, different statements: the second compiler
-# costs it more than it gives (measured: half the processor time of the first minutes, none of it later).
-_LOCAL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# The collector's own threads would only compete with the tasks on the few cores of one host.
+_LOCAL_JVM = "-XX:+UseSerialGC"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
