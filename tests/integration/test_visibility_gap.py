@@ -51,23 +51,19 @@ def run_with_hung_commit(
         eventually(running.dumped, "the first dump")
         local.execute("ALTER SYSTEM SET synchronous_standby_names = 'ghost'")
         local.execute("SELECT pg_reload_conf()")
-        hung = threading.Thread(target=_update, args=(url,))
+        works = threading.Event()
+        hung = threading.Thread(target=_update, args=(url, works))
         hung.start()
-        pid: list[int] = []
-
-        def hangs() -> bool:
-            found = local.execute(
-                "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'UPDATE%'"
-            ).fetchall()
-            pid[:] = [row[0] for row in found]
-            return bool(pid)
-
-        eventually(hangs, "the commit waits for the standby")
+        # The server takes note of the setting some time after it was told to: commits of no importance try it.
+        probe = _hanging(local, "%probe%")
+        works.set()
+        local.execute("SELECT pg_cancel_backend(%s)", (probe,))
+        pid = _hanging(local, "UPDATE%")
         eventually(lambda: _holds_update(running), "the commit is in the change log")
         assert local.execute("SELECT v FROM t WHERE id = 1").fetchone() == ("old",)
         running.state.submit("TABLE", TABLE)
         eventually(running.dumped, "the dump beside the hung commit")
-        local.execute("SELECT pg_cancel_backend(%s)", (pid[0],))
+        local.execute("SELECT pg_cancel_backend(%s)", (pid,))
         hung.join(30)
         local.execute("ALTER SYSTEM RESET synchronous_standby_names")
         local.execute("SELECT pg_reload_conf()")
@@ -76,9 +72,27 @@ def run_with_hung_commit(
     return running
 
 
-def _update(url: str) -> None:
+def _hanging(session: psycopg.Connection, query: str) -> int:
+    """Return the process whose commit waits for the standby, once there is one."""
+    found: list[int] = []
+
+    def hangs() -> bool:
+        rows = session.execute(
+            "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE %s",
+            (query,),
+        ).fetchall()
+        found[:] = [row[0] for row in rows]
+        return bool(found)
+
+    eventually(hangs, "a commit waits for the standby")
+    return found[0]
+
+
+def _update(url: str, works: threading.Event) -> None:
     with psycopg.connect(url, autocommit=True) as session:
         session.execute("SET synchronous_commit = on")
+        while not works.is_set():
+            session.execute("SELECT pg_logical_emit_message(true, 'probe', '')")
         session.execute("UPDATE t SET v = 'new' WHERE id = 1")
 
 

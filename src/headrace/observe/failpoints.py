@@ -1,8 +1,8 @@
 """Named places where a test may end the process or raise.
 
 Each place is one call, ``failpoint("capture.after_sync")``, that costs a dictionary look-up. In a child
-process ``HEADRACE_FAILPOINT=name`` (or ``name:n`` for the n-th pass, counted from 1) kills it with SIGKILL there; inside a
-test `arm` installs a function instead.
+process ``HEADRACE_FAILPOINT=name`` (or ``name:n`` for the n-th pass, counted from 1) kills it with SIGKILL
+there; inside a test `arm` installs a function instead.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ then dump progress is written, then the source is acknowledged. A crash between 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -268,9 +269,12 @@ class Capture:
 
     def _reopen(self, stop: threading.Event) -> None:
         """Open the log and the reading side again, after a pause, until it works or we are stopped."""
+        assert self.coordinator is not None
         while not stop.wait(self._settings.retry_s):
             try:
                 self.close_connections()
+                with contextlib.suppress(DiskBudgetReached):
+                    self._log.retain(self.coordinator.needed_scn)
                 self.open_connections()
             except SourceUnavailable as error:
                 self._report("waiting for source", str(error), at_once=True)
@@ -312,12 +316,13 @@ class Capture:
         """Do one round; return whether the log gave anything."""
         assert self._reader is not None
         assert self.coordinator is not None
+        # First, so that snapshots are taken and let go of the log even while it has no room.
+        self.coordinator.tick()
         item = self._poll(timeout_s)
         failpoint("capture.after_poll")
         if item is not None:
             self._take(item)
             self._flushed_at = self._clock()
-        self.coordinator.tick()
         if item is None:
             self._write_pending()
         return item is not None

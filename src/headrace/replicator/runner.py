@@ -149,4 +149,3 @@ def _capture_detail(status: CaptureStatus) -> dict[str, Any]:
         "rows": status.rows,
         "remembered": status.remembered,
     }
-

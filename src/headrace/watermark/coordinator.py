@@ -184,9 +184,9 @@ class Coordinator:
         """
         self._window.reconnected()
         self._queue.reload()
-        job, self._job = self._job, None
-        if job is not None:
-            job.future.add_done_callback(_discard)
+        if self._job is not None and self._job.task is not None:
+            self._job.future.add_done_callback(_discard)
+            self._job = None
         self._reconciler.rewind(held_scn)
 
     @property

@@ -103,7 +103,11 @@ class TaskQueue:
 
         While a table was left out its changes passed by: what was read of it before is out of date.
         """
-        waiting = [r for r in self._store.requests() if r.state in (RequestState.QUEUED, RequestState.ACTIVE)]
+        waiting = [
+            r
+            for r in self._store.requests()
+            if r.state in (RequestState.QUEUED, RequestState.ACTIVE)
+        ]
         progress = self._store.progress()
         returned = self._left_out({p.table for p in progress if p.state != "waiting"})
         if not any(r.scope is Scope.ALL_TABLES for r in waiting):
