@@ -171,7 +171,7 @@ class Observer:
         pictures = []
         for name in sorted({*progress, *entries}):
             dump, entry = progress.get(name), entries.get(name)
-            phase = entry.state if entry else "copying"
+            phase: str = entry.state if entry else "copying"
             if phase == "copying" and not (dump and dump.rows_read):
                 phase = "waiting"
             pictures.append(
