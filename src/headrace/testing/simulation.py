@@ -195,6 +195,9 @@ class Simulation:
         for number in range(ROUNDS):
             if number == CALM:
                 self.storm = 2
+            if number > CALM and self.database.hidden:
+                # No commit stays invisible for ever.
+                self.database.reveal(self.rng.choice(self.database.hidden))
             gave = self._step(capture)
             if self.rng.random() < 0.1:
                 self._apply()

@@ -61,6 +61,7 @@ class _Remembered:
     xid: npt.NDArray[np.int64]
     bodies: tuple[Body, ...]
     truncates: tuple[tuple[TableId, int, int], ...]
+    lost: bool = False
 
 
 class Reconciler:
@@ -79,7 +80,6 @@ class Reconciler:
         self._memory_bytes = memory_bytes
         self._recent: list[_Remembered] = []
         self._bytes = 0
-        self._lost_rows = False
         self._remembered_scn = 0
 
     @property
@@ -95,7 +95,7 @@ class Reconciler:
     @property
     def can_reconcile(self) -> bool:
         """Whether every remembered transaction still has its rows."""
-        return not self._lost_rows
+        return not any(item.lost for item in self._recent)
 
     @property
     def unseen_floor(self) -> int | None:
@@ -115,11 +115,14 @@ class Reconciler:
         truncates = tuple(
             (e.table, e.scn, e.ord) for e in block.system if e.kind is SystemKind.TRUNCATE
         )
-        bodies = () if self._lost_rows else block.bodies
+        # Also while older rows are lost: on a busy source something is always unseen, and only what is lost
+        # holds chunks back.
         self._recent.append(
-            _Remembered(block.index["scn"].copy(), block.index["xid"].copy(), bodies, truncates)
+            _Remembered(
+                block.index["scn"].copy(), block.index["xid"].copy(), block.bodies, truncates
+            )
         )
-        self._bytes += 0 if self._lost_rows else block.nbytes
+        self._bytes += block.nbytes
         if self._bytes > self._memory_bytes:
             self._let_rows_go()
 
@@ -138,14 +141,12 @@ class Reconciler:
         """
         if len(scn):
             self._remembered_scn = max(self._remembered_scn, int(scn[-1]))
-            self._recent.insert(0, _Remembered(scn, xid, (), ()))
-            self._let_rows_go()
+            self._recent.insert(0, _Remembered(scn, xid, (), (), lost=True))
 
     def _let_rows_go(self) -> None:
-        self._lost_rows = True
         self._bytes = 0
         for item in self._recent:
-            item.bodies = ()
+            item.bodies, item.lost = (), True
 
     def forget(self, seen_by: Visibility) -> None:
         """Forget the transactions that a snapshot has seen; visibility never shrinks."""
@@ -160,8 +161,6 @@ class Reconciler:
             kept.append(item)
             self._bytes += sum(body.batch.nbytes for body in item.bodies)
         self._recent = kept
-        if not kept:
-            self._lost_rows = False
 
     def reconcile(self, schema: TableSchema, rows: pa.RecordBatch, saw: Visibility) -> Reconciled:
         """Return the rows of a chunk that may leave at its high mark.
@@ -228,6 +227,7 @@ def _narrow(item: _Remembered, keep: npt.NDArray[np.bool_]) -> _Remembered:
         item.xid[keep],
         tuple(bodies),
         tuple(t for t in item.truncates if (scn == t[1]).any()),
+        item.lost,
     )
 
 
