@@ -24,7 +24,7 @@ from headrace.testing.target import ModelTable
 from tests.requirements import req
 from tests.spark.log import Log
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 Rows = Counter[tuple[object, ...]]
 
