@@ -55,7 +55,7 @@ def delays_s(
 def measure(config: Config, after_us: int, until_us: int) -> Freshness:
     """Return the freshness of the transactions committed in a span of time."""
     log = ChangeLogReader(StatePaths.of(config).changelog)
-    index = log.index(log.tail().oldest_scn - 1)
+    index = log.index(log.tail().oldest_scn)
     index = index[index["origin"] == ORIGIN_LOG]
     index = index[(index["commit_us"] >= after_us) & (index["commit_us"] < until_us)]
     manifests = FrontierStore(config.lake, config.name).list()

@@ -23,18 +23,15 @@ from pyspark.sql import DataFrame
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
-from headrace.fold import folded_schema
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
 from headrace.model.block import ORIGIN_LOG, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
-from headrace.spark.columns import spark_ddl
 from headrace.spark.failures import translate
+from headrace.spark.folded import folded_frame
 from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.plan import Range, Step, steps_of
-from headrace.spark.rows import SLICE_COLUMN, combine_slices
-from headrace.spark.source import register_source
 from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
 from headrace.spark.targets.base import Target
 from headrace.spark.targets.evolution import follows
@@ -314,24 +311,9 @@ class Applier:
 
     def _folded(self, schema: TableSchema, step: Step) -> DataFrame:
         """Return the folded changes of a step; every row of it is worked on in tasks."""
-        session = self._target.session(schema.table)
-        register_source(session)
         slices = max(1, min(self._options.max_slices, round(step.rows / self._options.slice_rows)))
-        frame = (
-            session.read.format("headrace")
-            .option("path", str(self._options.changelog))
-            .option("table", str(schema.table))
-            .option("from_scn", str(step.after_scn))
-            .option("to_scn", str(step.upto_scn))
-            .option("schema_id", str(schema.schema_id))
-            .option("fold", "true")
-            .option("slices", str(slices))
-            .load()
-        )
-        if slices == 1:
-            return frame.drop(SLICE_COLUMN)
-        form = spark_ddl(folded_schema(schema))
-        return frame.repartition(1).mapInArrow(lambda rows: combine_slices(schema, rows), form)
+        session = self._target.session(schema.table)
+        return folded_frame(session, self._options.changelog, schema, step, slices)
 
     # -- the end of a batch -----------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ Options::
     from_scn    exclusive begin of a batch read, and of a new stream; 0 is the beginning of time
     to_scn      inclusive end of a batch read; what the log covers by default
     schema_id   version of the table to read in; the newest in the range by default
-    fold        "true": the folded form of each slice instead of its changes
     slices      most tasks of a read
     max_rows, max_bytes   most of a micro-batch; a larger transaction is a micro-batch of its own
     first_end   SCN that the first micro-batches after a start do not cross
@@ -43,12 +42,11 @@ from pyspark.sql.types import StructType
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ConfigError
-from headrace.fold import folded_schema
 from headrace.model.change import change_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.spark.columns import spark_ddl
-from headrace.spark.rows import SLICE_COLUMN, change_batches, folded_batches
+from headrace.spark.rows import change_batches
 from headrace.spark.slices import Limits, Slice, batch_end, cut, newest_version, versions_of
 
 __all__ = ["HeadraceSource", "register_source"]
@@ -79,7 +77,6 @@ class _Options:
     from_scn: int
     to_scn: int | None
     schema_id: int
-    fold: bool
     slices: int
     limits: Limits
     first_end: int
@@ -104,7 +101,6 @@ class _Options:
                 int(options.get("from_scn", 0)),
                 int(options["to_scn"]) if "to_scn" in options else None,
                 int(options.get("schema_id", 0)),
-                options.get("fold", "false").lower() == "true",
                 max(int(options.get("slices", 1)), 1),
                 Limits(
                     int(options.get("max_rows", _MAX_ROWS)),
@@ -134,9 +130,7 @@ class HeadraceSource(DataSource):
         if options.table is None:
             return spark_ddl(_ENVELOPE)
         schema = _Log(options).version()
-        if not options.fold:
-            return spark_ddl(change_schema(schema))
-        return f"{SLICE_COLUMN} INT, {spark_ddl(folded_schema(schema))}"
+        return spark_ddl(change_schema(schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
         """Return the reader of a bounded range."""
@@ -193,8 +187,7 @@ class _Log:
             return
         schema = self.version()
         ids = set(versions_of(part.refs, self.registry, self.options.table))
-        kind = folded_batches if self.options.fold else change_batches
-        for batch in kind(self.reader, self.registry, schema, ids, part):
+        for batch in change_batches(self.reader, self.registry, schema, ids, part):
             yield _plain(batch)
 
 
