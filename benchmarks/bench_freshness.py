@@ -47,8 +47,8 @@ def main() -> int:
     """Measure and keep the result."""
     parser = argparse.ArgumentParser(prog="bench_freshness")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=90)
-    parser.add_argument("--rate", type=float, default=400)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--rate", type=float, default=300)
     parser.add_argument("--rows", type=int, default=500_000)
     given = parser.parse_args()
     measured_on = harness.machine()

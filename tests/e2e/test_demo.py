@@ -13,7 +13,7 @@ from headrace.demo.show import python_snippet
 from tests.e2e.pipeline import HEADRACE
 from tests.requirements import req
 
-pytestmark = [pytest.mark.long, pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @req("H13", "F16")

@@ -18,7 +18,7 @@ from headrace.testing.postgres import EmbeddedPostgres
 from tests.e2e.pipeline import Pipeline
 from tests.requirements import req
 
-pytestmark = [pytest.mark.long, pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 ROWS = 10_000
 TABLES = ("shop.accounts", "shop.events", "shop.order_items", "shop.products")

@@ -26,7 +26,7 @@ from tests.spark.test_apply import Bench
 
 __all__ = ["spark"]
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 TABLE = table_of(3)
 

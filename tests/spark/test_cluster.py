@@ -13,7 +13,7 @@ import pytest
 from headrace.lake.delta_log import DeltaTable
 from tests.spark.cluster_program import ROWS, SCHEMA
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 
 def test_a_million_rows_go_through_executors_and_not_through_the_driver(tmp_path: Path) -> None:

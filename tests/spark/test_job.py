@@ -22,7 +22,7 @@ from headrace.testing.notation import table_of
 from tests.requirements import req
 from tests.spark.log import Log
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 TABLE = table_of(3)
 LIMIT_S = 500.0

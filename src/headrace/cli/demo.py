@@ -21,8 +21,8 @@ __all__ = ["demo"]
 def demo(
     seconds: Annotated[
         float, typer.Option(min=1, help="How long the shop is busy, at least.")
-    ] = 60.0,
-    rate: Annotated[float, typer.Option(min=1, help="Transactions per second to try.")] = 400.0,
+    ] = 45.0,
+    rate: Annotated[float, typer.Option(min=1, help="Transactions per second to try.")] = 300.0,
     rows: Annotated[int, typer.Option(min=1_000, help="Rows the shop begins with.")] = 500_000,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the server's files and the state too.")

@@ -105,14 +105,13 @@ class _Tail:
         for body in block.bodies:
             if body.table == table:
                 scn = body.batch.column("_scn").to_numpy()
-                keep = (scn > self.applied) & np.isin(scn, seen)
+                keep = (scn > self.applied) & _among(scn, seen)
                 old = registry.get(body.schema_id)
                 found.append(promote(body.batch.filter(pa.array(keep)), old, self.schema))
         self._append(found)
         for event in block.system:
             if event.kind is SystemKind.TRUNCATE and event.table == table:
-                place = int(np.searchsorted(seen, event.scn))
-                if event.scn > self.applied and place < len(seen) and seen[place] == event.scn:
+                if event.scn > self.applied and _among(np.array([event.scn]), seen)[0]:
                     self.truncates.append((event.scn, event.ord))
         # Deferred keys may only be cut where a transaction ends.
         if self.rows >= _FOLD_ROWS and block.ends_complete:
@@ -138,3 +137,12 @@ class _Tail:
         if self.batches or self.truncates:
             self._fold()
         return folded_schema(self.schema).empty_table() if self.effects is None else self.effects
+
+
+def _among(scn: npt.NDArray[np.int64], seen: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which SCNs are among the rising ones of ``seen``, without sorting those again for each block."""
+    if not len(seen):
+        return np.zeros(len(scn), np.bool_)
+    place = np.minimum(np.searchsorted(seen, scn), len(seen) - 1)
+    found: npt.NDArray[np.bool_] = seen[place] == scn
+    return found

@@ -67,5 +67,7 @@ def folded_frame(
 def _needed(refs: tuple[BlockRef, ...], ids: set[int]) -> tuple[BlockRef, ...]:
     """Return the blocks that say anything of the versions; they travel with the tasks."""
     return tuple(
-        ref for ref in refs if ref.has_system or any(schema_id in ids for schema_id, _ in ref.tables)
+        ref
+        for ref in refs
+        if ref.has_system or any(schema_id in ids for schema_id, _ in ref.tables)
     )
