@@ -21,6 +21,7 @@ READERS = 4
 LAST = 300
 
 
+@req("P28")
 def test_many_reader_processes_see_the_same_stream_while_it_is_written(tmp_path):
     command = [sys.executable, "-m", "tests.changelog.reader_process", str(tmp_path), str(LAST)]
     readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(READERS)]
@@ -98,7 +99,7 @@ def test_a_writer_killed_around_its_sync_loses_nothing_that_it_reported(tmp_path
     check(tmp_path, reported)
 
 
-@req("D58")
+@req("D58", "N11", "P28")
 def test_a_reader_that_stops_in_the_middle_holds_nobody_up(tmp_path):
     with ChangeLogWriter.open(tmp_path, SETTINGS) as writer:
         synced(writer, *(window(scn) for scn in range(1, 50)))

@@ -41,7 +41,7 @@ def test_a_log_that_does_not_exist_yet_is_empty(reader):
         list(reader.blocks(1))
 
 
-@req("D42", "D41")
+@req("D42", "D41", "P28")
 def test_everything_after_a_position_comes_once_and_in_order(writer, reader):
     synced(writer, *(window(scn) for scn in range(10, 40)))
     for after in (*range(12), 25, 38, 39):

@@ -38,7 +38,7 @@ update shop.orders set channel = 'web' where id <= 10;
 """
 
 
-@req("C24")
+@req("C24", "P25", "P31")
 def test_once_copies_then_follows_and_verify_agrees(url: str, pipeline: Pipeline) -> None:
     with psycopg.connect(url) as connection:
         schema.create(connection)
@@ -62,6 +62,11 @@ def test_once_copies_then_follows_and_verify_agrees(url: str, pipeline: Pipeline
     status = pipeline.status()
     assert {table["phase"] for table in status["tables"]} == {"live"}
     assert {role["state"] for role in status["roles"].values()} == {"stopped"}
+    # How soon commits became visible is measured, kept and shown.
+    shown = status["roles"]["apply"]["detail"]["freshness_s"]
+    assert 0 < shown["p50"] <= shown["p95"] <= shown["p99"]
+    batches = [json.loads(line) for line in pipeline.paths.freshness.read_text().splitlines()]
+    assert 0 < batches[-1]["scn"] <= status["frontier_scn"]
 
 
 @req("C75")

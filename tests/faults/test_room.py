@@ -109,7 +109,7 @@ def test_a_limit_on_the_size_of_files_is_waited_out(
     assert running.error is None
 
 
-@req("C60", "C77")
+@req("C60", "C77", "P29")
 def test_a_log_at_its_budget_is_waited_out_until_the_job_has_caught_up(
     source: PostgresSource, database: str, sql: Sql, tmp_path: Path
 ) -> None:

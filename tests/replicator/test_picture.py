@@ -106,6 +106,22 @@ def test_lag_is_told_per_table_in_changes_and_for_all_in_seconds(config: Config)
     assert not picture.shows(30)
 
 
+@req("P27")
+def test_the_fill_of_the_change_log_and_its_bound_are_told(config: Config) -> None:
+    with contextlib.closing(Observer(config)) as observer:
+        assert observer.look().log_bytes == 0
+        fill(config, None, block(10, 1_000_000, {ORDERS: 5}))
+        small = observer.look()
+        fill(config, None, block(20, 1_000_000, {ORDERS: 500}))
+        large = observer.look()
+
+    folder = StatePaths.of(config).changelog
+    assert 0 < small.log_bytes < large.log_bytes
+    assert large.log_bytes == sum(path.stat().st_size for path in folder.glob("*.seg"))
+    assert large.to_json()["log_bytes"] == large.log_bytes
+    assert large.to_json()["log_budget_bytes"] == config.changelog.budget
+
+
 @req("C14")
 def test_no_lag_when_the_tables_show_everything(config: Config) -> None:
     fill(config, manifest(10, orders="live"), block(10, 1_000_000, {ORDERS: 5}))

@@ -6,7 +6,6 @@ The long run takes 10,000 histories over all cores and keeps its coverage table.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import tempfile
@@ -21,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from benchmarks import harness
 from headrace.errors import HeadraceError
 from headrace.fold import origin_name
 from headrace.model.block import Block
@@ -83,6 +83,7 @@ def run_some(first: int, count: int) -> tuple[Counter[str], list[str]]:
 
 
 @req(
+    "N01",
     "F1",
     "A-17",
     "P01",
@@ -99,7 +100,7 @@ def run_some(first: int, count: int) -> tuple[Counter[str], list[str]]:
     "A-9",
     "D04",
 )
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(10_800)
 def test_random_histories_with_crashes(request: pytest.FixtureRequest) -> None:
     count = LONG if request.config.getoption("--long") else DEFAULT
     coverage: Counter[str] = Counter()
@@ -113,24 +114,25 @@ def test_random_histories_with_crashes(request: pytest.FixtureRequest) -> None:
             coverage += part
             faults += wrong
     table = "\n".join(f"{n:>9,}  {name}" for name, n in sorted(coverage.items()))
-    print(f"{count:,} histories in {time.monotonic() - begun:.0f} s\n{table}")
+    seconds = time.monotonic() - begun
+    print(f"{count:,} histories in {seconds:.0f} s\n{table}")
     if count == LONG:
-        keep_figures(count, coverage, faults)
+        keep_figures(count, coverage, faults, seconds)
     assert not faults, faults[:5]
     crashes = [f"crash at {name}" for name in CAPTURE_FAILPOINTS]
     assert [name for name in (*MUST_HAPPEN, *crashes) if not coverage[name]] == []
 
 
-def keep_figures(count: int, coverage: Counter[str], faults: list[str]) -> None:
-    """Write the figures of the long run beside the benchmarks."""
-    folder = Path(__file__).parents[2] / "benchmarks" / "results"
-    folder.mkdir(parents=True, exist_ok=True)
-    figures = {
-        "histories": count,
-        "violations": len(faults),
-        "coverage": dict(sorted(coverage.items())),
-    }
-    (folder / "random_histories.json").write_text(json.dumps(figures, indent=1) + "\n")
+def keep_figures(count: int, coverage: Counter[str], faults: list[str], seconds: float) -> None:
+    """Keep the figures of the long run beside those of the benchmarks."""
+    harness.write(
+        "random_histories",
+        seed=0,
+        sizes={"histories": count},
+        runs=[dict(sorted(coverage.items()))],
+        summary={"violations": len(faults), "seconds": seconds},
+        measured_on=harness.machine(),
+    )
 
 
 # -- mutations: each switches one rule off, and the oracle must find it -----------------------------

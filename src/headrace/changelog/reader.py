@@ -42,6 +42,11 @@ class ChangeLogReader:
         """Return what the log can serve now; all zero when there is no log."""
         return (self._view.read() or TailRecord()).tail
 
+    def used_bytes(self) -> int:
+        """Return what the segments take on disk; 0 when there is no log."""
+        found = (entry for entry in self._folder.glob("*.seg") if SegmentName.parse(entry.name))
+        return sum(_size(entry) for entry in found)
+
     def wait(self, scn: int, timeout_s: float) -> bool:
         """Return True as soon as everything up to ``scn`` is readable, False when it is not in time."""
         deadline = time.monotonic() + timeout_s
@@ -245,3 +250,11 @@ def _joined(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     joined["changes"] = np.minimum(changes, np.iinfo(np.int32).max)
     joined["last_piece"] = 1
     return joined
+
+
+def _size(path: Path) -> int:
+    """Return the length of a file, 0 when retention was faster."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

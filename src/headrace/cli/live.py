@@ -6,6 +6,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
+from rich.filesize import decimal
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -35,7 +36,8 @@ def render(name: str, picture: Picture) -> RenderableType:
             f"{entry.rows_read:,}",
             f"{entry.lag_changes:,}",
         )
-    return Group(table, Text(summary(picture), style="bold"), *_errors(picture))
+    line = f"{summary(picture)} · change log {_room(picture)}"
+    return Group(table, Text(line, style="bold"), *_errors(picture))
 
 
 def summary(picture: Picture) -> str:
@@ -46,6 +48,11 @@ def summary(picture: Picture) -> str:
     )
     lag = "not yet" if picture.lag_s is None else f"{picture.lag_s:.1f} s"
     return f"{counted or 'starting'} · behind {lag}, {picture.lag_changes:,} changes"
+
+
+def _room(picture: Picture) -> str:
+    held, most = (decimal(size) for size in (picture.log_bytes, picture.log_budget_bytes))
+    return f"{held} of {most}"
 
 
 def _bar(entry: TablePicture) -> RenderableType:

@@ -45,6 +45,11 @@ class StatePaths:
         """Spark's own checkpoint; it may be deleted at any time."""
         return self.root / "spark"
 
+    @property
+    def freshness(self) -> Path:
+        """Samples of source commit to visible in the target, one JSON object per batch."""
+        return self.root / "freshness.jsonl"
+
     def status(self, process: str) -> Path:
         """Return what ``process`` last said about itself."""
         return self.root / "status" / f"{process}.json"

@@ -62,6 +62,8 @@ class Picture:
         lag_changes: change rows between the two.
         lag_s: age of the oldest transaction that is not in the tables, 0 when there is none, None
             before the first frontier.
+        log_bytes: what the change log takes on disk.
+        log_budget_bytes: what it may take before capture waits for the tables.
         roles: state and error of each process, by name.
     """
 
@@ -71,6 +73,8 @@ class Picture:
     frontier_scn: int
     lag_changes: int
     lag_s: float | None
+    log_bytes: int
+    log_budget_bytes: int
     roles: Mapping[str, ProcessStatus]
 
     def shows(self, scn: int) -> bool:
@@ -90,6 +94,8 @@ class Picture:
             "frontier_scn": self.frontier_scn,
             "lag_changes": self.lag_changes,
             "lag_s": self.lag_s,
+            "log_bytes": self.log_bytes,
+            "log_budget_bytes": self.log_budget_bytes,
             "roles": {
                 name: {
                     "state": role.state.value,
@@ -119,6 +125,7 @@ class Observer:
 
     def __init__(self, config: Config) -> None:
         self._paths = StatePaths.of(config)
+        self._budget_bytes = config.changelog.budget
         self._frontiers = FrontierStore(config.lake, config.name)
         self._registry = FileRegistry(self._paths.registry)
         self._log: ChangeLogReader | None = None
@@ -155,6 +162,8 @@ class Observer:
             manifest.scn if manifest else 0,
             backlog.changes,
             lag_s,
+            self._log.used_bytes() if self._log else 0,
+            self._budget_bytes,
             {name: role for name, role in roles.items() if role is not None},
         )
 

@@ -106,6 +106,7 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         spark_conf=dict(config.spark.conf),
         max_rows_per_batch=config.apply.max_rows,
         trigger_s=config.apply.trigger_s,
+        freshness=paths.freshness,
     )
     run_apply(settings, stop, lambda status: report(status.to_json()))
 

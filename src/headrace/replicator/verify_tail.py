@@ -110,9 +110,9 @@ class _Tail:
                 found.append(promote(body.batch.filter(pa.array(keep)), old, self.schema))
         self._append(found)
         for event in block.system:
-            if event.kind is SystemKind.TRUNCATE and event.table == table:
-                if event.scn > self.applied and _among(np.array([event.scn]), seen)[0]:
-                    self.truncates.append((event.scn, event.ord))
+            truncates = event.kind is SystemKind.TRUNCATE and event.table == table
+            if truncates and event.scn > self.applied and event.scn in seen:
+                self.truncates.append((event.scn, event.ord))
         # Deferred keys may only be cut where a transaction ends.
         if self.rows >= _FOLD_ROWS and block.ends_complete:
             self._fold()

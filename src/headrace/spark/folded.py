@@ -21,7 +21,7 @@ from headrace.registry.file import FileRegistry
 from headrace.spark.columns import spark_ddl
 from headrace.spark.plan import Step
 from headrace.spark.rows import SLICE_COLUMN, combine_slices, folded_batches
-from headrace.spark.slices import Slice, cut, versions_of
+from headrace.spark.slices import cut, versions_of
 
 __all__ = ["folded_frame"]
 

@@ -32,9 +32,20 @@ class _Keys:
     """What the log has said of each key of one table: cells, or None for "gone"."""
 
     def __init__(self, schema: TableSchema) -> None:
+        self.names = schema.names
         self.places = schema.key_indexes
         self.known: dict[Cells, Cells | None] = {}
         self.all_gone = False
+
+    def adopt(self, schema: TableSchema) -> None:
+        """Bring what is known into the columns of another version; nothing is known of its new ones."""
+        if schema.names == self.names:
+            return
+        for key, cells in self.known.items():
+            if cells is not None:
+                held = dict(zip(self.names, cells, strict=True))
+                self.known[key] = tuple(held.get(name, UNKNOWN) for name in schema.names)
+        self.names, self.places = schema.names, schema.key_indexes
 
     def key(self, cells: Cells) -> Cells:
         return tuple(cells[place] for place in self.places)
@@ -130,7 +141,9 @@ class LedgerOracle:
                 keys.known[keys.key(cells)] = cells
 
     def _keys(self, schema: TableSchema) -> _Keys:
-        return self._tables.setdefault(schema.table, _Keys(schema))
+        keys = self._tables.setdefault(schema.table, _Keys(schema))
+        keys.adopt(schema)
+        return keys
 
     def _truncate(self, table: TableId) -> None:
         if table in self._tables:

@@ -37,7 +37,7 @@ def test_inserts_updates_and_deletes_carry_their_images(
         ]
 
 
-@req("P20", "P22", "P24")
+@req("P20", "P22", "P24", "N01")
 def test_each_change_keeps_its_values_and_positions_rise_in_commit_order(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
