@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +30,15 @@ class Place:
 
     @property
     def server(self) -> Path:
-        """The embedded server's files."""
-        return self.root / "server"
+        """The embedded server's files.
+
+        As root the server runs as another user: when that one cannot get to the folder, as under /root, its files
+        lie in the system's temporary folder.
+        """
+        if os.geteuid() or _passable(self.root):
+            return self.root / "server"
+        name = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"headrace-demo-{name}"
 
     @property
     def lake(self) -> Path:
@@ -84,4 +94,10 @@ class Place:
 
     def remove(self) -> None:
         """Remove the folder."""
+        shutil.rmtree(self.server, ignore_errors=True)
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _passable(folder: Path) -> bool:
+    """Whether everybody may pass through the folders above."""
+    return all(parent.stat().st_mode & 0o001 for parent in folder.parents if parent.exists())

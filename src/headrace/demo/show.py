@@ -59,7 +59,8 @@ class Story:
         self.console.print(Syntax(sql_line(place), "sql", background_color="default"))
         if kept:
             self.console.print(
-                f"\nServer files, state and configuration are kept in [bold]{place.root}[/bold]."
+                f"\nState and configuration are kept in [bold]{place.root}[/bold], "
+                f"the files of the server in [bold]{place.server}[/bold]."
             )
 
 
