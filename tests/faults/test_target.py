@@ -114,8 +114,9 @@ def test_a_change_that_the_target_cannot_follow_names_table_and_column(
     if change == "retyped":
         kept.append(Column(last.name, table_of(2).columns[0].type, "int4"))
     changed = TableSchema(TABLE.table, tuple(kept), TABLE.key, TABLE.key_check)
+    # The announcement alone is enough: nothing may be written in the columns that are there.
     bench.log.announce(changed)
-    end = bench.log.write(changed, "+I(2,c)" if change == "dropped" else "+I(2,c,7)")
+    end = bench.log.write(changed, "+I(2,c)") if change == "dropped" else bench.log.scn
     before = bench.commits(TABLE)
     named(failing(bench.run(end)), IncompatibleSchemaChange, f"public.t.{last.name}")
     assert bench.commits(TABLE) == before

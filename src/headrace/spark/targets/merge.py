@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.errors import TargetConflict
+from headrace.errors import TargetConflict, TargetUnwritable
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.ledger import app_id, applied_scn, table_path
 from headrace.model.schema import KeyCheck, TableId, TableSchema
@@ -95,13 +95,20 @@ class MergeTarget:
         state = self.state(schema.table)
         if state is not None and state.schema_id == schema.schema_id:
             return state
+        folder = table_path(self._lake, schema.table)
+        if folder.exists() and not folder.is_dir():
+            # Spark would create the table beside it, and nobody would find it.
+            raise TargetUnwritable(
+                f"The target table of {schema.table} cannot be written: {folder.name} is a file.",
+                next_step="move the file away; the batch is tried again.",
+            )
         path = self._path(schema.table)
         session = self.session(schema.table)
         try:
             if state is None:
                 session.sql(create_statement(path, schema))
             else:
-                held = DeltaTable(table_path(self._lake, schema.table)).snapshot().schema
+                held = DeltaTable(folder).snapshot().schema
                 for statement in evolve_statements(path, held, schema):
                     session.sql(statement)
         except Exception as error:
