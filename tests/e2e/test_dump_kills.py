@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -16,6 +17,7 @@ import pytest
 
 from headrace.changelog import ChangeLogReader
 from headrace.fold import fold
+from headrace.model.change import READ
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator.config_file import load
@@ -71,6 +73,7 @@ def test_three_kills_cost_at_most_three_chunks(url: str, tmp_path: Path) -> None
     found = progress(paths)
     assert found is not None
     assert ROWS <= found.rows_read <= ROWS + KILLS * CHUNK
+    assert ROWS <= sum(1 for _ in chunk_rows(paths)) <= ROWS + KILLS * CHUNK
     held = folded(paths)
     assert held.num_rows == ROWS
     assert set(held["id"].to_pylist()) == set(range(1, ROWS + 1))
@@ -81,6 +84,15 @@ def progress(paths: StatePaths) -> DumpProgress | None:
         return None
     with contextlib.closing(StateStore(paths.database)) as store:
         return next(iter(store.progress()), None)
+
+
+def chunk_rows(paths: StatePaths) -> Iterator[int]:
+    """Yield the key of every chunk row in the change log: one that was dumped twice comes twice."""
+    for block in ChangeLogReader(paths.changelog).blocks(0):
+        for body in block.bodies:
+            ops = body.batch.column("_op").to_pylist()
+            keys = body.batch.column("id").to_pylist()
+            yield from (key for key, op in zip(keys, ops, strict=True) if op == READ)
 
 
 def folded(paths: StatePaths) -> pa.Table:

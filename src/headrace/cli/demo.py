@@ -8,11 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from headrace.cli.live import Display
 from headrace.cli.output import console, errors_without_traceback
-from headrace.demo.place import Place
-from headrace.demo.play import DemoSettings, play
-from headrace.demo.show import Story
 
 __all__ = ["demo"]
 
@@ -41,6 +37,11 @@ def demo(
 
     [bold]Example[/bold]  headrace demo --seconds 20 --rate 100
     """
+    from headrace.cli.live import Display
+    from headrace.demo.place import Place
+    from headrace.demo.play import DemoSettings, play
+    from headrace.demo.show import Story
+
     place = Place(folder.absolute())
     place.clear()
     try:

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
-from headrace.replicator import config_file, requests
 
 __all__ = ["dump"]
 
@@ -34,6 +33,8 @@ def dump(
       headrace dump shop.yaml --table public.orders --wait
       headrace dump shop.yaml --table public.items --keys 17,1 --keys 17,2
     """
+    from headrace.replicator import config_file, requests
+
     request_id = requests.submit(config_file.load(file), table, keys or [])
     console.print(f"queued: request {request_id}")
     if wait:

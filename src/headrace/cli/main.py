@@ -1,4 +1,7 @@
-"""Puts the commands together under ``headrace``."""
+"""Puts the commands together under ``headrace``.
+
+Each command imports what it needs when it is called, so that ``headrace --help`` answers at once.
+"""
 
 from __future__ import annotations
 

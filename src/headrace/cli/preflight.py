@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli.findings import show_findings
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
-from headrace.replicator import config_file, runner
-from headrace.sources.base import Severity
 
 __all__ = ["preflight"]
 
@@ -22,6 +19,10 @@ def preflight(file: ConfigFile) -> None:
 
     [bold]Example[/bold]  headrace preflight shop.yaml
     """
+    from headrace.cli.findings import show_findings
+    from headrace.replicator import config_file, runner
+    from headrace.sources.base import Severity
+
     findings = runner.preflight(config_file.load(file))
     show_findings(findings)
     if any(finding.severity is Severity.ERROR for finding in findings):

@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.findings import show_findings
-from headrace.cli.live import Display
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
-from headrace.replicator import config_file, runner
-from headrace.replicator.run import Run
-from headrace.sources.base import Severity
 
 __all__ = ["run"]
 
@@ -38,6 +33,12 @@ def run(
       headrace run shop.yaml
       headrace run shop.yaml --once && headrace verify shop.yaml
     """
+    from headrace.cli.findings import show_findings
+    from headrace.cli.live import Display
+    from headrace.replicator import config_file, runner
+    from headrace.replicator.run import Run
+    from headrace.sources.base import Severity
+
     config = config_file.load(file)
     findings = runner.preflight(config)
     show_findings(findings)

@@ -8,10 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.live import render
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
-from headrace.replicator import config_file
-from headrace.replicator.picture import Observer
 
 __all__ = ["status"]
 
@@ -29,6 +26,10 @@ def status(
 
     [bold]Example[/bold]  headrace status shop.yaml --json
     """
+    from headrace.cli.live import render
+    from headrace.replicator import config_file
+    from headrace.replicator.picture import Observer
+
     config = config_file.load(file)
     with contextlib.closing(Observer(config)) as observer:
         picture = observer.look()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
-from headrace.replicator import config_file, runner
-from headrace.replicator.verify_report import VerifyReport
+
+if TYPE_CHECKING:
+    from headrace.replicator.verify_report import VerifyReport
 
 __all__ = ["verify"]
 
@@ -32,6 +33,8 @@ def verify(
 
     [bold]Example[/bold]  headrace verify shop.yaml --json
     """
+    from headrace.replicator import config_file, runner
+
     report = runner.verify(config_file.load(file))
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
