@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import psycopg
 import pytest
 
 from headrace.demo import schema
+from headrace.state.store import RequestState, StateStore
 from tests.e2e.pipeline import Pipeline
 from tests.requirements import req
 
@@ -55,10 +57,14 @@ def test_once_copies_then_follows_and_verify_agrees(url: str, pipeline: Pipeline
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in CHANGES.split(";"):
             connection.execute(statement)
+    pipeline.succeed("dump", "--table", "shop.customers", "--keys", "8", "--keys", "-1")
     pipeline.succeed("run", "--once")
     second = json.loads(pipeline.succeed("verify", "--json"))
 
     assert second["equal"], second
+    with contextlib.closing(StateStore(pipeline.paths.database)) as state:
+        repair = state.requests()[-1]
+    assert (repair.state, repair.missing) == (RequestState.COMPLETED, (("-1",),))
     status = pipeline.status()
     assert {table["phase"] for table in status["tables"]} == {"live"}
     assert {role["state"] for role in status["roles"].values()} == {"stopped"}

@@ -20,7 +20,7 @@ from headrace.observe.status import ProcessStatus
 from headrace.registry.file import FileRegistry
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
-from headrace.state.store import DumpProgress, StateStore
+from headrace.state.store import DumpProgress, DumpRequest, StateStore
 
 __all__ = ["Observer", "Picture", "TablePicture"]
 
@@ -140,11 +140,19 @@ class Observer:
 
     def progress(self) -> dict[str, DumpProgress]:
         """Return the newest dump of each table."""
-        if self._state is None:
-            if not self._paths.database.exists():
-                return {}
+        state = self._opened()
+        return {str(entry.table): entry for entry in state.progress()} if state else {}
+
+    def requests(self) -> list[DumpRequest]:
+        """Return every dump request, oldest first."""
+        state = self._opened()
+        return state.requests() if state else []
+
+    def _opened(self) -> StateStore | None:
+        """Return the state database, None before there is one."""
+        if self._state is None and self._paths.database.exists():
             self._state = StateStore(self._paths.database)
-        return {str(entry.table): entry for entry in self._state.progress()}
+        return self._state
 
     def look(self) -> Picture:
         """Return the picture of this moment."""

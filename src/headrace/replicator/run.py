@@ -16,6 +16,7 @@ from types import TracebackType
 from headrace.observe.status import ProcessState, StatusFile
 from headrace.replicator import runner
 from headrace.replicator.config import Config
+from headrace.replicator.goal import Goal
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import ROLES, Observer, Picture
 from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
@@ -42,7 +43,7 @@ class Run:
     Args:
         file: the configuration; the children read it again.
         config: what it holds.
-        once: end as soon as the tables show everything that was committed when the run began.
+        once: end as soon as the tables show everything that was committed when the run began, and no request waits.
         policy: how dead children come back.
     """
 
@@ -56,15 +57,14 @@ class Run:
         paths = StatePaths.of(config)
         self.supervisor = Supervisor(paths, child_specs(file), policy=policy)
         self._status = StatusFile(paths.status("run"), "run")
-        self._goal_scn = 0
-        self._tables: frozenset[str] = frozenset()
+        self._goal: Goal | None = None
         self.picture: Picture = self._observer.look()
 
     def __enter__(self) -> Run:
         self.supervisor.__enter__()
         try:
             if self._once:
-                self._goal_scn, self._tables = runner.goal(self._config)
+                self._goal = Goal.of(*runner.goal(self._config), self._observer.requests())
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -99,7 +99,7 @@ class Run:
         """Look after everything once; false when the run is over.
 
         Raises:
-            HeadraceError: a child needs a person.
+            HeadraceError: a child needs a person, or a request that the run waits for failed.
         """
         self.supervisor.poll()
         self._status.write(
@@ -107,17 +107,14 @@ class Run:
             {"restarts": self.supervisor.restarts, "waiting": self.supervisor.waiting},
         )
         self.picture = self._observer.look()
-        if self._stop.is_set() or (self._once and self.reached()):
+        if self._stop.is_set() or self.reached():
             return False
         self._stop.wait(_TURN_S)
         return True
 
     def reached(self) -> bool:
-        """Whether every table is complete and shows the source as it was when the run began."""
-        picture, progress = self.picture, self._observer.progress()
-        copied = {name for name, entry in progress.items() if entry.completed_scn}
-        live = {table.name for table in picture.tables if table.phase == "live"}
-        if not self._tables <= (copied & live):
+        """Whether a run with a goal may end."""
+        if self._goal is None:
             return False
-        goal = max(self._goal_scn, *(progress[name].completed_scn for name in self._tables), 0)
-        return picture.shows(goal)
+        seen = self._observer
+        return self._goal.is_reached(self.picture, seen.progress(), seen.requests())

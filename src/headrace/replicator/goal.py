@@ -1,0 +1,60 @@
+"""What ``run --once`` waits for: fixed when it begins, so that it ends however busy the source is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import StateError
+from headrace.replicator.picture import Picture
+from headrace.state.store import DumpProgress, DumpRequest, RequestState
+
+__all__ = ["Goal"]
+
+_OVER = (RequestState.COMPLETED, RequestState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The source as it was at a moment, in the tables.
+
+    Attributes:
+        scn: the source's position at that moment.
+        tables: the captured tables.
+        over: requests that had ended by then, whichever way.
+    """
+
+    scn: int
+    tables: frozenset[str]
+    over: frozenset[str]
+
+    @classmethod
+    def of(cls, scn: int, tables: frozenset[str], requests: Sequence[DumpRequest]) -> Goal:
+        """Return the goal of a run that begins now."""
+        return cls(scn, tables, frozenset(r.request_id for r in requests if r.state in _OVER))
+
+    def is_reached(
+        self,
+        picture: Picture,
+        progress: Mapping[str, DumpProgress],
+        requests: Sequence[DumpRequest],
+    ) -> bool:
+        """Whether every table is complete and shows the moment, and no request waits.
+
+        Raises:
+            StateError: a request failed, so that what it asked for never comes.
+        """
+        fresh = [request for request in requests if request.request_id not in self.over]
+        for request in fresh:
+            if request.state is RequestState.FAILED:
+                raise StateError(
+                    f"request {request.request_id}: {request.reason}",
+                    next_step="correct the cause and run again; what was copied stays.",
+                )
+        copied = {name for name, entry in progress.items() if entry.completed_scn}
+        live = {table.name for table in picture.tables if table.phase == "live"}
+        if not self.tables <= (copied & live) or any(r.state not in _OVER for r in fresh):
+            return False
+        return picture.shows(
+            max(self.scn, *(progress[name].completed_scn for name in self.tables), 0)
+        )
