@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,31 @@ def test_a_second_writer_is_refused_and_harms_nobody(tmp_path):
         synced(writer, window(1))
     with ChangeLogWriter.open(tmp_path, SMALL) as writer:
         assert writer.generation == 2
+
+
+@req("A-19")
+def test_a_log_that_is_opened_anew_keeps_its_lock_throughout(tmp_path):
+    writer = ChangeLogWriter.open(tmp_path, SMALL)
+    synced(writer, window(1))
+    # What a child process holds between its fork and its exec.
+    inherited = os.dup(writer._lock)
+    writer = writer.reopened()
+    os.close(inherited)
+    with writer:
+        with pytest.raises(LeaseLost):
+            ChangeLogWriter.open(tmp_path, SMALL)
+        synced(writer, window(2))
+    assert scns(ChangeLogReader(tmp_path).blocks(0)) == [1, 2]
+
+
+@req("A-19")
+def test_a_log_that_somebody_took_over_is_not_taken_back(tmp_path):
+    writer = ChangeLogWriter.open(tmp_path, SMALL)
+    synced(writer, window(1))
+    with succeeded(tmp_path) as heir:
+        with pytest.raises(LeaseLost):
+            writer.reopened()
+        synced(heir, window(2))
 
 
 SECOND = """

@@ -202,15 +202,47 @@ class ChangeLogWriter:
 
     def close(self) -> None:
         """Release the log. What was not synced may or may not be found by the next writer."""
-        if self._lock < 0:
-            return
-        if self._active is not None:
-            self._active.close()
-            self._active = None
-        self._tail.flush()
-        self._tail.close()
-        os.close(self._lock)
-        self._lock = -1
+        lock = self._let_go()
+        if lock >= 0:
+            os.close(lock)
+
+    def reopened(self) -> ChangeLogWriter:
+        """Return a writer that has opened the log as after a crash; this one is closed.
+
+        The lock changes hands: nobody else can write in between, and a child process that has just been forked and
+        still holds a copy of it does no harm.
+
+        Raises:
+            LeaseLost: another writer has taken over.
+            ChangeLogError: as `open`; the log is then closed, and may be opened again in the same way.
+        """
+        if self._lock >= 0:
+            # Where the lock was lost unnoticed, the generation tells; it must not be outbid.
+            self._tail.check()
+        lock = self._let_go()
+        if lock < 0:
+            return ChangeLogWriter.open(
+                self._folder, self._settings, sync=self._sync, write=self._write, clock=self._clock
+            )
+        with write_refusals(f"Change log {self._folder}"):
+            try:
+                return ChangeLogWriter(
+                    self._folder, self._settings, lock, self._sync, self._write, self._clock
+                )
+            except BaseException:
+                os.close(lock)
+                raise
+
+    def _let_go(self) -> int:
+        """Close everything but the lock and return it, negative when it was closed before."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            if self._active is not None:
+                self._active.close()
+                self._active = None
+            self._tail.flush()
+            self._tail.close()
+        return lock
 
     def __enter__(self) -> ChangeLogWriter:
         return self

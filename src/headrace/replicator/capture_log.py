@@ -29,7 +29,6 @@ class CaptureLog:
 
     def __init__(self, folder: Path, settings: ChangeLogSettings) -> None:
         self._folder = folder
-        self._settings = settings
         self._writer = ChangeLogWriter.open(folder, settings)
         self._reader = ChangeLogReader(folder)
         self._needed_scn = -1
@@ -59,9 +58,8 @@ class CaptureLog:
 
     def rewind(self) -> None:
         """Forget what is behind the last whole durable transaction, torn bytes included."""
-        self._writer.close()
         # Opening cuts the same tail as after a crash.
-        self._writer = ChangeLogWriter.open(self._folder, self._settings)
+        self._writer = self._writer.reopened()
 
     def retain(self, needed_scn: int) -> None:
         """Drop what no job and not capture itself needs."""
