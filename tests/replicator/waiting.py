@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, timeout_s: float = 20.0) -> T:
+def until(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
     """Return the first true value of ``condition``; fail naming ``what`` when there is none."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
