@@ -6,6 +6,7 @@ A scenario is a text file::
     table k,c1            columns, the first is the key
     rows 41,a 42,b        what the table holds before the log begins; 1..40 stands for 40 rows
     chunk 10              rows of a chunk
+    start                 what commits before the dump begins, streamed only afterwards
     at N PLACE            what commits around the N-th chunk of the dump: "before low", "after low",
                           "after select" or "after high"; terms as in headrace.testing.notation
     hidden …              the same, streamed but not visible yet;  reveal  makes everything visible
@@ -37,6 +38,10 @@ PLACES = ("before low", "after low", "before select", "after select", "before hi
 """Where the scripted source lets something happen, in order, around one chunk."""
 
 
+START = (0, "start")
+"""Before capture begins."""
+
+
 class Scenario:
     """One parsed file."""
 
@@ -58,6 +63,8 @@ class Scenario:
                 self.rows += self._rows(rest)
             elif word == "chunk":
                 self.chunk = int(rest)
+            elif word == "start":
+                place = START
             elif word == "at":
                 number, _, name = rest.partition(" ")
                 place = (int(number), name)
@@ -115,6 +122,8 @@ class Player:
             tables=[self.schema],
             executor=InlineExecutor(),
         )
+        for line in self.scenario.actions.get(START, ()):
+            self._act(line)
         capture.start()
         for _ in range(500):
             if not capture.step(0.0) and capture.is_idle and state.next_request() is None:

@@ -115,6 +115,7 @@ class Coordinator:
                 self._note_schema(event)
         for body in block.bodies:
             task = self._queue.dump_of(body.table)
+            # Before the bound is fixed the reconciler remembers them; `_started` asks it.
             begun = task is not None and (
                 task.phase is not Phase.START or task.progress.state == "copying"
             )
@@ -288,11 +289,18 @@ class Coordinator:
         self._not_before = self._clock() + 1.0
 
     def _started(self, task: Task, start: TableStart) -> None:
+        resumed = task.progress.state == "copying" and task.progress.until is not None
+        if not resumed and not self._reconciler.can_reconcile:
+            # Rows let go while the bound was read may have moved past it; the next start reads a new bound.
+            return
         task.schema = start.schema
         task.phase = Phase.CHUNKS
-        resumed = task.progress.state == "copying" and task.progress.until is not None
         if resumed:
             return
+        # The bound's snapshot may have missed a row that moved past it, streamed before or while it was read:
+        # no chunk reaches there.
+        for schema, changes in self._reconciler.changes_of(start.schema.table):
+            self._note_moves(task, schema, changes)
         if start.schema.key and start.until is None:
             task.phase = self._after_chunks(start.schema.table)
         self._queue.update(

@@ -162,6 +162,13 @@ class Reconciler:
             self._bytes += sum(body.batch.nbytes for body in item.bodies)
         self._recent = kept
 
+    def changes_of(self, table: TableId) -> Iterator[tuple[TableSchema, pa.RecordBatch]]:
+        """Yield the remembered changes of a table, each batch with its version; none of those that were let go."""
+        for item in self._recent:
+            for body in item.bodies:
+                if body.table == table:
+                    yield self._schema_of(body.schema_id), body.batch
+
     def reconcile(self, schema: TableSchema, rows: pa.RecordBatch, saw: Visibility) -> Reconciled:
         """Return the rows of a chunk that may leave at its high mark.
 
