@@ -16,7 +16,13 @@ import numpy.typing as npt
 from headrace.changelog.chain import Link, follow
 from headrace.changelog.mapped import MappedSegment
 from headrace.changelog.refs import BlockRef, block_ref
-from headrace.changelog.segment import NO_SEGMENT, SegmentHeader, SegmentName, corrupt
+from headrace.changelog.segment import (
+    NO_SEGMENT,
+    SegmentHeader,
+    SegmentName,
+    corrupt,
+    list_segments,
+)
 from headrace.changelog.tail import Tail, TailRecord, TailView
 from headrace.errors import ChangeLogLost, ProtocolError, ScnNotFound
 from headrace.model.block import TRANSACTION_DTYPE, Block
@@ -44,8 +50,9 @@ class ChangeLogReader:
 
     def used_bytes(self) -> int:
         """Return what the segments take on disk; 0 when there is no log."""
-        found = (entry for entry in self._folder.glob("*.seg") if SegmentName.parse(entry.name))
-        return sum(_size(entry) for entry in found)
+        if not self._folder.exists():
+            return 0
+        return sum(_size(self._folder / str(name)) for name in list_segments(self._folder))
 
     def wait(self, scn: int, timeout_s: float) -> bool:
         """Return True as soon as everything up to ``scn`` is readable, False when it is not in time."""

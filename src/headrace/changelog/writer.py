@@ -108,13 +108,26 @@ class ChangeLogWriter:
         """
         settings = settings or ChangeLogSettings()
         settings.validate()
+        return cls._taken_over(folder, settings, -1, sync, write, clock)
+
+    @classmethod
+    def _taken_over(
+        cls,
+        folder: Path,
+        settings: ChangeLogSettings,
+        lock: int,
+        sync: Sync,
+        write: Write,
+        clock: Callable[[], float],
+    ) -> ChangeLogWriter:
+        """Return a writer that holds ``lock``, taken now when it is negative."""
         with write_refusals(f"Change log {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-            lock = take_lock(folder)
+            held = take_lock(folder) if lock < 0 else lock
             try:
-                return cls(folder, settings, lock, sync, write, clock)
+                return cls(folder, settings, held, sync, write, clock)
             except BaseException:
-                os.close(lock)
+                os.close(held)
                 raise
 
     @property
@@ -220,18 +233,9 @@ class ChangeLogWriter:
             # Where the lock was lost unnoticed, the generation tells; it must not be outbid.
             self._tail.check()
         lock = self._let_go()
-        if lock < 0:
-            return ChangeLogWriter.open(
-                self._folder, self._settings, sync=self._sync, write=self._write, clock=self._clock
-            )
-        with write_refusals(f"Change log {self._folder}"):
-            try:
-                return ChangeLogWriter(
-                    self._folder, self._settings, lock, self._sync, self._write, self._clock
-                )
-            except BaseException:
-                os.close(lock)
-                raise
+        return self._taken_over(
+            self._folder, self._settings, lock, self._sync, self._write, self._clock
+        )
 
     def _let_go(self) -> int:
         """Close everything but the lock and return it, negative when it was closed before."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import ConfigError
+from headrace.testing.postgres_server import passable
 
 __all__ = ["Place"]
 
@@ -35,7 +36,7 @@ class Place:
         As root the server runs as another user: when that one cannot get to the folder, as under /root, its files
         lie in the system's temporary folder.
         """
-        if os.geteuid() or _passable(self.root):
+        if os.geteuid() or passable(self.root):
             return self.root / "server"
         name = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"headrace-demo-{name}"
@@ -96,8 +97,3 @@ class Place:
         """Remove the folder."""
         shutil.rmtree(self.server, ignore_errors=True)
         shutil.rmtree(self.root, ignore_errors=True)
-
-
-def _passable(folder: Path) -> bool:
-    """Whether everybody may pass through the folders above."""
-    return all(parent.stat().st_mode & 0o001 for parent in folder.parents if parent.exists())

@@ -128,7 +128,7 @@ class Observer:
         self._budget_bytes = config.changelog.budget
         self._frontiers = FrontierStore(config.lake, config.name)
         self._registry = FileRegistry(self._paths.registry)
-        self._log: ChangeLogReader | None = None
+        self._log = ChangeLogReader(self._paths.changelog)
         self._counted = _Backlog()
         self._counted_from = -1
         self._count_at = 0.0
@@ -170,7 +170,7 @@ class Observer:
             manifest.scn if manifest else 0,
             backlog.changes,
             lag_s,
-            self._log.used_bytes() if self._log else 0,
+            self._log.used_bytes(),
             self._budget_bytes,
             {name: role for name, role in roles.items() if role is not None},
         )
@@ -218,8 +218,6 @@ class Observer:
 
     def _count(self, frontier_scn: int) -> _Backlog:
         try:
-            if self._log is None:
-                self._log = ChangeLogReader(self._paths.changelog)
             tail = self._log.tail()
             after = max(frontier_scn, tail.oldest_scn)
             index = self._log.index(after)

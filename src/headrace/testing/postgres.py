@@ -22,7 +22,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from headrace.errors import SourceUnavailable
-from headrace.testing.postgres_server import PostgresServer
+from headrace.testing.postgres_server import PostgresServer, passable
 
 __all__ = ["DebianPostgres", "EmbeddedPostgres", "embedded_versions"]
 
@@ -180,7 +180,7 @@ class DebianPostgres(PostgresServer):
 
 def _reachable(installation: Path, user: pwd.struct_passwd | None) -> Path:
     """Return the installation, or a copy of it when its folder is closed to ``user``."""
-    if user is None or all(parent.stat().st_mode & 0o001 for parent in installation.parents):
+    if user is None or passable(installation):
         return installation
     stat = (installation / "bin" / "postgres").stat()
     copy = (

@@ -20,7 +20,7 @@ import psycopg
 
 from headrace.errors import SourceUnavailable
 
-__all__ = ["PostgresServer"]
+__all__ = ["PostgresServer", "passable"]
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 90.0
@@ -42,6 +42,11 @@ _STOP_SIGNALS = {
     "fast": signal.SIGINT,
     "immediate": signal.SIGQUIT,
 }
+
+
+def passable(folder: Path) -> bool:
+    """Return whether everybody may pass through the folders above ``folder``."""
+    return all(parent.stat().st_mode & 0o001 for parent in folder.parents if parent.exists())
 
 
 class PostgresServer(abc.ABC):
