@@ -43,11 +43,16 @@ POSTGRES_BIN = Path(f"/usr/lib/postgresql/{POSTGRES_MAJOR}/bin")
 
 # What the stamp depends on: a change in any of these runs the steps again. Of pyproject.toml only
 # the parts that say what is installed count; settings of linters do not.
+EXTENSION_SOURCES = (
+    "tools/build_extensions.py",
+    "src/headrace/sources/postgres/_native.pyx",
+)
 STAMPED = (
     "requirements.lock",
     "tools/setup.py",
     "src/headrace/spark/jars.py",
     "src/headrace/spark/jars.lock",
+    *EXTENSION_SOURCES,
 )
 STAMPED_ENVIRONMENT = ("JAVA_HOME", "HEADRACE_JARS", "HEADRACE_CACHE")
 
@@ -130,6 +135,7 @@ def package_fingerprint() -> str:
         project["project"],
         project["tool"]["hatch"],
         LOCK.read_text(),
+        *((ROOT / name).read_text() for name in EXTENSION_SOURCES),
         str(ROOT),
     )
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -231,6 +237,8 @@ def install_packages() -> None:
         environment=environment,
         online=False,
     )
+    if not list((ROOT / "src/headrace/sources/postgres").glob("_native.*.so")):
+        say("no C compiler works here: the log is decoded in Python, at a tenth of the speed")
     run(
         [*uv, "check", "--quiet", "--python", str(PYTHON)],
         "find every package that pyproject.toml asks for in requirements.lock (run `make lock`)",

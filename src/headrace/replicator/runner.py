@@ -85,7 +85,7 @@ def capture(config: Config, paths: StatePaths, report: Report) -> Iterator[Captu
             state=state,
             settings=CaptureSettings(
                 dump=DumpSettings(chunk_rows=config.dump.chunk_rows, delay_s=config.dump.delay_s),
-                spool_folder=paths.root / "spool",
+                spool_folder=StatePaths.of(config).root / "spool",
             ),
             tables=source.tables(),
             on_status=lambda status: report(_capture_detail(status)),
@@ -124,7 +124,11 @@ def _source(config: Config) -> PostgresSource:
         given.watermark,
         config.name,
     )
-    source.settings = replace(source.settings, heartbeat_s=given.heartbeat_s)
+    source.settings = replace(
+        source.settings,
+        heartbeat_s=given.heartbeat_s,
+        spool_folder=StatePaths.of(config).root / "spool",
+    )
     return source
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +15,10 @@ from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.sources.base import LogItem
 from headrace.sources.postgres.assembler import Assembler, TableVersion
+from headrace.sources.postgres.decoder import ENGINES, make_decoder
+from headrace.sources.postgres.frames import FrameBuffer
 from headrace.sources.postgres.messages import UNCHANGED, Cell, Relation
-from headrace.sources.postgres.pgoutput import decode
+from headrace.sources.postgres.spools import Spools
 from tests.requirements import req
 from tests.sources.postgres import wire
 
@@ -45,11 +48,29 @@ class Versions:
         return TableVersion(self._schema, 99)
 
 
+@pytest.fixture(scope="module", params=ENGINES, autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run everything with each decoder that this installation has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADRACE_DECODER", request.param)
+        yield
+
+
+def bare(check: KeyCheck, xid: int, max_rows: int, max_bytes: int) -> Assembler:
+    """Return an assembler that has seen nothing yet."""
+    decoder = make_decoder(xid, max_rows, max_bytes)
+    return Assembler(Versions(check), "headrace/s", decoder, Spools(), unexpected)
+
+
+def unexpected(kind: bytes, data: bytes) -> None:
+    raise AssertionError(f"a frame {kind!r} of {len(data)} bytes")
+
+
 def assembler(
     *, max_rows: int = 1000, max_bytes: int = 1 << 20, xid: int = 100,
     check: KeyCheck = KeyCheck.IMMEDIATE,
 ) -> Assembler:  # fmt: skip
-    made = Assembler(Versions(check), "headrace/s", xid, max_rows, max_bytes)
+    made = bare(check, xid, max_rows, max_bytes)
     feed(made, wire.begin(10, 5, 1), relation(T, "t"), relation(MARKS, "watermarks"))
     feed(made, relation(7, "other"), wire.commit(10, 12, 5))
     return made
@@ -61,7 +82,10 @@ def relation(oid: int, name: str) -> bytes:
 
 def feed(into: Assembler, *messages: bytes) -> None:
     for message in messages:
-        into.feed(decode(message), len(message), 1234)
+        frames = FrameBuffer()
+        frames.add(wire.frame(message))
+        into.advance(frames)
+        assert frames.start == frames.end
 
 
 def rows(*items: LogItem) -> list[tuple[Any, ...]]:
@@ -172,7 +196,7 @@ def test_a_mark_among_data_is_out_of_order() -> None:
 @given(st.integers(2**31, 2**40), st.integers(-(2**31) + 1, 2**31 - 1))
 def test_ids_are_widened_to_the_nearest(epoch: int, distance: int) -> None:
     wide = epoch + distance
-    made = Assembler(Versions(KeyCheck.IMMEDIATE), "p", epoch, 10, 1 << 20)
+    made = bare(KeyCheck.IMMEDIATE, epoch, 10, 1 << 20)
     feed(made, wire.begin(10, 5, wide & 0xFFFFFFFF), relation(T, "t"))
     feed(made, wire.insert(T, [b"1", None]), wire.commit(10, 12, 5))
     assert int(made.take().block.index[0]["xid"]) == wide

@@ -20,6 +20,10 @@ from headrace.sources.postgres.messages import (
     Origin,
     Relation,
     RelationColumn,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
     Truncate,
     TypeName,
     Update,
@@ -63,6 +67,11 @@ PAIRS = [
         wire.message(77, "x", b"", transactional=True),
         LogicalMessage(True, 77, "x", b""),
     ),
+    (wire.stream_start(7, first=True), StreamStart(7, True)),
+    (wire.stream_start(7, first=False), StreamStart(7, False)),
+    (wire.stream_stop(), StreamStop()),
+    (wire.stream_commit(7, 16, 32, 5), StreamCommit(7, 16, 32, 5)),
+    (wire.stream_abort(7, 9), StreamAbort(7, 9)),
 ]
 
 
@@ -109,7 +118,8 @@ def _decode(data: bytes) -> None:
     ("data", "what"),
     [
         (b"", "empty"),
-        (b"S" + b"\0" * 20, "unknown kind"),
+        (b"Z" + b"\0" * 20, "unknown kind"),
+        (b"S" + b"\0\0\0\7" + b"\2", "neither a first"),
         (wire.relation(5, "a", "b", "x", []), "replica identity"),
         (b"I" + b"\0\0\0\5" + b"K" + wire.cells([b"1"]), "no new row"),
         (b"D" + b"\0\0\0\5" + b"N" + wire.cells([b"1"]), "no old row"),

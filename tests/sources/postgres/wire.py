@@ -10,6 +10,33 @@ from headrace.sources.postgres.messages import POSTGRES_EPOCH_US, UNCHANGED, Cel
 Columns = Sequence[tuple[str, bool, int, int]]
 
 
+def frame(message: bytes, sent_us: int = 1234) -> bytes:
+    """Return a message as the server sends it: a CopyData frame with positions and time in front."""
+    head = struct.pack(">QQq", 0, 0, sent_us - POSTGRES_EPOCH_US)
+    return b"d" + struct.pack(">I", len(message) + 29) + b"w" + head + message
+
+
+def in_stream(message: bytes, xid: int) -> bytes:
+    """Return a message as it looks inside a streamed stretch."""
+    return message[:1] + struct.pack(">I", xid) + message[1:]
+
+
+def stream_start(xid: int, *, first: bool) -> bytes:
+    return b"S" + struct.pack(">IB", xid, first)
+
+
+def stream_stop() -> bytes:
+    return b"E"
+
+
+def stream_commit(xid: int, lsn: int, end_lsn: int, us: int) -> bytes:
+    return b"c" + struct.pack(">IBQQq", xid, 0, lsn, end_lsn, us - POSTGRES_EPOCH_US)
+
+
+def stream_abort(xid: int, subxid: int) -> bytes:
+    return b"A" + struct.pack(">II", xid, subxid)
+
+
 def text(value: str) -> bytes:
     return value.encode() + b"\0"
 

@@ -1,26 +1,25 @@
-"""Messages to blocks: keeps what one hand-over will carry, in commit order, bounded in rows and bytes.
+"""Frames to blocks: keeps what one hand-over will carry, in commit order, bounded in rows and bytes.
 
-Pure but for `Versions`, which it asks when the log describes a table. A transaction's rows are added as they come;
-when the bounds are reached in its middle, what is there leaves as a piece that is not the last one.
+The decoder takes rows, begins and commits; what it leaves is decided here: descriptions of tables, truncates, marks,
+streamed transactions, and everything that is broken. Pure but for `Versions`, which it asks when the log
+describes a table, and for the spools of streamed transactions. A transaction's rows are added as they come; when the
+bounds are reached in its middle, what is there leaves as a piece that is not the last one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from headrace.errors import ProtocolError
-from headrace.model.block import (
-    ORIGIN_LOG,
-    Block,
-    SystemEvent,
-    SystemKind,
-    transaction_index,
-)
+from headrace.model.block import Block, SystemEvent, SystemKind
 from headrace.model.mark import Mark
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import LogItem, ReceivedMark
 from headrace.sources.postgres import marks
+from headrace.sources.postgres.decoder import COLD, MAX_ORD, NEED, SPOOLED, Decoder, Rows
+from headrace.sources.postgres.frames import FrameBuffer
 from headrace.sources.postgres.lsn import format_lsn
 from headrace.sources.postgres.messages import (
     Begin,
@@ -30,14 +29,18 @@ from headrace.sources.postgres.messages import (
     LogicalMessage,
     Message,
     Relation,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
     Truncate,
     Update,
 )
+from headrace.sources.postgres.pgoutput import decode
 from headrace.sources.postgres.rows import ChangeRows
+from headrace.sources.postgres.spools import Spool, Spools
 
 __all__ = ["Assembler", "TableVersion", "Versions"]
-
-_MAX_ORD = (1 << 31) - 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,86 +69,153 @@ class Versions(Protocol):
 
 
 @dataclass(slots=True)
-class _Open:
-    """The transaction whose messages are coming in."""
-
-    scn: int
-    commit_us: int
-    xid: int
-    ord: int = 0
-    changes: int = 0
-    pieces: int = 0
-    data: bool = False
-    mark: Mark | None = None
-
-
-@dataclass(slots=True)
 class _Relation:
     version: TableVersion
     names: tuple[str, ...]
-    rows: ChangeRows | None
 
 
 @dataclass(slots=True)
+class _Replay:
+    """A streamed transaction that has committed and is read again from its spool."""
+
+    spool: Spool
+    frames: FrameBuffer
+
+
 class Assembler:
-    """Collects messages until `take`.
+    """Collects frames until `take`.
 
     Args:
         versions: explains relations.
         mark_prefix: prefix of the logical messages that are our marks.
-        epoch_xid: some recent 64-bit transaction id, by which 32-bit ids are widened.
-        max_rows: see `full`.
-        max_bytes: see `full`.
+        decoder: reads the frames.
+        spools: where streamed transactions wait for their commit.
+        on_frame: told of frames that are not of the copy stream: kind and bytes.
     """
 
-    versions: Versions
-    mark_prefix: str
-    epoch_xid: int
-    max_rows: int
-    max_bytes: int
-    covered: int = 0
-    position: int = 0
-    last_scn: int = 0
-    _relations: dict[int, _Relation] = field(default_factory=dict)
-    _bodies: dict[int, ChangeRows] = field(default_factory=dict)
-    _index: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
-    _system: list[SystemEvent] = field(default_factory=list)
-    _open: _Open | None = None
-    _mark: ReceivedMark | None = None
-    _rows: int = 0
-    _bytes: int = 0
-    _told: int = 0
+    def __init__(
+        self,
+        versions: Versions,
+        mark_prefix: str,
+        decoder: Decoder,
+        spools: Spools,
+        on_frame: Callable[[bytes, bytes], None],
+    ) -> None:
+        self.decoder = decoder
+        self._versions = versions
+        self._mark_prefix = mark_prefix
+        self._spools = spools
+        self._on_frame = on_frame
+        self._relations: dict[int, _Relation] = {}
+        self._pending: dict[int, Relation] = {}
+        self._rows: dict[int, Rows] = {}
+        self._system: list[SystemEvent] = []
+        self._tx_mark: Mark | None = None
+        self._mark: ReceivedMark | None = None
+        self._streaming = 0
+        self._replay: _Replay | None = None
+        self._told = 0
+
+    @property
+    def covered(self) -> int:
+        """SCN up to which everything was seen."""
+        return self.decoder.covered
 
     @property
     def open(self) -> bool:
         """Whether a transaction has begun and not yet ended."""
-        return self._open is not None
+        return self.decoder.scn != 0
 
     @property
     def has_output(self) -> bool:
         """Whether `take` would return transactions, a piece or a mark."""
-        return bool(self._index or self._mark or (self._open and self._open.changes))
+        return bool(
+            self.decoder.entries or self._mark or (self.decoder.scn and self.decoder.changes)
+        )
 
     @property
     def full(self) -> bool:
         """Whether a hand-over is due: a mark ends it, or the bounds are reached."""
         return (
-            self._mark is not None or self._rows >= self.max_rows or self._bytes >= self.max_bytes
+            self._mark is not None
+            or self.decoder.rows >= self.decoder.max_rows
+            or self.decoder.held_bytes >= self.decoder.max_bytes
         )
 
-    def feed(self, message: Message, size: int, sent_us: int) -> None:
-        """Take in one message.
+    def advance(self, frames: FrameBuffer) -> None:
+        """Take in what the buffer holds, up to a hand-over.
 
-        Args:
-            message: in the order of the log.
-            size: its bytes, for the bound.
-            sent_us: when the server sent it; the time of a mark that has none of its own.
+        Raises:
+            ProtocolError: the stream is broken.
+            UndecodableValue: a value has no exact place in its column's type.
         """
-        kind = type(message)
-        if kind is Insert or kind is Update or kind is Delete:
-            self._row(cast("Insert | Update | Delete", message), size)
+        if self._replay is not None and not self._go_on(self._replay):
+            return
+        while not self.full:
+            frames.start = self.decoder.walk(frames.data, frames.start, frames.end)
+            if self.decoder.stop == SPOOLED:
+                self._spools.add(self._streaming, self.decoder.take_spool())
+            elif self.decoder.stop == COLD:
+                self._cold(frames)
+                if self._replay is not None and not self._go_on(self._replay):
+                    return
+            else:
+                return
+
+    def take(self) -> LogItem:
+        """Return everything so far and start anew; the open transaction leaves as a piece."""
+        decoder = self.decoder
+        if decoder.scn and decoder.changes:
+            decoder.entry(False)
+        filled = sorted((rows for rows in self._rows.values() if len(rows)), key=lambda r: r.first)
+        block = Block(
+            decoder.take_index(),
+            tuple(rows.body() for rows in filled),
+            tuple(self._system),
+            decoder.covered,
+        )
+        item = LogItem(block, format_lsn(decoder.position), self._mark)
+        self._system, self._mark = [], None
+        decoder.rows = decoder.held_bytes = 0
+        self._told = decoder.covered
+        return item
+
+    def quiet(self, wal_end: int) -> LogItem | None:
+        """Return an item that says nothing of ours lies before ``wal_end``, None when that is not new."""
+        covered = max(self.covered, wal_end - 1)
+        if self.open or self.has_output or covered <= self._told:
+            return None
+        self.decoder.covered = covered
+        self.decoder.position = max(self.decoder.position, wal_end)
+        return self.take()
+
+    # -- what the decoder leaves ------------------------------------------------------------------
+
+    def _cold(self, frames: FrameBuffer) -> None:
+        """Take in the frame at which the decoder stopped."""
+        decoder = self.decoder
+        kind, data = decoder.cold_frame, decoder.cold
+        assert kind is not None
+        assert data is not None
+        if kind != b"w":
+            self._on_frame(kind, data)
+            return
+        message = decode(data)
+        if isinstance(message, Insert | Update | Delete) and self._describe_pending(message.oid):
+            # Now the decoder knows what to do with it.
+            frames.start = decoder.cold_at
+        elif isinstance(message, Relation) and decoder.prefixed:
+            # It may be the work of a subtransaction that was rolled back: a row decides.
+            self._pending[message.oid] = message
+            decoder.set_table(message.oid, None, cold=True)
+        else:
+            self._message(message, frames.start - decoder.cold_at - 5)
+
+    def _message(self, message: Message, size: int) -> None:
+        if isinstance(message, Insert | Update | Delete):
+            self._row(message)
         elif isinstance(message, Begin):
-            self._begin(message)
+            self._refuse_begin(message)
         elif isinstance(message, Commit):
             self._commit(message)
         elif isinstance(message, Relation):
@@ -154,138 +224,148 @@ class Assembler:
             for oid in message.oids:
                 self._truncate(self._relation(oid), size)
         elif isinstance(message, LogicalMessage):
-            self._message(message, sent_us)
+            self._logical(message)
+        elif isinstance(message, StreamStart):
+            self._begin_stretch(message)
+        elif isinstance(message, StreamStop):
+            self._end_stretch()
+        elif isinstance(message, StreamAbort):
+            self._spools.abort(message.xid, message.subxid)
+        elif isinstance(message, StreamCommit):
+            self._commit_streamed(message)
         # Origins and names of types change nothing.
 
-    def take(self) -> LogItem:
-        """Return everything fed so far and start anew; the open transaction leaves as a piece."""
-        if self._open and self._open.changes:
-            self._entry(self._open, last=False)
-        block = Block(
-            transaction_index(self._index),
-            tuple(rows.body() for rows in self._bodies.values() if len(rows)),
-            tuple(self._system),
-            self.covered,
-        )
-        item = LogItem(block, format_lsn(self.position), self._mark)
-        self._index, self._system, self._bodies = [], [], {}
-        self._mark, self._rows, self._bytes = None, 0, 0
-        self._told = self.covered
-        return item
+    # -- transactions -----------------------------------------------------------------------------
 
-    def quiet(self, wal_end: int) -> LogItem | None:
-        """Return an item that says nothing of ours lies before ``wal_end``, None when that is not new."""
-        covered = max(self.covered, wal_end - 1)
-        if self.open or self.has_output or covered <= self._told:
-            return None
-        self.covered = covered
-        self.position = max(self.position, wal_end)
-        return self.take()
-
-    # -- transactions ---------------------------------------------------------------------------
-
-    def _begin(self, message: Begin) -> None:
-        if self._open is not None:
+    def _refuse_begin(self, message: Begin | StreamCommit) -> None:
+        if self.open:
             raise _broken("a transaction begins inside another")
-        if message.commit_lsn <= self.last_scn:
+        if message.commit_lsn <= self.decoder.last_scn:
             raise _broken("a transaction is not behind the one before it")
-        self._open = _Open(message.commit_lsn, message.commit_us, self._widen(message.xid))
+        if isinstance(message, Begin):
+            raise _disagree()
 
     def _commit(self, message: Commit) -> None:
-        tx = self._transaction()
-        if message.commit_lsn != tx.scn:
+        self._needs_transaction()
+        if message.commit_lsn != self.decoder.scn:
             raise _broken("a commit does not belong to its transaction")
-        self._open = None
-        self.last_scn = tx.scn
-        # Enough for the server to leave this transaction out next time, and no more: what the slot has
-        # confirmed can then be compared with what the change log covers (`Source.acknowledged_scn`).
-        self.position = max(self.position, tx.scn + 1)
-        if tx.mark is not None:
-            if tx.data:
-                raise marks.foreign("a transaction with other changes wrote to")
-            # The window of this mark will have its SCN, so the log is not complete up to it yet.
-            self.covered = max(self.covered, tx.scn - 1)
-            self._mark = ReceivedMark(tx.mark, tx.scn, tx.commit_us)
+        self._end_transaction()
+
+    def _end_transaction(self) -> None:
+        decoder, mark = self.decoder, self._tx_mark
+        if mark is None:
+            decoder.close()
             return
-        self.covered = tx.scn
-        if tx.changes or tx.pieces:
-            self._entry(tx, last=True)
+        if decoder.data:
+            raise marks.foreign("a transaction with other changes wrote to")
+        scn, commit_us, covered = decoder.scn, decoder.commit_us, decoder.covered
+        decoder.close()
+        # The window of this mark will have its SCN, so the log is not complete up to it yet.
+        decoder.covered = max(covered, scn - 1)
+        self._tx_mark = None
+        self._mark = ReceivedMark(mark, scn, commit_us)
 
-    def _entry(self, tx: _Open, *, last: bool) -> None:
-        self._index.append((tx.scn, tx.commit_us, tx.xid, tx.changes, ORIGIN_LOG, int(last)))
-        tx.changes = 0
-        tx.pieces += 1
-
-    def _transaction(self) -> _Open:
-        if self._open is None:
+    def _needs_transaction(self) -> None:
+        if not self.open:
             raise _broken("a change lies outside a transaction")
-        return self._open
 
-    def _data(self) -> _Open:
-        tx = self._transaction()
-        tx.data = True
-        if tx.ord > _MAX_ORD:
-            raise _broken("a transaction has more than 2,147,483,645 changes")
-        return tx
+    # -- streamed transactions --------------------------------------------------------------------
 
-    def _count(self, tx: _Open, rows: int, size: int) -> None:
-        tx.ord += rows
-        tx.changes += rows
-        self._rows += rows
-        self._bytes += size
+    def _begin_stretch(self, message: StreamStart) -> None:
+        if self.open:
+            raise _broken("a streamed stretch begins inside a transaction")
+        self._spools.begin(message.xid, first=message.first)
+        self._streaming = message.xid
+        self.decoder.spooling = True
 
-    def _widen(self, xid: int) -> int:
-        """Return the 64-bit id of a 32-bit one: the nearest to the newest that we know."""
-        wide = (self.epoch_xid & ~0xFFFFFFFF) | xid
-        if wide > self.epoch_xid + (1 << 31):
-            wide -= 1 << 32
-        elif wide < self.epoch_xid - (1 << 31):
-            wide += 1 << 32
-        self.epoch_xid = max(self.epoch_xid, wide)
-        return wide
+    def _end_stretch(self) -> None:
+        if not self.decoder.spooling:
+            raise _broken("a streamed stretch ends that did not begin")
+        self.decoder.spooling = False
+        self._spools.add(self._streaming, self.decoder.take_spool())
 
-    # -- rows -----------------------------------------------------------------------------------
+    def _commit_streamed(self, message: StreamCommit) -> None:
+        self._refuse_begin(message)
+        spool = self._spools.take(message.xid)
+        decoder = self.decoder
+        decoder.open(message.commit_lsn, message.commit_us, decoder.widen(message.xid))
+        decoder.set_aborted(spool.aborted)
+        decoder.prefixed = True
+        self._replay = _Replay(spool, FrameBuffer())
 
-    def _row(self, message: Insert | Update | Delete, size: int) -> None:
+    def _go_on(self, replay: _Replay) -> bool:
+        """Go on reading a spool; return whether it is read to its end."""
+        decoder, frames = self.decoder, replay.frames
+        while not self.full:
+            frames.start = decoder.walk(frames.data, frames.start, frames.end)
+            if decoder.stop == COLD:
+                if decoder.cold_frame != b"w":
+                    raise _broken("a streamed transaction holds a foreign frame")
+                self._cold(frames)
+            elif decoder.stop == NEED and not frames.fill(replay.spool.read_into):
+                if frames.start != frames.end:
+                    raise _broken("a streamed transaction ends inside a frame")
+                decoder.prefixed = False
+                replay.spool.close()
+                self._replay = None
+                self._end_transaction()
+                return True
+        return False
+
+    def _describe_pending(self, oid: int) -> bool:
+        """Take a description into account that was put off; return whether there was one."""
+        relation = self._pending.pop(oid, None)
+        if relation is not None:
+            self._describe(relation, 0)
+        return relation is not None
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def _row(self, message: Insert | Update | Delete) -> None:
+        """Take in a row of the marks' table, or say what is wrong with one that the decoder refused."""
         relation = self._relation(message.oid)
+        self._needs_transaction()
         if relation.version.marks:
             self._mark_row(relation, message)
             return
-        rows = self._target(relation)
-        if rows is None:
+        schema = relation.version.schema
+        if schema is None:
+            # Described only now, and not ours.
             return
-        tx = self._data()
-        if isinstance(message, Insert):
-            added = rows.insert(tx.scn, tx.ord, message.new)
-        elif isinstance(message, Update):
-            added = rows.update(tx.scn, tx.ord, message.old_kind, message.old, message.new)
-        else:
-            added = rows.delete(tx.scn, tx.ord, message.old_kind, message.old)
-        self._count(tx, added, size)
+        self._check_ord()
+        ChangeRows(schema, relation.version.schema_id).message(
+            self.decoder.scn, self.decoder.ord, message
+        )
+        raise _disagree()
 
-    # -- tables ---------------------------------------------------------------------------------
+    def _check_ord(self) -> None:
+        if self.decoder.ord > MAX_ORD:
+            raise _broken("a transaction has more than 2,147,483,645 changes")
+
+    # -- tables -----------------------------------------------------------------------------------
 
     def _relation(self, oid: int) -> _Relation:
+        self._describe_pending(oid)
         try:
             return self._relations[oid]
         except KeyError:
             raise _broken(f"a change of the table {oid} comes before its description") from None
 
     def _describe(self, message: Relation, size: int) -> None:
-        version = self.versions.resolve(message)
+        self._pending.pop(message.oid, None)
+        version = self._versions.resolve(message)
         names = tuple(column.name for column in message.columns)
-        rows = None
+        self._relations[message.oid] = _Relation(version, names)
+        rows: Rows | None = None
         if version.schema is not None:
-            rows = ChangeRows(version.schema, version.schema_id)
-        self._relations[message.oid] = _Relation(version, names, rows)
+            # Rows of one version share one body.
+            rows = self._rows.get(version.schema_id)
+            if rows is None:
+                rows = self.decoder.rows_of(version.schema, version.schema_id)
+                self._rows[version.schema_id] = rows
+        self.decoder.set_table(message.oid, rows, cold=version.marks)
         if version.schema is not None and version.announce is not None:
             self._event(SystemKind.SCHEMA, version.schema.table, version.announce, size)
-
-    def _target(self, relation: _Relation) -> ChangeRows | None:
-        """Return where the relation's rows go; rows of one version share one body."""
-        if relation.rows is None:
-            return None
-        return self._bodies.setdefault(relation.version.schema_id, relation.rows)
 
     def _truncate(self, relation: _Relation, size: int) -> None:
         if relation.version.marks:
@@ -294,47 +374,52 @@ class Assembler:
             self._event(SystemKind.TRUNCATE, relation.version.schema.table, {}, size)
 
     def _event(self, kind: SystemKind, table: TableId, payload: dict[str, Any], size: int) -> None:
-        tx = self._data()
-        self._system.append(SystemEvent(tx.scn, tx.ord, kind, table, payload))
-        self._count(tx, 1, size)
+        self._needs_transaction()
+        self._check_ord()
+        decoder = self.decoder
+        decoder.data = True
+        self._system.append(SystemEvent(decoder.scn, decoder.ord, kind, table, payload))
+        decoder.count(1, size)
 
-    # -- marks ----------------------------------------------------------------------------------
+    # -- marks ------------------------------------------------------------------------------------
 
     def _mark_row(self, relation: _Relation, message: Insert | Update | Delete) -> None:
         if isinstance(message, Insert):
             raise marks.foreign("a row was inserted into")
         if isinstance(message, Delete):
             raise marks.foreign("a row was deleted from")
-        self._transaction().mark = self._one_mark(marks.from_row(relation.names, message.new))
+        self._note_mark(marks.from_row(relation.names, message.new))
 
-    def _message(self, message: LogicalMessage, sent_us: int) -> None:
-        ours = message.prefix == self.mark_prefix
+    def _logical(self, message: LogicalMessage) -> None:
+        decoder = self.decoder
+        ours = message.prefix == self._mark_prefix
         if message.transactional:
-            tx = self._transaction()
+            self._needs_transaction()
             if ours:
-                tx.mark = self._one_mark(marks.from_message(message.content))
+                self._note_mark(marks.from_message(message.content))
             return
-        if self._open is not None:
+        if self.open:
             raise _broken("a non-transactional message lies inside a transaction")
         # The server names the end of the message's record, which may be the start, and so the SCN, of the
         # commit right behind it. One byte before lies behind all earlier commits and before all later
         # ones. For the same reason nothing beyond the named position may be acknowledged.
         scn = message.lsn - 1
-        if scn <= self.last_scn:
+        if scn <= decoder.last_scn:
             raise _broken("a message is not behind the transaction before it")
-        self.position = max(self.position, message.lsn)
+        decoder.position = max(decoder.position, message.lsn)
         if not ours:
-            self.covered = max(self.covered, scn)
+            decoder.covered = max(decoder.covered, scn)
             return
-        self.last_scn = scn
-        self.covered = max(self.covered, scn - 1)
+        decoder.last_scn = scn
+        decoder.covered = max(decoder.covered, scn - 1)
         mark = marks.from_message(message.content)
-        self._mark = ReceivedMark(mark, scn, sent_us)
+        self._mark = ReceivedMark(mark, scn, decoder.sent_us)
 
-    def _one_mark(self, mark: Mark) -> Mark:
-        if self._transaction().mark is not None:
+    def _note_mark(self, mark: Mark) -> None:
+        if self._tx_mark is not None:
             raise marks.foreign("one transaction wrote twice to")
-        return mark
+        self._tx_mark = mark
+        self.decoder.cold_commit = True
 
 
 def _broken(what: str) -> ProtocolError:
@@ -342,3 +427,7 @@ def _broken(what: str) -> ProtocolError:
         f"pgoutput: {what}.",
         next_step="report it with the server's version; capture stops rather than guess.",
     )
+
+
+def _disagree() -> ProtocolError:
+    return _broken("a message was refused that holds nothing wrong")

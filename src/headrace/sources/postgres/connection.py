@@ -91,6 +91,8 @@ def connect(settings: PostgresSettings, *, replication: bool = False) -> Session
     }
     options = {"fallback_application_name": f"headrace {settings.name}", **_KEEPALIVES, **options}
     options["client_encoding"] = "UTF8"
+    # Only where it is asked for: it cannot be told from a plain connection afterwards.
+    options.setdefault("gssencmode", "disable")
     ours = " ".join(f"-c {name}={value}" for name, value in (RENDERING | _PATIENCE).items())
     options["options"] = f"{options.get('options', '')} {ours}".strip()
     if replication:
@@ -104,7 +106,8 @@ def connect(settings: PostgresSettings, *, replication: bool = False) -> Session
         connection.finish()
         raise
     connection.nonblocking = 1
-    return Session(connection, settings.statement_timeout_s)
+    plain = options["gssencmode"] == "disable" and not connection.ssl_in_use
+    return Session(connection, settings.statement_timeout_s, encrypted=not plain)
 
 
 def _finish_connecting(connection: pq.abc.PGconn, deadline: float) -> None:
@@ -148,10 +151,17 @@ def wait_socket(
 
 
 class Session:
-    """One connection. Not for two threads at once."""
+    """One connection. Not for two threads at once.
 
-    def __init__(self, connection: pq.abc.PGconn, timeout_s: float) -> None:
+    Attributes:
+        encrypted: whether only libpq can read what goes over it.
+    """
+
+    def __init__(
+        self, connection: pq.abc.PGconn, timeout_s: float, *, encrypted: bool = True
+    ) -> None:
         self.pgconn = connection
+        self.encrypted = encrypted
         self._timeout_s = timeout_s
 
     def __enter__(self) -> Self:

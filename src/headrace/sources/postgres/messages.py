@@ -19,6 +19,10 @@ __all__ = [
     "Origin",
     "Relation",
     "RelationColumn",
+    "StreamAbort",
+    "StreamCommit",
+    "StreamStart",
+    "StreamStop",
     "Truncate",
     "TypeName",
     "Unchanged",
@@ -145,6 +149,37 @@ class LogicalMessage:
     content: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """From here on messages belong to an open transaction; ``first``: to its begin."""
+
+    xid: int
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop:
+    """End of such a stretch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    """A streamed transaction has committed."""
+
+    xid: int
+    commit_lsn: int
+    end_lsn: int
+    commit_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """A streamed transaction, or one of its subtransactions, was rolled back."""
+
+    xid: int
+    subxid: int
+
+
 Message = (
     Begin
     | Commit
@@ -156,4 +191,8 @@ Message = (
     | Delete
     | Truncate
     | LogicalMessage
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
 )

@@ -1,4 +1,7 @@
-"""Decoder of pgoutput, protocol version 1, text format: bytes in, messages out, no I/O.
+"""Decoder of pgoutput, protocol version 2, text format: bytes in, messages out, no I/O.
+
+Messages inside a streamed stretch carry the id of their transaction behind the kind; whoever walks over frames takes
+it out first.
 
 Every length is checked before it is used: whatever the bytes, the outcome is a message or a `ProtocolError`.
 
@@ -23,6 +26,10 @@ from headrace.sources.postgres.messages import (
     Origin,
     Relation,
     RelationColumn,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
     Truncate,
     TypeName,
     Update,
@@ -32,6 +39,9 @@ __all__ = ["decode"]
 
 _BEGIN = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">BQQq")
+_STREAM_START = struct.Struct(">IB")
+_STREAM_COMMIT = struct.Struct(">IBQQq")
+_STREAM_ABORT = struct.Struct(">II")
 _COLUMN_TAIL = struct.Struct(">Ii")
 _OID = struct.Struct(">I")
 _SHORT = struct.Struct(">h")
@@ -167,6 +177,29 @@ def _message(data: bytes) -> tuple[Message, int]:
     return LogicalMessage(bool(flags & 1), lsn, prefix, data[at : at + length]), at + length
 
 
+def _stream_start(data: bytes) -> tuple[Message, int]:
+    xid, first = _STREAM_START.unpack_from(data, 1)
+    if first > 1:
+        raise _malformed(b"S", "is neither a first stretch nor a later one")
+    return StreamStart(xid, bool(first)), 6
+
+
+def _stream_stop(_data: bytes) -> tuple[Message, int]:
+    return StreamStop(), 1
+
+
+def _stream_commit(data: bytes) -> tuple[Message, int]:
+    xid, _, lsn, end_lsn, us = _STREAM_COMMIT.unpack_from(data, 1)
+    if not 0 < lsn < 1 << 63 or abs(us) >= 1 << 62:
+        raise _malformed(b"c", "has a position or time out of range")
+    return StreamCommit(xid, lsn, end_lsn, us + POSTGRES_EPOCH_US), 30
+
+
+def _stream_abort(data: bytes) -> tuple[Message, int]:
+    xid, subxid = _STREAM_ABORT.unpack_from(data, 1)
+    return StreamAbort(xid, subxid), 9
+
+
 _DECODERS = {
     b"B": _begin,
     b"C": _commit,
@@ -178,6 +211,10 @@ _DECODERS = {
     b"D": _delete,
     b"T": _truncate,
     b"M": _message,
+    b"S": _stream_start,
+    b"E": _stream_stop,
+    b"c": _stream_commit,
+    b"A": _stream_abort,
 }
 
 

@@ -19,7 +19,7 @@ from headrace.model.change import (
     pack_missing,
 )
 from headrace.model.schema import KeyCheck, TableSchema
-from headrace.sources.postgres.messages import UNCHANGED, Cell
+from headrace.sources.postgres.messages import UNCHANGED, Cell, Delete, Insert, Update
 from headrace.sources.postgres.values import build_batch
 
 __all__ = ["ChangeRows"]
@@ -48,6 +48,19 @@ class ChangeRows:
 
     def __len__(self) -> int:
         return len(self._ops)
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """Place ``(scn, ord)`` of the first row."""
+        return self._scns[0], self._ords[0]
+
+    def message(self, scn: int, ord_: int, message: Insert | Update | Delete) -> int:
+        """Add the rows of one message."""
+        if isinstance(message, Insert):
+            return self.insert(scn, ord_, message.new)
+        if isinstance(message, Update):
+            return self.update(scn, ord_, message.old_kind, message.old, message.new)
+        return self.delete(scn, ord_, message.old_kind, message.old)
 
     def insert(self, scn: int, ord_: int, new: list[Cell]) -> int:
         """Add a new row."""

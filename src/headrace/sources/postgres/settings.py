@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import psycopg
@@ -74,7 +75,9 @@ class PostgresSettings:
         feedback_s: longest silence towards the server, whatever its own limit.
         heartbeat_s: after so much silence in the log we write a small message of our own.
         block_rows: rows after which a block is handed over, in the middle of a transaction if need be.
-        block_bytes: the same in bytes of text.
+        block_bytes: the same in bytes of the stream.
+        spool_folder: where large open transactions wait for their commit; the system's temporary folder when None.
+        spool_memory_bytes: how much of them may stay in memory.
     """
 
     url: str = field(repr=False)
@@ -92,6 +95,8 @@ class PostgresSettings:
     heartbeat_s: float = 10.0
     block_rows: int = 65_536
     block_bytes: int = 8 << 20
+    spool_folder: Path | None = None
+    spool_memory_bytes: int = 32 << 20
 
     def validate(self) -> None:
         """Check what can be checked without the server.

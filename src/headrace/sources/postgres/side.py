@@ -7,6 +7,8 @@ from headrace.sources.postgres.settings import PostgresSettings
 
 __all__ = ["SideSession"]
 
+_LOCK_TIMEOUT_MS = 500
+
 
 class SideSession:
     """Opened when first needed, opened again when it was lost; used from the stream's thread."""
@@ -21,6 +23,8 @@ class SideSession:
             self.close()
         if self._session is None:
             self._session = connect(self._settings)
+            # The stream waits for our questions: it must not wait for somebody's ALTER TABLE.
+            self._session.run(f"SET lock_timeout = {_LOCK_TIMEOUT_MS}")
         return self._session
 
     def close(self) -> None:

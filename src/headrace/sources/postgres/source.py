@@ -9,7 +9,6 @@ from headrace.errors import PreflightFailed, SourceError
 from headrace.model.schema import TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
 from headrace.sources.postgres import slot
-from headrace.sources.postgres.assembler import Assembler
 from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
@@ -20,7 +19,7 @@ from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.relations import CatalogVersions
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.side import SideSession
-from headrace.sources.postgres.stream import PostgresLogReader, start_replication
+from headrace.sources.postgres.stream import PostgresLogReader
 
 __all__ = ["PostgresSource"]
 
@@ -125,7 +124,8 @@ class PostgresSource:
             xmax = int(catalog.value("SELECT pg_snapshot_xmax(pg_current_snapshot())"))
             feedback_s = _feedback_interval(catalog, self.settings)
             session = connect(self.settings, replication=True)
-            start_replication(session, self.settings)
+            versions = CatalogVersions(self.settings, side, self._types, schemas)
+            return PostgresLogReader(session, side, self.settings, versions, xmax, feedback_s)
         except BaseException as error:
             side.close()
             if session is not None:
@@ -136,15 +136,6 @@ class PostgresSource:
                     next_step="run `headrace preflight FILE`, which lists what is missing.",
                 ) from error
             raise
-        versions = CatalogVersions(self.settings, side, self._types, schemas)
-        assembler = Assembler(
-            versions,
-            self.settings.mark_prefix,
-            xmax,
-            self.settings.block_rows,
-            self.settings.block_bytes,
-        )
-        return PostgresLogReader(session, side, self.settings, assembler, feedback_s)
 
     def acknowledged_scn(self) -> int:
         """Return the SCN below which the server leaves transactions out when the slot is read again.

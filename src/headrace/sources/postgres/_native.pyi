@@ -1,0 +1,3 @@
+from headrace.sources.postgres.decoder import Decoder
+
+def NativeDecoder(epoch_xid: int, max_rows: int, max_bytes: int) -> Decoder: ...

@@ -1,0 +1,341 @@
+"""Both decoders take the same bytes to the same rows, or to an error: every type, every cut, damaged frames."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import HeadraceError, UndecodableValue
+from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
+from headrace.sources.base import LogItem
+from headrace.sources.postgres.assembler import Assembler, TableVersion
+from headrace.sources.postgres.decoder import ENGINES, make_decoder
+from headrace.sources.postgres.frames import FrameBuffer
+from headrace.sources.postgres.messages import UNCHANGED, Cell, Relation
+from headrace.sources.postgres.spools import Spools
+from tests.requirements import req
+from tests.sources.postgres import wire
+
+pytestmark = pytest.mark.skipif(len(ENGINES) < 2, reason="no C compiler when this was installed")
+
+TYPES: tuple[pa.DataType, ...] = (
+    pa.int64(), pa.int32(), pa.int16(), pa.bool_(), pa.float32(), pa.float64(), pa.date32(),
+    pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.decimal128(12, 3), pa.decimal128(38, 0),
+    pa.decimal128(5, 5), pa.string(), pa.binary(),
+)  # fmt: skip
+WIDE = TableSchema(
+    TableId("public", "wide"),
+    tuple(Column(f"c{i}", type_, "t") for i, type_ in enumerate(TYPES)),
+    ("c0", "c12"),
+    KeyCheck.IMMEDIATE,
+)
+FULL = TableSchema(
+    TableId("public", "full"),
+    (Column("a", pa.int32(), "integer"), Column("b", pa.string(), "text")),
+    (),
+    KeyCheck.NONE,
+)
+OIDS = {5: WIDE, 6: FULL, 7: None}
+
+
+class Versions:
+    """Knows two tables; a third is nobody's."""
+
+    def resolve(self, relation: Relation) -> TableVersion:
+        schema = OIDS.get(relation.oid)
+        return TableVersion(schema, relation.oid) if schema else TableVersion()
+
+
+def relations() -> list[bytes]:
+    wide = [(c.name, c.name in WIDE.key, 25, -1) for c in WIDE.columns]
+    return [
+        wire.relation(5, "public", "wide", "d", wide),
+        wire.relation(6, "public", "full", "f", [("a", True, 23, -1), ("b", True, 25, -1)]),
+        wire.relation(7, "public", "other", "d", [("a", True, 23, -1)]),
+    ]
+
+
+def frames_of(messages: Sequence[bytes]) -> list[bytes]:
+    return [wire.frame(message) for message in messages]
+
+
+def outcome(
+    engine: str, frames: Sequence[bytes], cuts: Sequence[int] = (), max_rows: int = 100_000
+) -> list[Any] | str:
+    """Return everything that a stream amounts to, or that it ends in an error."""
+    data = b"".join(frames)
+    decoder = make_decoder(100, max_rows, 1 << 30, engine)
+    assembler = Assembler(Versions(), "p", decoder, Spools(), _foreign)
+    buffer = FrameBuffer(room=64)
+    items: list[LogItem] = []
+    try:
+        for start, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
+            buffer.add(data[start:end])
+            before = -1
+            while before != buffer.start:
+                before = buffer.start
+                assembler.advance(buffer)
+                while assembler.full:
+                    items.append(assembler.take())
+                    assembler.advance(buffer)
+        if assembler.has_output:
+            items.append(assembler.take())
+    except HeadraceError:
+        return "an error"
+    except _ForeignFrame:
+        return "a foreign frame"
+    return [buffer.end - buffer.start, assembler.open, *map(_plain, items)]
+
+
+class _ForeignFrame(Exception):
+    """What the reader would look at."""
+
+
+def _foreign(kind: bytes, data: bytes) -> None:
+    raise _ForeignFrame(kind, data)
+
+
+def _plain(item: LogItem) -> Any:
+    block = item.block
+    bodies = [
+        (b.schema_id, b.batch.schema, [_cells(column) for column in b.batch.columns])
+        for b in block.bodies
+    ]
+    for body in block.bodies:
+        body.batch.validate(full=True)
+    # The text: not a number is not equal to itself.
+    return repr((block.index.tolist(), bodies, block.system, block.covered_scn, item.position))
+
+
+def _cells(column: pa.Array) -> list[Any]:
+    """Return values; days and microseconds as numbers, since Python's calendar is shorter."""
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
+
+
+def both(frames: Sequence[bytes], cuts: Sequence[int] = (), max_rows: int = 100_000) -> Any:
+    native = outcome("native", frames, cuts, max_rows)
+    assert native == outcome("python", frames, cuts, max_rows)
+    return native
+
+
+def insert_of(place: int, cell: bytes) -> list[bytes]:
+    row: list[Cell] = [None] * len(TYPES)
+    row[place] = cell
+    messages = [wire.begin(10, 5, 2), *relations(), wire.insert(5, row), wire.commit(10, 12, 5)]
+    return frames_of(messages)
+
+
+PLAIN: list[list[str]] = [
+    ["0", "7", "-1", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "007", "-0",
+     "", "-", "1 ", " 1", "+1", "12a", "99999999999999999999", "1.0", "0x10"],
+    ["2147483647", "-2147483648", "2147483648", "-2147483649"],
+    ["32767", "-32768", "32768", "-32769"],
+    ["t", "f", "true", "T", "1", ""],
+    ["0", "1.5", "-0", "3.4028235e+38", "1e-45", "1.17549435e-38", "NaN", "Infinity", "-Infinity", "1e39",
+     "16777217", "0.1", "123456.79", "1e", "1e+", ".5", "5.", "1e-400", "nan"],
+    ["0", "1.5", "-0", "1.7976931348623157e+308", "5e-324", "2.2250738585072014e-308", "NaN", "Infinity",
+     "-Infinity", "1e309", "9007199254740993", "0.1", "3.141592653589793", "123456789012345678", "1e22", "1e23",
+     "12345678901234567890123", "0.000000000000000000000000000001", "1e-400", "--1", "1..2", "1e5", "1E5"],
+    ["2024-02-29", "2023-02-29", "1900-02-29", "2000-02-29", "0001-01-01", "9999-12-31", "0000-01-01",
+     "10000-01-01", "0044-03-15 BC", "infinity", "-infinity", "2024-13-01", "2024-00-10", "2024-04-31", "2024-1-1"],
+    ["2024-02-29 23:59:59", "2024-02-29 23:59:59.9", "2024-02-29 23:59:59.123456", "2024-02-29 24:00:00",
+     "2024-02-29 23:59:60", "0044-03-15 12:00:00 BC", "294246-12-31 23:59:59", "294277-01-01 00:00:00", "infinity",
+     "2024-02-29 23:59:59.", "2024-02-29 23:59:59.1234567", "2024-02-29T23:59:59", "2024-02-29 23:59",
+     "2024-02-29 23:59:59+00", "0001-01-01 00:00:00", "1969-12-31 23:59:59.999999"],
+    ["2024-02-29 23:59:59+00", "2024-02-29 23:59:59.5+00", "2024-02-29 23:59:59", "2024-02-29 23:59:59+01",
+     "0044-03-15 12:00:00+00 BC", "infinity", "+00"],
+    ["0.000", "-0.001", "123456789.123", "999999999.999", "1000000000.000", "1.5", "1", "1.0000", "NaN", "1e3",
+     "00.500", "-123456789.123", ".500", "", "-"],
+    ["0", "9" * 38, "-" + "9" * 38, "1" + "0" * 38, "9" * 39, "9" * 45, "1.0",
+     "170141183460469231731687303715884105728"],
+    ["0.12345", "-0.99999", "1.00000", "0.1234", "0.123456"],
+    ["", "plain", "ä€😀", "a" * 100, "with \\ and '"],
+    ["\\x", "\\x00ff", "\\xABcd", "\\x0", "\\xzz", "00", "x00", "\\"],
+]  # fmt: skip
+
+
+@req("P23", "P38")
+@pytest.mark.parametrize(
+    ("place", "cell"),
+    [(place, cell.encode()) for place, cells in enumerate(PLAIN) for cell in cells],
+)
+def test_a_value_means_the_same_to_both(place: int, cell: bytes) -> None:
+    both(insert_of(place, cell))
+
+
+def test_an_undecodable_value_is_named_by_the_native_decoder_as_by_the_other() -> None:
+    said = []
+    for engine in ENGINES:
+        decoder = make_decoder(100, 1000, 1 << 20, engine)
+        assembler = Assembler(Versions(), "p", decoder, Spools(), _foreign)
+        buffer = FrameBuffer()
+        buffer.add(*insert_of(6, b"not a day"))
+        with pytest.raises(UndecodableValue) as error:
+            _taken(assembler, buffer)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+    assert "public.wide.c6" in said[0]
+    assert "not a day" not in said[0]
+
+
+def _taken(assembler: Assembler, buffer: FrameBuffer) -> LogItem:
+    assembler.advance(buffer)
+    return assembler.take()
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"abcdefgh\x80", b"a\0b",
+     b"\xf0\x8f\xbf\xbf", b"\xc3\xa4" * 9, b"\xe0\x9f\xbf", b"\xf5\x80\x80\x80"],
+)  # fmt: skip
+def test_text_that_is_not_utf8_is_refused_by_both(cell: bytes) -> None:
+    both(insert_of(12, cell))
+
+
+@given(st.integers(0, len(TYPES) - 1), st.text("0123456789-+.eE: tfBC\\xna", max_size=30))
+def test_any_text_means_the_same_to_both(place: int, text: str) -> None:
+    both(insert_of(place, text.encode()))
+
+
+@given(st.floats(allow_nan=False, width=32), st.floats(allow_nan=False))
+def test_every_number_is_rounded_once(single: float, double: float) -> None:
+    import numpy as np
+
+    row: list[Cell] = [None] * len(TYPES)
+    row[4] = str(np.float32(single)).encode()
+    row[5] = repr(double).encode()
+    both(frames_of([wire.begin(10, 5, 2), *relations(), wire.insert(5, row)]))
+
+
+def random_row(rng: random.Random) -> list[Cell]:
+    row: list[Cell] = [rng.choice(cells).encode() for cells in PLAIN_GOOD]
+    for place in range(len(row)):
+        if rng.random() < 0.15:
+            row[place] = None
+    return row
+
+
+PLAIN_GOOD = [
+    ["1", "2", "-9223372036854775808"], ["3"], ["4"], ["t", "f"], ["1.5", "0.1"], ["0.1", "1e300"],
+    ["2024-02-29", "0044-03-15 BC"], ["2024-02-29 23:59:59.25", "12024-01-01 00:00:00"],
+    ["2024-02-29 23:59:59+00"], ["1.500", "-0.001"], ["12345678901234567890"], ["0.12345"],
+    ["text", "ä€😀", ""], ["\\x", "\\x00ff"],
+]  # fmt: skip
+
+
+def random_messages(rng: random.Random) -> list[bytes]:
+    """Return a stream of a few transactions, some of them streamed before they commit."""
+    messages: list[bytes] = []
+    described = False
+    scn = 10
+    for xid in range(2, 2 + rng.randrange(1, 5)):
+        scn += rng.randrange(2, 50)
+        rows = [random_change(rng) for _ in range(rng.randrange(6))]
+        if not described:
+            rows = [*relations(), *rows]
+        if rng.random() < 0.4:
+            messages += streamed(rng, xid, scn, rows)
+        else:
+            messages += [wire.begin(scn, 5, xid), *rows, wire.commit(scn, scn + 1, 5)]
+        described = True
+    return messages
+
+
+def streamed(rng: random.Random, xid: int, scn: int, rows: list[bytes]) -> list[bytes]:
+    """Return a transaction in stretches, with a subtransaction that may be rolled back."""
+    messages, cut = [], rng.randrange(len(rows) + 1)
+    for number, part in enumerate((rows[:cut], rows[cut:])):
+        messages.append(wire.stream_start(xid, first=number == 0))
+        messages += [wire.in_stream(row, rng.choice((xid, xid + 1000))) for row in part]
+        messages.append(wire.stream_stop())
+    if rng.random() < 0.5:
+        messages.append(wire.stream_abort(xid, xid + 1000))
+    return [*messages, wire.stream_commit(xid, scn, scn + 1, 5)]
+
+
+def random_change(rng: random.Random) -> bytes:
+    new = random_row(rng)
+    old = random_row(rng)
+    key: list[Cell] = [old[0], *([None] * 11), old[12], None]
+    hole = list(new)
+    hole[rng.randrange(len(hole))] = UNCHANGED
+    full: list[Cell] = [b"7", rng.choice((None, b"x", b"yy"))]
+    return rng.choice(
+        [
+            wire.insert(5, new), wire.update(5, new), wire.update(5, hole), wire.update(5, new, "K", key),
+            wire.update(5, hole, "K", key), wire.delete(5, "K", key), wire.update(5, hole, "O", old),
+            wire.insert(6, full), wire.update(6, [b"8", UNCHANGED], "O", full), wire.delete(6, "O", full),
+            wire.insert(7, [b"1"]), wire.truncate([6, 7]), wire.message(3, "x", b"y", transactional=True),
+        ]
+    )  # fmt: skip
+
+
+def cuts_of(rng: random.Random, size: int) -> list[int]:
+    return sorted(rng.randrange(size + 1) for _ in range(rng.randrange(6)))
+
+
+@req("A-9")
+@pytest.mark.parametrize("seed", range(40))
+def test_whole_streams_are_the_same_however_they_are_cut(seed: int) -> None:
+    rng = random.Random(seed)
+    frames = frames_of(random_messages(rng))
+    whole = both(frames)
+    assert whole[:2] == [0, False], "the stream is sound"
+    for _ in range(5):
+        assert both(frames, cuts_of(rng, sum(map(len, frames)))) == whole
+    both(frames, cuts_of(rng, sum(map(len, frames))), max_rows=2)
+
+
+def damaged(rng: random.Random, frames: list[bytes]) -> list[bytes]:
+    """Return the frames with a few bytes changed, cut out or put in; lengths are mostly kept right."""
+    frames = list(frames)
+    for _ in range(rng.randrange(1, 4)):
+        place = rng.randrange(len(frames))
+        data = bytearray(frames[place])
+        at = rng.randrange(5 if rng.random() < 0.9 else 0, len(data))
+        what = rng.randrange(4)
+        if what == 0:
+            data[at] = rng.randrange(256)
+        elif what == 1:
+            data[at] ^= 1 << rng.randrange(8)
+        elif what == 2:
+            del data[at : at + rng.randrange(1, 9)]
+        else:
+            data[at:at] = rng.randbytes(rng.randrange(1, 9))
+        if what >= 2 and len(data) >= 5 and rng.random() < 0.9:
+            data[1:5] = struct.pack(">I", len(data) - 1)
+        frames[place] = bytes(data)
+    return frames
+
+
+def fuzz(first_seed: int, frames_wanted: int) -> None:
+    """Send damaged streams through both decoders until so many frames went through."""
+    done, seed = 0, first_seed
+    while done < frames_wanted:
+        rng = random.Random(seed)
+        frames = damaged(rng, frames_of(random_messages(rng)))
+        size = sum(map(len, frames))
+        native = outcome("native", frames, cuts_of(rng, size))
+        assert native == outcome("python", frames, cuts_of(rng, size)), f"seed {seed}"
+        done, seed = done + len(frames), seed + 1
+
+
+def test_damaged_frames_end_the_same_way_in_both() -> None:
+    fuzz(0, 10_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_million_damaged_frames_end_the_same_way_in_both() -> None:
+    fuzz(1_000_000, 1_000_000)
