@@ -33,8 +33,10 @@ from headrace.sources.postgres.rows import ChangeRows
 
 try:
     from headrace.sources.postgres._native import NativeDecoder
-except ImportError:  # no compiler when it was installed
-    NativeDecoder = None  # type: ignore[assignment,misc]
+except ImportError:
+    _COMPILED = False  # there was no compiler when this was installed
+else:
+    _COMPILED = True
 
 __all__ = [
     "COLD",
@@ -57,7 +59,7 @@ COLD = 2
 SPOOLED = 3
 """Enough of a streamed transaction is held: `Decoder.take_spool`."""
 
-ENGINES: tuple[str, ...] = ("python",) if NativeDecoder is None else ("native", "python")
+ENGINES: tuple[str, ...] = ("native", "python") if _COMPILED else ("python",)
 """Which decoders this installation has, best first."""
 
 MAX_ORD = (1 << 31) - 3
