@@ -13,8 +13,10 @@ Loads: w1 pgbench TPC-B; w2 inserts of 10 columns; w3d and w3f updates with iden
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from benchmarks import contenders, harness, latency
@@ -35,7 +37,9 @@ Record = dict[str, Any]
 class _Bench:
     """One run of the benchmark: collects records."""
 
-    def __init__(self, server: BenchServer, steps: harness.Steps, given: argparse.Namespace) -> None:
+    def __init__(
+        self, server: BenchServer, steps: harness.Steps, given: argparse.Namespace
+    ) -> None:
         self._server = server
         self._steps = steps
         self._given = given
@@ -59,6 +63,9 @@ class _Bench:
         self.records.append(
             {"part": part, "contender": contender, "round": round_, **more, **found}
         )
+        if "failed" in found:
+            self._steps.say(f"    {contender:18} {found['failed']}")
+            return
         if "rows_per_s" in found:
             figures = f"{found['rows_per_s']:,} rows/s"
         else:
@@ -77,10 +84,13 @@ class _Bench:
                 with self._steps.step(f"{name} {transport} {PEER}, round {round_ + 1}"):
                     found = contenders.pg_recvlogical(server, region, transport, options)
                     self._keep("backlog", PEER, round_, found, **about)
+            if round_ >= self._given.peer_runs:
+                continue
             for setting in _settings(self._given, name):
                 with self._steps.step(f"{name} tcp Debezium {setting}, round {round_ + 1}"):
-                    found = contenders.debezium(server, region, SETTINGS[setting])
                     about = {"load": name, "transport": "tcp"}
+                    call = partial(contenders.debezium, server, region, SETTINGS[setting])
+                    found = harness.tried(call)
                     self._keep("backlog", f"debezium {setting}", round_, found, **about)
 
     def _heap(self, name: str, region: Region) -> None:
@@ -88,18 +98,19 @@ class _Bench:
         setting, best = SETTINGS["connect-default"], 0.0
         for heap in self._given.heaps:
             rates = []
-            for round_ in range(self._given.runs):
+            for round_ in range(self._given.peer_runs):
                 with self._steps.step(f"{name} tcp Debezium, heap {heap}, round {round_ + 1}"):
                     limit_s = 120 + 10 * region.changes / max(best, 5000)
-                    try:
-                        found = contenders.debezium(self._server, region, setting, heap, limit_s)
-                    except SystemExit as error:
-                        self._steps.say(f"    heap {heap}: {str(error).splitlines()[0]}")
-                        return
-                    rates.append(found["rows_per_s"])
+                    call = partial(
+                        contenders.debezium, self._server, region, setting, heap, limit_s
+                    )
+                    found = harness.tried(call)
                     about = {"load": name, "transport": "tcp", "heap": heap}
                     self._keep("heap", f"debezium {setting.name}", round_, found, **about)
-            best = max(best, sorted(rates)[len(rates) // 2])
+                    if "failed" in found:
+                        return
+                    rates.append(found["rows_per_s"])
+            best = max(best, statistics.median(rates))
             if max(rates) < _KEPT * best:
                 return
 
@@ -110,13 +121,11 @@ class _Bench:
             with self._steps.step(f"{title}, {US}, round {round_ + 1}"):
                 found = latency.headrace_latency(self._server, rate, seconds)
                 self._keep(part, US, round_, found, rate=rate)
-            if not rate or not self._given.debezium:
+            if not rate or not self._given.debezium or round_ >= self._given.peer_runs:
                 continue
             for setting in _LATENCY_SETTINGS:
                 with self._steps.step(f"{title}, Debezium {setting}, round {round_ + 1}"):
-                    found = latency.debezium_latency(
-                        self._server, SETTINGS[setting], rate, seconds
-                    )
+                    found = latency.debezium_latency(self._server, SETTINGS[setting], rate, seconds)
                     self._keep(part, f"debezium {setting}", round_, found, rate=rate)
 
 
@@ -137,34 +146,47 @@ def _steps(given: argparse.Namespace) -> int:
     count = len(given.loads)
     for name in given.loads:
         if "backlog" in given.parts:
-            each = 2 * len(given.transports) + len(_settings(given, name))
-            count += given.runs * each
+            count += given.runs * 2 * len(given.transports)
+            count += given.peer_runs * len(_settings(given, name))
         if "heap" in given.parts and given.debezium and name == given.heap_load:
-            count += given.runs * len(given.heaps)
+            count += given.peer_runs * len(given.heaps)
     for rate in _rates(given):
         peers = len(_LATENCY_SETTINGS) if rate and given.debezium else 0
-        count += given.runs * (1 + peers)
+        count += given.runs + given.peer_runs * peers
     return count
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = harness.parser("capture", __doc__ or "", runs=5)
     add = parser.add_argument
-    add("--rows", type=int, default=1_000_000, help="changes of a load (1,000,000; w1 80 %%, w4 20 %%)")
+    add(
+        "--rows",
+        type=int,
+        default=1_000_000,
+        help="changes of a load (1,000,000; w1 80 %%, w4 20 %%)",
+    )
+    add("--peer-runs", type=int, default=3, help="rounds in which Debezium takes part (3)")
     add("--seconds", type=float, default=20, help="of a latency run (20)")
     add("--parts", nargs="+", choices=_PARTS, default=list(_PARTS), help="what is measured")
-    add("--loads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS), help="backlog loads")
+    add(
+        "--loads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS), help="backlog loads"
+    )
     add("--transports", nargs="+", choices=TRANSPORTS, default=list(TRANSPORTS))
     add("--rates", nargs="+", type=int, default=[100, 1000, 5000], help="transactions per second")
     add("--heaps", nargs="+", default=list(_HEAPS), help="largest heaps, falling")
     add("--heap-load", default="w2", help="load of the heap part (w2)")
     add("--debezium-loads", nargs="+", default=["w2", "w3d", "w4"], help="loads that it reads")
     add(
-        "--without-debezium", dest="debezium", action="store_false", help="leave Debezium and Java out"
+        "--without-debezium",
+        dest="debezium",
+        action="store_false",
+        help="leave Debezium and Java out",
     )
     given = parser.parse_args(arguments)
+    given.peer_runs = min(given.peer_runs, given.runs)
     if given.quick:
         given.rows, given.seconds, given.runs = min(given.rows, 4000), min(given.seconds, 3), 1
+        given.peer_runs = 1
         given.rates, given.heaps = [rate for rate in given.rates if rate <= 1000], ["4g", "256m"]
     return given
 
@@ -184,6 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "rows": given.rows,
             "seconds": given.seconds,
             "rounds": given.runs,
+            "debezium_rounds": given.peer_runs,
             "postgres": server.value("SHOW server_version"),
             "server": "fsync on, synchronous_commit on, shared_buffers 1 GB, autovacuum off",
             "debezium": VERSION if given.debezium else "left out",

@@ -60,7 +60,11 @@ def _against_recvlogical(backlog: Runs) -> dict[str, float | None]:
 
     def worst(loads: Iterable[str]) -> float | None:
         wanted = tuple(f"{load}_" for load in loads)
-        return _least(value for name, value in ratios.items() if name.startswith(wanted)) if wanted else None
+        return (
+            _least(value for name, value in ratios.items() if name.startswith(wanted))
+            if wanted
+            else None
+        )
 
     def cpu(loads: Iterable[str]) -> float | None:
         return _most(median(select(ours, load=load), "cpu_s_per_million") for load in loads)
@@ -106,12 +110,18 @@ def _against_debezium(backlog: Runs) -> dict[str, float | None]:
         note(f"{kind}_vs_debezium_connect_steady", mine / theirs if mine and theirs else None)
         # The cheapest of their settings, whole run, and warm.
         for label, field in (("", "cpu_s_per_million"), ("_steady", "steady_cpu_s_per_million")):
-            names = {r["contender"] for r in of_load if r["contender"].startswith("debezium connect")}
+            names = {
+                r["contender"] for r in of_load if r["contender"].startswith("debezium connect")
+            }
             cheapest = _least(median(select(of_load, contender=name), field) for name in names)
             used = median(ours, "cpu_s_per_million")
             ratio = cheapest / used if cheapest and used else None
             note(f"{kind}_cpu_debezium_over_ours{label}", ratio)
-    start = [run["start_s"] for run in tcp if run["contender"] == "debezium connect"]
+    start = [
+        run["start_s"]
+        for run in tcp
+        if run["contender"] == "debezium connect" and "failed" not in run
+    ]
     mine = [run["start_s"] for run in tcp if run["contender"] == US]
     return {
         **{name: _least(values) for name, values in sorted(found.items())},
@@ -125,7 +135,9 @@ def _heap(records: Runs, backlog: Runs) -> dict[str, float | None]:
     runs = select(records, part="heap")
     if not runs:
         return {}
-    rates = {run["heap"]: median(select(runs, heap=run["heap"]), "rows_per_s") or 0.0 for run in runs}
+    rates = {
+        run["heap"]: median(select(runs, heap=run["heap"]), "rows_per_s") or 0.0 for run in runs
+    }
     best = max(rates.values())
     keeping = [heap for heap, rate in rates.items() if rate >= _KEPT * best]
     memory = _least(median(select(runs, heap=heap), "rss_mib") for heap in keeping)

@@ -49,7 +49,9 @@ def headrace(server: BenchServer, region: Region, transport: str) -> tuple[Recor
         usage = child.wait(_LIMIT_S)
         counted = count_changes(run.changelog)
     if counted != region.changes:
-        raise SystemExit(f"{region.slot}: {counted} changes captured of {region.changes}: no figure")
+        raise SystemExit(
+            f"{region.slot}: {counted} changes captured of {region.changes}: no figure"
+        )
     said = usage.said
     record = _record(region, usage, said["run_s"], said["run_cpu_s"])
     record["start_s"] = (said["began_us"] - usage.began_us) / 1e6 + said["first_s"]
@@ -69,7 +71,16 @@ def pg_recvlogical(
     with server.slot_copy(region) as slot:
         command = [
             *(server.program("pg_recvlogical"), "--dbname", server.address(transport)),
-            *("--slot", slot, "--start", "--no-loop", "--endpos", region.end, "--file", "/dev/null"),
+            *(
+                "--slot",
+                slot,
+                "--start",
+                "--no-loop",
+                "--endpos",
+                region.end,
+                "--file",
+                "/dev/null",
+            ),
         ]
         for name, value in given.items():
             command += ["--option", f"{name}={value}"]
@@ -79,7 +90,11 @@ def pg_recvlogical(
 
 
 def debezium(
-    server: BenchServer, region: Region, setting: Setting, heap: str = "4g", limit_s: float = _LIMIT_S
+    server: BenchServer,
+    region: Region,
+    setting: Setting,
+    heap: str = "4g",
+    limit_s: float = _LIMIT_S,
 ) -> Record:
     """Read a region with Debezium's embedded engine and a consumer that discards."""
     before = server.ended_children_cpu_s()

@@ -21,7 +21,7 @@ from benchmarks.latency import Load, finish, percentiles, reading, warm
 from benchmarks.processes import Child, Usage, python
 from benchmarks.server import BenchServer
 
-__all__ = ["SNAPSHOTS", "TABLE", "DumpLoad", "adbc", "debezium", "headrace", "prepare"]
+__all__ = ["SNAPSHOTS", "TABLE", "UPDATE", "DumpLoad", "adbc", "debezium", "headrace", "prepare"]
 
 TABLE = "big"
 _SIGNALS = "signals"
@@ -29,7 +29,7 @@ _HEARTBEAT = "heartbeat"
 _LIMIT_S = 3600.0
 _SIGNAL_AGAIN_S = 15.0
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-_UPDATE = f"UPDATE {TABLE} SET at_us = {_CLOCK} WHERE id = :id;"
+UPDATE = f"UPDATE {TABLE} SET at_us = {_CLOCK} WHERE id = :id;"
 # Time for the load to become steady before it counts.
 _SETTLE = 0.25
 
@@ -57,7 +57,10 @@ SNAPSHOTS: Mapping[str, Mapping[str, str]] = {
         **(
             {"read.only": "true", "signal.enabled.channels": "file", "heartbeat.interval.ms": "200"}
             if kind == "read-only"
-            else {"signal.enabled.channels": "source", "signal.data.collection": f"public.{_SIGNALS}"}
+            else {
+                "signal.enabled.channels": "source",
+                "signal.data.collection": f"public.{_SIGNALS}",
+            }
         ),
     }
     for kind in ("signals", "read-only")
@@ -181,7 +184,7 @@ def _snapshot_record(rows: int, usage: Usage) -> Record:
 
 def _start(server: BenchServer, rows: int, load: DumpLoad) -> tuple[Load, int]:
     """Start the load, let it run for its time, and say from when on it counts."""
-    driver = Load(server, _UPDATE, load.rate, _LIMIT_S, rows=rows)
+    driver = Load(server, UPDATE, load.rate, _LIMIT_S, rows=rows)
     time.sleep(load.seconds * _SETTLE)
     before_us = time.time_ns() // 1000
     time.sleep(load.seconds)
@@ -194,9 +197,7 @@ def _headrace_under_load(
     table = f"public.{TABLE}"
     with (
         server.fresh_slot() as slot,
-        capture_run(
-            server.address("tcp"), [table], slot=slot, publication=TABLE, dump=dump
-        ) as run,
+        capture_run(server.address("tcp"), [table], slot=slot, publication=TABLE, dump=dump) as run,
     ):
         run.skip_dump([table])
         with run.started() as capture, reading(run, TABLE) as (reader, out):
@@ -233,7 +234,9 @@ def _effect(
         record[f"load_per_s_{name}"] = round(rates[name], 1)
         if kept.any():
             found = percentiles(seen_us[kept] - sent_us[kept], sent_us[kept])
-            record |= {f"{key}_{name}": found[key] for key in ("p50_ms", "p95_ms", "p99_ms", "max_ms")}
+            record |= {
+                f"{key}_{name}": found[key] for key in ("p50_ms", "p95_ms", "p99_ms", "max_ms")
+            }
     return record | {
         "load_loss": round(1 - rates["during"] / rates["before"], 4) if rates["before"] else None,
         "events": len(sent_us),

@@ -14,14 +14,25 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["RESULTS", "Steps", "median", "paired", "parser", "results_folder", "select", "machine", "write"]
+__all__ = [
+    "RESULTS",
+    "Steps",
+    "machine",
+    "median",
+    "paired",
+    "parser",
+    "results_folder",
+    "select",
+    "tried",
+    "write",
+]
 
 RESULTS = Path(__file__).parent / "results"
 QUICK_RESULTS = Path(__file__).parents[1] / "build" / "benchmarks"
@@ -100,7 +111,7 @@ class Steps:
     """
 
     def __init__(self, name: str, total: int) -> None:
-        self._console = Console(highlight=False)
+        self._console = Console(highlight=False, soft_wrap=True)
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -132,6 +143,14 @@ class Steps:
     def say(self, text: str) -> None:
         """Print a line above the bar."""
         self._console.print(text)
+
+
+def tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a peer's run gave; when it failed, why: the others go on, and the page says so."""
+    try:
+        return measure()
+    except SystemExit as error:
+        return {"failed": " ".join(str(error).split())[:300]}
 
 
 def select(runs: Iterable[Mapping[str, Any]], **wanted: Any) -> list[Mapping[str, Any]]:

@@ -101,11 +101,13 @@ class Child:
 
     def said(self, text: str) -> bool:
         """Return whether a line with ``text`` was printed; raises when the program has failed."""
+        # Before the look: it may say it and end in between.
+        alive = self.alive
         # Read by place: the child writes through the same offset.
         file = self._output.fileno()
         if text.encode() in os.pread(file, os.fstat(file).st_size, 0):
             return True
-        if not self.alive:
+        if not alive:
             self.wait(1.0)
             raise SystemExit(f"{self._name} ended before it said {text!r}")
         return False
@@ -125,6 +127,7 @@ class Child:
 
     def end(self, limit_s: float = _STOP_S) -> Usage:
         """Close the program's standard input, which asks ours to end, and wait."""
+        self._peak = max(self._peak, anonymous_mib(self.pid))
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

@@ -8,7 +8,14 @@ import subprocess
 from pathlib import Path
 
 from benchmarks.debezium.jars import debezium_jars
-from tools.setup import POSTGRES_BIN, POSTGRES_MAJOR, apt_has, apt_install, can_apt, without_new_cluster
+from tools.setup import (
+    POSTGRES_BIN,
+    POSTGRES_MAJOR,
+    apt_has,
+    apt_install,
+    can_apt,
+    without_new_cluster,
+)
 
 __all__ = ["engine_command", "pgbench"]
 

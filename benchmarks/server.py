@@ -202,5 +202,7 @@ class BenchServer(EmbeddedPostgres):
 
     def ended_children_cpu_s(self) -> float:
         """Return the CPU time of all server processes that have ended; WAL senders end with their reader."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        )
         return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")

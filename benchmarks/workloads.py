@@ -84,7 +84,9 @@ def _set_up_pgbench(server: BenchServer, changes: int) -> None:
 
 def _play_pgbench(server: BenchServer, changes: int) -> int:
     each = max(1, changes // 4 // _CLIENTS)
-    _run_pgbench(server, f"--random-seed={SEED}", "-n", "-c", str(_CLIENTS), "-j", "2", "-t", str(each))
+    _run_pgbench(
+        server, f"--random-seed={SEED}", "-n", "-c", str(_CLIENTS), "-j", "2", "-t", str(each)
+    )
     # Three updates and one insert a transaction.
     return each * _CLIENTS * 4
 
@@ -166,9 +168,7 @@ def _one_transaction(server: BenchServer, changes: int) -> int:
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload(
-            "w1", "pgbench TPC-B", True, _PGBENCH, _set_up_pgbench, _play_pgbench, share=0.8
-        ),
+        Workload("w1", "pgbench TPC-B", True, _PGBENCH, _set_up_pgbench, _play_pgbench, share=0.8),
         Workload(
             "w2",
             "inserts, 10 columns, 100 a transaction",
@@ -202,9 +202,7 @@ WORKLOADS = {
             _insert("w4", _WIDE_ROWS, 10),
             share=0.2,
         ),
-        Workload(
-            "w5", "one transaction", True, ("w5",), _create("w5", _NARROW), _one_transaction
-        ),
+        Workload("w5", "one transaction", True, ("w5",), _create("w5", _NARROW), _one_transaction),
     )
 }
 """By name; sizes are given for ``share`` 1."""

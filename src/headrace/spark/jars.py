@@ -30,7 +30,15 @@ from pathlib import Path
 
 from headrace.errors import HeadraceError, Retry
 
-__all__ = ["Jar", "JarsUnavailable", "delta_jars", "fetched", "locked_jars", "parse_lock", "resolve"]
+__all__ = [
+    "Jar",
+    "JarsUnavailable",
+    "delta_jars",
+    "fetched",
+    "locked_jars",
+    "parse_lock",
+    "resolve",
+]
 
 JARS_FOLDER_SETTING = "HEADRACE_JARS"
 CACHE_SETTING = "HEADRACE_CACHE"
@@ -169,9 +177,7 @@ def _one_at_a_time(cache: Path) -> Iterator[None]:
         ) from error
 
 
-def _fill(
-    cache: Path, jars: Sequence[Jar], left_out: Sequence[str], asked: Sequence[str]
-) -> None:
+def _fill(cache: Path, jars: Sequence[Jar], left_out: Sequence[str], asked: Sequence[str]) -> None:
     """Fetch what is missing into the cache; a file appears under its name only when checked."""
     missing = [jar for jar in jars if not _is_intact(cache / jar.file_name, jar)]
     if not missing:
