@@ -36,9 +36,27 @@ test: setup-tests ## Run the tests (ARGS="tests/fold -k truncate")
 test-long: setup-tests ## Run the tests with the long ones: thousands of histories, crashes everywhere
 	@$(BIN)/python -m pytest --long $(ARGS)
 
+##### Measure it (ARGS="--help" explains, ARGS="--quick" tries)
+
 .PHONY: bench-freshness
 bench-freshness: setup ## Measure source commit to visible in the Delta table
 	@$(BIN)/python -m benchmarks.bench_freshness $(ARGS)
+
+.PHONY: bench-capture
+bench-capture: setup ## Measure capture beside pg_recvlogical and Debezium
+	@$(BIN)/python -m benchmarks.bench_capture $(ARGS)
+
+.PHONY: bench-chunks
+bench-chunks: setup ## Measure dumps beside ADBC and Debezium's snapshots
+	@$(BIN)/python -m benchmarks.bench_chunks $(ARGS)
+
+.PHONY: bench-memory
+bench-memory: setup ## Measure what a capture holds in memory at worst
+	@$(BIN)/python -m benchmarks.bench_memory $(ARGS)
+
+.PHONY: bench-docs
+bench-docs: setup ## Write docs/benchmarks.md from the kept results
+	@$(BIN)/python -m benchmarks.page $(ARGS)
 
 ##### Check it
 

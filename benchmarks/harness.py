@@ -6,18 +6,37 @@ names say what they are and in which unit.
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import datetime as dt
 import json
 import os
 import platform
+import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "machine", "write"]
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+__all__ = [
+    "RESULTS",
+    "Steps",
+    "machine",
+    "median",
+    "paired",
+    "parser",
+    "results_folder",
+    "select",
+    "tried",
+    "write",
+]
 
 RESULTS = Path(__file__).parent / "results"
+QUICK_RESULTS = Path(__file__).parents[1] / "build" / "benchmarks"
+"""Where ``--quick`` leaves what is too small to be a figure."""
 
 
 def machine() -> dict[str, Any]:
@@ -42,9 +61,10 @@ def write(
     runs: Sequence[Mapping[str, Any]],
     summary: Mapping[str, float],
     measured_on: Mapping[str, Any],
+    folder: Path = RESULTS,
 ) -> Path:
     """Keep a result and return its path."""
-    path = RESULTS / f"{name}.json"
+    path = folder / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     value = {
         "commit": _commit(),
@@ -57,6 +77,104 @@ def write(
     }
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def parser(name: str, description: str, runs: int) -> argparse.ArgumentParser:
+    """Return a parser with the options that every benchmark of this kind takes."""
+    made = argparse.ArgumentParser(
+        prog=f"make bench-{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog='With make, options stand in ARGS: make bench-capture ARGS="--quick".',
+    )
+    made.add_argument("--runs", type=int, default=runs, help=f"rounds; medians of so many ({runs})")
+    made.add_argument(
+        "--quick",
+        action="store_true",
+        help="tiny sizes and one round, to see it work; the result goes to build/benchmarks",
+    )
+    made.add_argument("--out", type=Path, help="folder for the result instead of the usual one")
+    return made
+
+
+def results_folder(given: argparse.Namespace) -> Path:
+    """Return where a result belongs."""
+    return given.out or (QUICK_RESULTS if given.quick else RESULTS)
+
+
+class Steps:
+    """Shows how far a benchmark is: a bar on a terminal, a line a step elsewhere.
+
+    Args:
+        name: of the benchmark.
+        total: steps that will be taken.
+    """
+
+    def __init__(self, name: str, total: int) -> None:
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[step]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._progress.add_task(name, total=total, step="")
+        self._done, self._total = 0, total
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[Steps]:
+        """Show the bar during a block."""
+        with self._progress:
+            yield self
+
+    @contextlib.contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """Show one step while it is taken."""
+        self._done += 1
+        if not self._console.is_terminal:
+            self._console.print(f"[{self._done}/{self._total}] {title}")
+        self._progress.update(self._task, step=title)
+        yield
+        self._progress.advance(self._task)
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(text)
+
+
+def tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a peer's run gave; when it failed, why: the others go on, and the page says so."""
+    try:
+        return measure()
+    except SystemExit as error:
+        return {"failed": " ".join(str(error).split())[:300]}
+
+
+def select(runs: Iterable[Mapping[str, Any]], **wanted: Any) -> list[Mapping[str, Any]]:
+    """Return the runs whose fields have the wanted values."""
+    return [run for run in runs if all(run.get(key) == value for key, value in wanted.items())]
+
+
+def median(runs: Iterable[Mapping[str, Any]], field: str) -> float | None:
+    """Return the median of a field over the runs that have it, None without any."""
+    values = [run[field] for run in runs if run.get(field) is not None]
+    return statistics.median(values) if values else None
+
+
+def paired(
+    ours: Iterable[Mapping[str, Any]], theirs: Iterable[Mapping[str, Any]], field: str
+) -> float | None:
+    """Return the median of ours over theirs, taken round by round; None when no round has both."""
+    other = {run["round"]: run[field] for run in theirs if run.get(field)}
+    ratios = [
+        run[field] / other[run["round"]]
+        for run in ours
+        if run.get(field) is not None and run["round"] in other
+    ]
+    return statistics.median(ratios) if ratios else None
 
 
 def _commit() -> str:

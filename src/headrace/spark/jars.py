@@ -30,7 +30,15 @@ from pathlib import Path
 
 from headrace.errors import HeadraceError, Retry
 
-__all__ = ["Jar", "JarsUnavailable", "delta_jars", "locked_jars"]
+__all__ = [
+    "Jar",
+    "JarsUnavailable",
+    "delta_jars",
+    "fetched",
+    "locked_jars",
+    "parse_lock",
+    "resolve",
+]
 
 JARS_FOLDER_SETTING = "HEADRACE_JARS"
 CACHE_SETTING = "HEADRACE_CACHE"
@@ -86,24 +94,49 @@ def delta_jars() -> list[Path]:
     folder = os.environ.get(JARS_FOLDER_SETTING)
     if folder:
         return [_from_folder(Path(folder), jar) for jar in locked_jars()]
-    cache = _cache_folder()
-    if not all(_is_intact(cache / jar.file_name, jar) for jar in locked_jars()):
+    return fetched(locked_jars(), _LEFT_OUT)
+
+
+def fetched(
+    jars: Sequence[Jar],
+    left_out: Sequence[str],
+    *,
+    folder: str = "jars",
+    asked: Sequence[str] = (),
+) -> list[Path]:
+    """Paths of jars in the cache, in the order given; the resolver is started when one is missing.
+
+    Args:
+        jars: what is wanted, with hashes.
+        left_out: dependencies that the resolver shall not follow, as patterns.
+        folder: of the cache.
+        asked: coordinates that the resolver starts from, when the jars follow from fewer than all of them.
+
+    Raises:
+        JarsUnavailable: a jar is missing and cannot be fetched, or its hash is wrong.
+    """
+    cache = _cache_folder(folder)
+    if not all(_is_intact(cache / jar.file_name, jar) for jar in jars):
         with _one_at_a_time(cache):
-            _fill(cache)
-    return [cache / jar.file_name for jar in locked_jars()]
+            _fill(cache, jars, left_out, asked)
+    return [cache / jar.file_name for jar in jars]
 
 
 def locked_jars() -> list[Jar]:
     """What ``jars.lock`` lists: one jar a line, hash and coordinate; ``#`` starts a comment."""
-    text = resources.files("headrace.spark").joinpath("jars.lock").read_text()
+    return parse_lock(resources.files("headrace.spark").joinpath("jars.lock").read_text())
+
+
+def parse_lock(text: str) -> list[Jar]:
+    """What the text of a lock file lists."""
     lines = (line.split("#", 1)[0].split() for line in text.splitlines())
     return [Jar(sha256=words[0], coordinate=words[1]) for words in lines if words]
 
 
-def _cache_folder() -> Path:
+def _cache_folder(name: str) -> Path:
     base = os.environ.get(CACHE_SETTING)
     root = Path(base) if base else Path.home() / ".cache" / "headrace"
-    return root / "jars"
+    return root / name
 
 
 def _from_folder(folder: Path, jar: Jar) -> Path:
@@ -144,13 +177,14 @@ def _one_at_a_time(cache: Path) -> Iterator[None]:
         ) from error
 
 
-def _fill(cache: Path) -> None:
+def _fill(cache: Path, jars: Sequence[Jar], left_out: Sequence[str], asked: Sequence[str]) -> None:
     """Fetch what is missing into the cache; a file appears under its name only when checked."""
-    missing = [jar for jar in locked_jars() if not _is_intact(cache / jar.file_name, jar)]
+    missing = [jar for jar in jars if not _is_intact(cache / jar.file_name, jar)]
     if not missing:
         return
     with tempfile.TemporaryDirectory(prefix="resolve-", dir=cache) as work:
-        found = _resolve([jar.coordinate for jar in missing], Path(work))
+        coordinates = list(asked) or [jar.coordinate for jar in missing]
+        found = resolve(coordinates, Path(work), left_out)
         for jar in missing:
             _keep(jar, found, cache)
 
@@ -173,7 +207,7 @@ def _keep(jar: Jar, found: Path, cache: Path) -> None:
     partial.replace(cache / jar.file_name)
 
 
-def _resolve(coordinates: Sequence[str], work: Path) -> Path:
+def resolve(coordinates: Sequence[str], work: Path, left_out: Sequence[str]) -> Path:
     """Let Spark's launcher fetch the coordinates; returns the folder that holds the jars.
 
     The launcher resolves before it starts the program it was given, and an empty Python program
@@ -187,7 +221,7 @@ def _resolve(coordinates: Sequence[str], work: Path) -> Path:
         str(_spark_home() / "bin" / "spark-submit"),
         *("--master", "local[1]"),
         *("--packages", ",".join(coordinates)),
-        *("--exclude-packages", ",".join(_LEFT_OUT)),
+        *(("--exclude-packages", ",".join(left_out)) if left_out else ()),
         *("--conf", f"spark.jars.ivy={ivy}"),
         str(program),
     ]

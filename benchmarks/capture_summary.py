@@ -1,0 +1,166 @@
+"""From the records of `bench_capture` to the figures that stand for them.
+
+Where a goal holds for every load, the figure is the worst of them. Ratios are ours over theirs in rows/s and theirs
+over ours in everything that costs, so that bigger is better.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.harness import median, paired, select
+from benchmarks.workloads import WORKLOADS
+
+__all__ = ["PEER", "US", "summarise"]
+
+US = "headrace"
+PEER = "pg_recvlogical"
+_KEPT = 0.95
+
+Runs = Sequence[Mapping[str, Any]]
+
+
+def summarise(records: Runs) -> dict[str, float]:
+    """Return the summary; a figure whose part was not run is left out."""
+    found: dict[str, float | None] = {}
+    backlog = select(records, part="backlog")
+    found |= _against_recvlogical(backlog)
+    found |= _against_debezium(backlog)
+    found |= _heap(records, backlog)
+    found |= _latency(records)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _loads(backlog: Runs, narrow: bool) -> list[str]:
+    there = {run["load"] for run in backlog}
+    return [w.name for w in WORKLOADS.values() if w.narrow is narrow and w.name in there]
+
+
+def _least(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return min(known) if known else None
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if known else None
+
+
+def _against_recvlogical(backlog: Runs) -> dict[str, float | None]:
+    ratios: dict[str, float | None] = {}
+    transports = sorted({run["transport"] for run in backlog})
+    for load in (*_loads(backlog, True), *_loads(backlog, False)):
+        for transport in transports:
+            ours = select(backlog, load=load, transport=transport, contender=US)
+            theirs = select(backlog, load=load, transport=transport, contender=PEER)
+            ratios[f"{load}_{transport}_vs_pg_recvlogical"] = paired(ours, theirs, "rows_per_s")
+    ours = select(backlog, contender=US)
+
+    def worst(loads: Iterable[str]) -> float | None:
+        wanted = tuple(f"{load}_" for load in loads)
+        return (
+            _least(value for name, value in ratios.items() if name.startswith(wanted))
+            if wanted
+            else None
+        )
+
+    def cpu(loads: Iterable[str]) -> float | None:
+        return _most(median(select(ours, load=load), "cpu_s_per_million") for load in loads)
+
+    narrow, wide = _loads(backlog, True), _loads(backlog, False)
+    return {
+        "narrow_vs_pg_recvlogical": worst(narrow),
+        "wide_vs_pg_recvlogical": worst(wide),
+        "cpu_s_per_million_rows": cpu(load for load in narrow if load != "w3f"),
+        "cpu_s_per_million_rows_identity_full": cpu(load for load in narrow if load == "w3f"),
+        "cpu_s_per_million_rows_wide": cpu(wide),
+        "rss_mib": _most(run["rss_mib"] for run in ours),
+        **ratios,
+    }
+
+
+def _best_setting(runs: Runs, prefix: str, field: str) -> Runs:
+    """Return the runs of the Debezium setting with the highest median of a field."""
+    names = {run["contender"] for run in runs if run["contender"].startswith(f"debezium {prefix}")}
+    by_setting = [select(runs, contender=name) for name in sorted(names)]
+    return max(by_setting, key=lambda some: median(some, field) or 0.0, default=[])
+
+
+def _against_debezium(backlog: Runs) -> dict[str, float | None]:
+    found: dict[str, list[float | None]] = {}
+
+    def note(name: str, value: float | None) -> None:
+        found.setdefault(name, []).append(value)
+
+    tcp = select(backlog, transport="tcp")
+    read = {run["load"] for run in tcp if run["contender"].startswith("debezium ")}
+    for load in sorted(read):
+        kind = "narrow" if WORKLOADS[load].narrow else "wide"
+        of_load = select(tcp, load=load)
+        ours = select(of_load, contender=US)
+        connect = _best_setting(of_load, "connect", "rows_per_s")
+        note(f"{kind}_vs_debezium_connect", paired(ours, connect, "rows_per_s"))
+        json = _best_setting(of_load, "json", "rows_per_s")
+        note(f"{kind}_vs_debezium_json", paired(ours, json, "rows_per_s"))
+        steady = _best_setting(of_load, "connect", "steady_rows_per_s")
+        mine, theirs = median(ours, "rows_per_s"), median(steady, "steady_rows_per_s")
+        # Our whole run against their second half, warm: the harder comparison.
+        note(f"{kind}_vs_debezium_connect_steady", mine / theirs if mine and theirs else None)
+        # The cheapest of their settings, whole run, and warm.
+        for label, field in (("", "cpu_s_per_million"), ("_steady", "steady_cpu_s_per_million")):
+            names = {
+                r["contender"] for r in of_load if r["contender"].startswith("debezium connect")
+            }
+            cheapest = _least(median(select(of_load, contender=name), field) for name in names)
+            used = median(ours, "cpu_s_per_million")
+            ratio = cheapest / used if cheapest and used else None
+            note(f"{kind}_cpu_debezium_over_ours{label}", ratio)
+    start = [
+        run["start_s"]
+        for run in tcp
+        if run["contender"] == "debezium connect" and "failed" not in run
+    ]
+    mine = [run["start_s"] for run in tcp if run["contender"] == US]
+    return {
+        **{name: _least(values) for name, values in sorted(found.items())},
+        "start_s": statistics.median(mine) if mine else None,
+        "debezium_start_s": statistics.median(start) if start else None,
+    }
+
+
+def _heap(records: Runs, backlog: Runs) -> dict[str, float | None]:
+    """Find the smallest heap that keeps the rate, and what the process takes with it."""
+    runs = select(records, part="heap")
+    if not runs:
+        return {}
+    rates = {
+        run["heap"]: median(select(runs, heap=run["heap"]), "rows_per_s") or 0.0 for run in runs
+    }
+    best = max(rates.values())
+    keeping = [heap for heap, rate in rates.items() if rate >= _KEPT * best]
+    memory = _least(median(select(runs, heap=heap), "rss_mib") for heap in keeping)
+    load = runs[0]["load"]
+    ours = median(select(backlog, load=load, transport="tcp", contender=US), "rss_mib")
+    return {
+        "debezium_smallest_rss_mib": memory,
+        "memory_debezium_over_ours": memory / ours if memory and ours else None,
+    }
+
+
+def _latency(records: Runs) -> dict[str, float | None]:
+    found: dict[str, float | None] = {
+        "p50_ms_idle": median(select(records, part="idle", contender=US), "p50_ms"),
+        "p99_ms_idle": median(select(records, part="idle", contender=US), "p99_ms"),
+    }
+    rates = select(records, part="rates")
+    for rate in sorted({run["rate"] for run in rates}):
+        at = select(rates, rate=rate)
+        for field in ("p50_ms", "p95_ms", "p99_ms"):
+            found[f"{field}_{rate}tps"] = median(select(at, contender=US), field)
+            names = {run["contender"] for run in at if run["contender"] != US}
+            found[f"debezium_best_{field}_{rate}tps"] = _least(
+                median(select(at, contender=name), field) for name in names
+            )
+    return found

@@ -1,0 +1,129 @@
+"""What each figure of a summary means, and the goal it is held to.
+
+A benchmark that keeps a new figure describes it here; the page shows every figure, described or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["FIGURES", "Figure", "figure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One name of a summary.
+
+    Attributes:
+        meaning: in words.
+        least: the goal, when more is better.
+        most: the goal, when less is better.
+    """
+
+    meaning: str
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def goal(self) -> str:
+        """The goal as the page shows it, empty without one."""
+        if self.least is not None:
+            return f"≥ {self.least:g}"
+        return f"≤ {self.most:g}" if self.most is not None else ""
+
+    def is_met(self, value: float) -> bool | None:
+        """Return whether a value meets the goal, None without one."""
+        if self.least is not None:
+            return value >= self.least
+        return value <= self.most if self.most is not None else None
+
+
+_OURS = "ours over theirs, rows/s"
+
+FIGURES: Mapping[str, Mapping[str, Figure]] = {
+    "capture": {
+        "narrow_vs_pg_recvlogical": Figure(f"worst narrow load and transport, {_OURS}", least=1.0),
+        "wide_vs_pg_recvlogical": Figure(f"rows of 2.5 KB, worst transport, {_OURS}", least=0.9),
+        "cpu_s_per_million_rows": Figure(
+            "CPU seconds per million changes, worst narrow load", most=0.7
+        ),
+        "cpu_s_per_million_rows_identity_full": Figure("the same with identity FULL", most=1.2),
+        "cpu_s_per_million_rows_wide": Figure("the same, rows of 2.5 KB"),
+        "rss_mib": Figure("anonymous resident peak, MiB, worst load", most=512),
+        "narrow_vs_debezium_connect": Figure(
+            f"worst narrow load, whole run, its fastest Connect setting, {_OURS}", least=2.0
+        ),
+        "narrow_vs_debezium_connect_steady": Figure(
+            f"our whole run over its second half, {_OURS}", least=1.5
+        ),
+        "narrow_vs_debezium_json": Figure(
+            f"whole run, its fastest JSON setting, {_OURS}", least=3.0
+        ),
+        "narrow_cpu_debezium_over_ours": Figure(
+            "CPU per change, whole run, its cheapest Connect setting over ours", least=20
+        ),
+        "narrow_cpu_debezium_over_ours_steady": Figure("the same, its second half over our run"),
+        "wide_vs_debezium_connect": Figure(f"rows of 2.5 KB, whole run, {_OURS}"),
+        "wide_vs_debezium_connect_steady": Figure(f"our whole run over its second half, {_OURS}"),
+        "wide_vs_debezium_json": Figure(f"rows of 2.5 KB, {_OURS}"),
+        "wide_cpu_debezium_over_ours": Figure(
+            "CPU per change, rows of 2.5 KB, its cheapest Connect setting over ours", least=8
+        ),
+        "wide_cpu_debezium_over_ours_steady": Figure("the same, its second half over our run"),
+        "memory_debezium_over_ours": Figure(
+            "memory at the smallest heap that keeps 95 % of its rate, over ours", least=2.0
+        ),
+        "debezium_smallest_rss_mib": Figure("that memory, MiB"),
+        "start_s": Figure("process start to the first change in the change log, s"),
+        "debezium_start_s": Figure("process start to the first record, Debezium, s"),
+        "p50_ms_idle": Figure(
+            "statement to readable by another process, idle server, ms", most=1.0
+        ),
+        "p99_ms_idle": Figure("the same, 99th percentile"),
+        "p99_ms_1000tps": Figure("the same at 1,000 tx/s, 99th percentile", most=5.0),
+        "p99_ms_5000tps": Figure("the same at 5,000 tx/s, 99th percentile", most=5.0),
+    },
+    "chunks": {
+        "idle_vs_adbc": Figure(f"dump into the change log, {_OURS}", least=1.0),
+        "idle_vs_debezium_incremental": Figure(
+            f"its fastest incremental snapshot, idle server, {_OURS}", least=12
+        ),
+        "full_load_vs_debezium_incremental": Figure(f"the same at full load, {_OURS}", least=8),
+        "steady_load_vs_debezium_incremental": Figure(f"the same at a steady load, {_OURS}"),
+        "steady_load_loss": Figure("share of its rate that the steady load loses", most=0.05),
+        "full_load_loss": Figure("share of its rate that the full load loses"),
+        "log_p99_ratio_during_dump": Figure(
+            "99th percentile of log latency during a dump over before it", most=2.0
+        ),
+        "log_p99_ms_during_dump": Figure("that latency during the dump, ms"),
+        "log_p99_ratio_debezium_best": Figure("the same ratio, Debezium's best setting"),
+        "idle_rows_per_s": Figure("rows/s of a dump on an idle server"),
+    },
+    "memory": {
+        name: Figure(f"anonymous resident peak, MiB: {what}", most=512)
+        for name, what in (
+            ("transaction_rss_mib", "one transaction"),
+            ("tables_rss_mib", "1,000 tables"),
+            ("wide_rss_mib", "rows of 2.5 KB"),
+            ("backlog_rss_mib", "a backlog"),
+            ("open_rss_mib", "a transaction open for the whole of a dump"),
+            ("rss_mib", "the worst of all"),
+        )
+    },
+    "random_histories": {
+        "violations": Figure("random histories that did not end as the source did", most=0),
+        "seconds": Figure("all of them"),
+    },
+    "freshness": {
+        "delta_p50_s": Figure("source commit to visible in the Delta table, s"),
+        "delta_p99_s": Figure("the same, 99th percentile"),
+        "live_p99_ms": Figure("source commit to visible in the live view, ms"),
+    },
+}
+"""By result and name."""
+
+
+def figure(result: str, name: str) -> Figure:
+    """Return what is known of a figure; a ratio to somebody else is lost below 1, whatever its goal."""
+    return FIGURES.get(result, {}).get(name) or Figure("")

@@ -1,0 +1,213 @@
+"""Runs a program as a child and says what it took: wall time, CPU time, anonymous resident memory at its peak."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Child", "Usage", "anonymous_mib", "python", "running"]
+
+_SAMPLE_S = 0.02
+_STOP_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a child took from its start to its end.
+
+    Attributes:
+        wall_s: start to end.
+        cpu_s: user and system, by the kernel's account of the ended process.
+        rss_mib: largest anonymous resident memory that was seen.
+        began_us: when it was started, microseconds since 1970.
+        said: the JSON object of its last line, empty when there was none.
+    """
+
+    wall_s: float
+    cpu_s: float
+    rss_mib: float
+    began_us: int
+    said: dict[str, Any]
+
+
+def anonymous_mib(pid: int) -> float:
+    """Return the anonymous resident memory of a process, 0 when it is gone."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024
+    return 0.0
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of this project."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+class Child:
+    """A running program whose output goes to a file; its standard input stays open until `end`.
+
+    Args:
+        command: program and arguments.
+        environment: over this process's own.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._command = command
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `wait`
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `wait`
+        self._began_us = time.time_ns() // 1000
+        self._began = time.perf_counter()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=self._errors,
+            env=_environment() | dict(environment or {}),
+        )
+        self._peak = 0.0
+        self._ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="memory", daemon=True)
+        self._watcher.start()
+
+    @classmethod
+    def run(
+        cls, command: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None
+    ) -> Usage:
+        """Run a program to its end."""
+        return cls(command, environment).wait(limit_s)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        # What it used is left for `wait` to fetch.
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def said(self, text: str) -> bool:
+        """Return whether a line with ``text`` was printed; raises when the program has failed."""
+        # Before the look: it may say it and end in between.
+        alive = self.alive
+        # Read by place: the child writes through the same offset.
+        file = self._output.fileno()
+        if text.encode() in os.pread(file, os.fstat(file).st_size, 0):
+            return True
+        if not alive:
+            self.wait(1.0)
+            raise SystemExit(f"{self._name} ended before it said {text!r}")
+        return False
+
+    def until_said(self, text: str, limit_s: float) -> None:
+        """Return when a line with ``text`` was printed."""
+        self.until(lambda: self.said(text), limit_s, f"it said {text!r}")
+
+    def until(self, condition: Callable[[], bool], limit_s: float, what: str) -> None:
+        """Return when a condition holds."""
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            if time.monotonic() > deadline:
+                self.kill()
+                raise SystemExit(f"{self._name}: not in {limit_s:.0f} s: {what}")
+            time.sleep(0.01)
+
+    def end(self, limit_s: float = _STOP_S) -> Usage:
+        """Close the program's standard input, which asks ours to end, and wait."""
+        self._peak = max(self._peak, anonymous_mib(self.pid))
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        return self.wait(limit_s)
+
+    def kill(self) -> None:
+        """End the program at once; harmless when it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._ended.set()
+
+    def wait(self, limit_s: float) -> Usage:
+        """Return what the program took, once it has ended well.
+
+        Raises:
+            SystemExit: it failed, or did not end in time; shows the end of what it said.
+        """
+        late = threading.Timer(limit_s, self.kill)
+        late.start()
+        try:
+            # wait4 and not Popen.wait: only it tells what this one child used.
+            _, status, used = os.wait4(self.pid, 0)
+        finally:
+            late.cancel()
+        wall_s = time.perf_counter() - self._began
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        self._ended.set()
+        self._watcher.join()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        output, errors = self._read(self._output), self._read(self._errors)
+        if self._process.returncode:
+            raise SystemExit(
+                f"{self._name} ended with {self._process.returncode} after {wall_s:.1f} s "
+                f"(limit {limit_s:.0f} s):\n{output[-2000:]}\n{errors[-4000:]}"
+            )
+        cpu_s = used.ru_utime + used.ru_stime
+        return Usage(wall_s, cpu_s, self._peak, self._began_us, _last_json(output))
+
+    @property
+    def _name(self) -> str:
+        return " ".join(Path(word).name for word in self._command[:3])
+
+    @staticmethod
+    def _read(file: Any) -> str:
+        with file:
+            file.seek(0)
+            return str(file.read())
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_SAMPLE_S):
+            self._peak = max(self._peak, anonymous_mib(self.pid))
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Iterator[Child]:
+    """Give a child that is killed at the end of the block if it still runs."""
+    child = Child(command, environment)
+    try:
+        yield child
+    finally:
+        child.kill()
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a child: compiled modules are kept, as they are wherever headrace is installed."""
+    inherited = dict(os.environ)
+    if inherited.pop("PYTHONDONTWRITEBYTECODE", None):
+        kept = Path(tempfile.gettempdir()) / f"headrace-bench-modules-{os.geteuid()}"
+        inherited["PYTHONPYCACHEPREFIX"] = str(kept)
+    return inherited
+
+
+def _last_json(output: str) -> dict[str, Any]:
+    lines = output.strip().splitlines()
+    if not lines or not lines[-1].startswith("{"):
+        return {}
+    said = json.loads(lines[-1])
+    assert isinstance(said, dict)
+    return said

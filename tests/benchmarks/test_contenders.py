@@ -1,0 +1,113 @@
+"""The harness on a real server: what a contender is charged for is what was played."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bench_capture, bench_chunks, bench_memory, contenders
+from benchmarks.debezium import jars
+from benchmarks.processes import Child
+from benchmarks.server import BenchServer
+from benchmarks.workloads import WORKLOADS, record
+from headrace.sources.postgres.lsn import parse_lsn
+from headrace.spark.jars import parse_lock
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[BenchServer]:
+    with BenchServer() as running:
+        running.start_empty()
+        yield running
+
+
+@pytest.mark.postgres
+def test_both_read_the_same_stretch_again_and_again(server: BenchServer) -> None:
+    region = record(server, WORKLOADS["w2"], 1000)
+    assert region.changes == 1000
+    for transport in ("unix", "tcp"):
+        # Raises when the change log does not hold exactly what was played.
+        ours, options = contenders.headrace(server, region, transport)
+        theirs = contenders.pg_recvlogical(server, region, transport, options)
+        assert "proto_version" in options
+        assert ours["changes"] == theirs["changes"] == 1000
+        assert 0 < ours["run_s"] < ours["process_s"]
+        assert ours["rss_mib"] > 10
+    assert server.value("SELECT count(*) FROM pg_replication_slots") == 1
+
+
+@pytest.mark.postgres
+def test_a_region_ends_between_small_transactions(server: BenchServer) -> None:
+    server.run("CREATE TABLE small (id int PRIMARY KEY)")
+    server.begin_region("small", ("small",))
+    before = parse_lsn(server.value("SELECT pg_current_wal_insert_lsn()"))
+    server.run("INSERT INTO small SELECT generate_series(1, 10)")
+    region = server.end_region("small", ("small",), 10)
+    assert before < region.until < parse_lsn(server.value("SELECT pg_current_wal_flush_lsn()"))
+    server.drop_slot("small")
+
+
+def test_a_child_is_charged_for_its_own_memory_and_time() -> None:
+    code = (
+        "import sys; b = bytearray(b'x') * (64 << 20); print('held', flush=True); sys.stdin.read()"
+    )
+    child = Child([sys.executable, "-c", code])
+    child.until_said("held", 60)
+    usage = child.end()
+    assert 64 <= usage.rss_mib < 128
+    assert 0 < usage.cpu_s < usage.wall_s + 1
+
+
+def test_a_child_that_fails_is_no_figure() -> None:
+    with pytest.raises(SystemExit, match="ended with 3"):
+        Child.run([sys.executable, "-c", "raise SystemExit(3)"], 60)
+
+
+def test_the_lock_holds_one_version_of_everything_debezium_needs() -> None:
+    locked = parse_lock(jars.LOCK.read_text(encoding="utf-8"))
+    own = {jar.coordinate for jar in locked if jar.coordinate.startswith("io.debezium:")}
+    assert {coordinate.rpartition(":")[2] for coordinate in own} == {jars.VERSION}
+    assert f"io.debezium:debezium-connector-postgres:{jars.VERSION}" in own
+    assert all(len(bytes.fromhex(jar.sha256)) == 32 for jar in locked)
+    assert len({jar.file_name for jar in locked}) == len(locked)
+
+
+@pytest.mark.parametrize("bench", [bench_capture, bench_chunks, bench_memory])
+def test_every_benchmark_explains_itself(bench: object, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["--help"])  # type: ignore[attr-defined]
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert "--quick" in said
+    assert "make bench-" in said
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+def test_a_quick_run_leaves_a_result_of_the_agreed_form(tmp_path: Path) -> None:
+    arguments = [
+        "--quick",
+        "--without-debezium",
+        "--loads",
+        "w2",
+        "w4",
+        "w5",
+        "--out",
+        str(tmp_path),
+    ]
+    assert bench_capture.main(arguments) == 0
+    arguments = ["--quick", "--without-debezium", "--without-adbc", "--out", str(tmp_path)]
+    assert bench_chunks.main(arguments) == 0
+    assert bench_memory.main(["--quick", "--out", str(tmp_path)]) == 0
+    for name, metric in (
+        ("capture", "narrow_vs_pg_recvlogical"),
+        ("chunks", "log_p99_ratio_during_dump"),
+        ("memory", "open_rss_mib"),
+    ):
+        result = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
+        assert list(result) == ["commit", "date", "machine", "seed", "sizes", "runs", "summary"]
+        assert result["summary"][metric] > 0
