@@ -116,7 +116,6 @@ class Player:
             state=state,
             settings=CaptureSettings(
                 DumpSettings(chunk_rows=self.scenario.chunk, snapshot_interval_s=3_600.0),
-                gather_s=0.0,
                 spool_folder=self.folder,
             ),
             tables=[self.schema],

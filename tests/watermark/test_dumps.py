@@ -64,7 +64,6 @@ class Machine:
             state=state,
             settings=CaptureSettings(
                 DumpSettings(chunk_rows=CHUNK, snapshot_interval_s=0.0, request_interval_s=0.0),
-                gather_s=0.0,
                 spool_folder=self.folder / "spool",
             ),
             tables=[ONE, TWO, THREE],

@@ -8,7 +8,7 @@ dump completion) at their own ``(scn, ord)``. `headrace.wire.block` gives it byt
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -29,7 +29,6 @@ __all__ = [
     "Body",
     "SystemEvent",
     "SystemKind",
-    "join_blocks",
     "system_batch",
     "system_events",
     "transaction_index",
@@ -182,33 +181,6 @@ class Block:
             tuple(event for event in self.system if event.scn <= scn),
             min(self.covered_scn, scn),
         )
-
-
-def join_blocks(blocks: Sequence[Block]) -> Block:
-    """Return one block with everything that neighbouring blocks hold, in order."""
-    if len(blocks) == 1:
-        return blocks[0]
-    batches: dict[int, list[Body]] = {}
-    for block in blocks:
-        for body in block.bodies:
-            batches.setdefault(body.schema_id, []).append(body)
-    bodies = tuple(
-        Body(schema_id, parts[0].table, _concatenated([part.batch for part in parts]))
-        for schema_id, parts in batches.items()
-    )
-    return Block(
-        np.concatenate([block.index for block in blocks]),
-        bodies,
-        tuple(event for block in blocks for event in block.system),
-        blocks[-1].covered_scn,
-    )
-
-
-def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    joined: pa.RecordBatch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-    return joined
 
 
 def transaction_index(

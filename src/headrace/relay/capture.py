@@ -26,7 +26,7 @@ from headrace.errors import (
     SlotLost,
     SourceUnavailable,
 )
-from headrace.model.block import ORIGIN_LOG, Block, join_blocks
+from headrace.model.block import ORIGIN_LOG, Block
 from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
@@ -39,9 +39,6 @@ from headrace.watermark.tasks import TaskQueue
 from headrace.watermark.window import Window
 
 __all__ = ["Capture", "CaptureSettings", "CaptureStatus", "Log"]
-
-GATHER_ROWS = 65_536
-"""Rows at which a gathered block is large enough."""
 
 
 class Log(Protocol):
@@ -93,14 +90,12 @@ class CaptureSettings:
     Attributes:
         dump: how dumps are paced.
         poll_s: longest wait for the log in one round.
-        gather_s: a busy log is written at most once in this time; readers pay for every block they open.
         retry_s: pause before a lost source or a full disk is tried again.
         spool_folder: where tables without a key wait for their window to close.
     """
 
     dump: DumpSettings = field(default_factory=DumpSettings)
     poll_s: float = 0.05
-    gather_s: float = 0.05
     retry_s: float = 1.0
     spool_folder: Path = Path("spool")
 
@@ -169,7 +164,6 @@ class Capture:
         self._reader: LogReader | None = None
         self._reads: Reads | None = None
         self._status_at = 0.0
-        self._flushed_at = 0.0
         self._rows = 0
         self._commit_us = 0
         self.run_id = uuid.uuid4().hex
@@ -318,36 +312,13 @@ class Capture:
         assert self.coordinator is not None
         # First, so that snapshots are taken and let go of the log even while it has no room.
         self.coordinator.tick()
-        item = self._poll(timeout_s)
+        item = self._reader.poll(timeout_s)
         failpoint("capture.after_poll")
         if item is not None:
             self._take(item)
-            self._flushed_at = self._clock()
-        if item is None:
+        else:
             self._write_pending()
         return item is not None
-
-    def _poll(self, timeout_s: float) -> LogItem | None:
-        """Return what the log gives; while it gives much, gather it into fewer, larger blocks.
-
-        What comes after a pause goes on at once, so an idle log keeps its latency. A watermark ends an item.
-        """
-        assert self._reader is not None
-        item = self._reader.poll(timeout_s)
-        until = self._flushed_at + self._settings.gather_s
-        if item is None or item.mark is not None or self._clock() >= until:
-            return item
-        blocks, rows = [item.block], item.block.rows
-        while rows < GATHER_ROWS and (left := until - self._clock()) > 0:
-            more = self._reader.poll(left)
-            if more is None:
-                break
-            item = more
-            blocks.append(more.block)
-            rows += more.block.rows
-            if more.mark is not None:
-                break
-        return LogItem(join_blocks(blocks), item.position, item.mark)
 
     def _take(self, item: LogItem) -> None:
         assert self._reader is not None

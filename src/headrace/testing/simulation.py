@@ -164,8 +164,7 @@ class Simulation:
             piece_rows=3,
             request_interval_s=0.0,
         )
-        # No gathering: it would let the clock decide how the log is cut.
-        settings = CaptureSettings(dump, gather_s=0.0, spool_folder=self.folder / "spool")
+        settings = CaptureSettings(dump, spool_folder=self.folder / "spool")
         return self.capture_type(
             source=self.source,
             log=self.log,

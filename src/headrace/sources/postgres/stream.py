@@ -9,11 +9,11 @@ from headrace.errors import HeadraceError, ProtocolError, SlotLost, SourceError,
 from headrace.sources.base import LogItem
 from headrace.sources.postgres import marks
 from headrace.sources.postgres.assembler import Assembler, Versions
+from headrace.sources.postgres.cadence import Cadence
 from headrace.sources.postgres.connection import QueryFailed, Session, quote, quote_literal
 from headrace.sources.postgres.decoder import make_decoder
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.sources.postgres.messages import POSTGRES_EPOCH_US
-from headrace.sources.postgres.pace import Pace
 from headrace.sources.postgres.publication import PublicationWatch
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.side import SideSession
@@ -124,7 +124,7 @@ class PostgresLogReader:
         self._assembler = Assembler(
             versions, settings.mark_prefix, self._decoder, self._spools, self._other_frame
         )
-        self._pace = Pace()
+        self._cadence = Cadence()
         self._feedback_s = feedback_s
         self._flushed = 0
         now = time.monotonic()
@@ -188,12 +188,12 @@ class PostgresLogReader:
                 raise self._warned
             now = time.monotonic()
             if assembler.has_output:
-                self._pace.begun(now)
-            if assembler.full or (not assembler.open and self._pace.due(now)):
+                self._cadence.begun(now)
+            if assembler.full or (not assembler.open and self._cadence.due(now)):
                 return
             if now >= self._next_feedback:
                 self._send_feedback()
-            if self._pace.busy:
+            if self._cadence.busy:
                 time.sleep(stream.pause_s)
             if not stream.read():
                 return
@@ -228,7 +228,7 @@ class PostgresLogReader:
 
     def _ready(self, now: float) -> LogItem | None:
         assembler, decoder = self._assembler, self._decoder
-        due = assembler.has_output and not assembler.open and self._pace.due(now)
+        due = assembler.has_output and not assembler.open and self._cadence.due(now)
         if assembler.full or due:
             self._next_heartbeat = now + self._settings.heartbeat_s
             return self._take(now)
@@ -240,7 +240,7 @@ class PostgresLogReader:
         return item
 
     def _take(self, now: float) -> LogItem:
-        self._pace.ended(now, self._decoder.rows)
+        self._cadence.ended(now, self._decoder.rows)
         return self._assembler.take()
 
     def _next_wake(self) -> float:
@@ -250,7 +250,7 @@ class PostgresLogReader:
         if self._decoder.wal_end - 1 > self._assembler.covered and not self._assembler.open:
             wake = min(wake, self._next_quiet)
         if self._assembler.has_output and not self._assembler.open:
-            wake = min(wake, self._pace.due_at)
+            wake = min(wake, self._cadence.due_at)
         return wake
 
     # -- what we send ---------------------------------------------------------------------------

@@ -6,7 +6,7 @@ second can afford a block per transaction; one that gives three hundred thousand
 
 from __future__ import annotations
 
-__all__ = ["Pace"]
+__all__ = ["Cadence"]
 
 _WAIT_PER_RATE = 1e-7
 """Seconds that rows may wait, per row a second: 30 ms at 300,000 rows/s, 0.1 ms at 1,000."""
@@ -16,7 +16,7 @@ _IDLE_BELOW = 10_000.0
 """Rows a second. Two bounds, so that a stream near one of them does not change its mind with every block."""
 
 
-class Pace:
+class Cadence:
     """Measures the rate of rows.
 
     Attributes:
