@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headrace.changelog.durable import sync_folder
 from headrace.changelog.segment import SEGMENT_HEADER_BYTES, SegmentHeader
+from headrace.wire.block import Readable
 
 __all__ = ["ActiveSegment", "Sync", "Write"]
 
@@ -48,14 +49,17 @@ class ActiveSegment:
             draft.unlink(missing_ok=True)
             raise
 
-    def append(self, data: bytes) -> None:
+    def append(self, parts: Sequence[Readable]) -> None:
         """Write bytes at the end. After an `OSError` the end is where it was.
 
         Raises:
             OSError: the file system refused.
         """
-        self._write_at(data, self.length)
-        self.length += len(data)
+        end = self.length
+        for part in parts:
+            self._write_at(part, end)
+            end += len(part)
+        self.length = end
 
     def sync(self, sync: Sync) -> None:
         """Make everything written durable."""
@@ -66,7 +70,7 @@ class ActiveSegment:
         os.ftruncate(self._descriptor, self.length)
         os.close(self._descriptor)
 
-    def _write_at(self, data: bytes, offset: int) -> None:
+    def _write_at(self, data: Readable, offset: int) -> None:
         rest = memoryview(data)
         while rest:
             count = self._write(self._descriptor, rest, offset)

@@ -38,7 +38,7 @@ from headrace.errors import (
 )
 from headrace.model.block import Block
 from headrace.observe.failpoints import failpoint
-from headrace.wire.block import encode_block, read_header
+from headrace.wire.block import encode_parts, read_header
 
 __all__ = ["ChangeLogWriter"]
 
@@ -171,14 +171,15 @@ class ChangeLogWriter:
         """
         self._check()
         check_follows(block, self._progress, self._folder)
-        parts = [encode_block(part) for part in split_open(block)]
-        data = b"".join(parts)
-        self._make_room(len(data))
-        active = self._segment_for(len(data))
+        pieces = [encode_parts(piece) for piece in split_open(block)]
+        parts = [part for piece in pieces for part in piece]
+        size = sum(len(part) for part in parts)
+        self._make_room(size)
+        active = self._segment_for(size)
         with write_refusals(f"Segment {active.header.name} of the change log"):
-            active.append(data)
-        for part in parts:
-            self._progress = self._progress.then(read_header(part))
+            active.append(parts)
+        for piece in pieces:
+            self._progress = self._progress.then(read_header(piece[0]))
         self._links[-1] = Link(active.header, active.length)
         self._sealed_at[active.header.name] = self._clock()
 

@@ -39,12 +39,13 @@ __all__ = [
     "Readable",
     "decode_block",
     "encode_block",
+    "encode_parts",
     "read_directory",
     "read_header",
     "read_index",
 ]
 
-Readable: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+Readable: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | pa.Buffer
 """What a block is read from; a pyarrow buffer goes through ``memoryview``."""
 
 MAGIC = b"HRBK"
@@ -59,6 +60,7 @@ _ENTRY = struct.Struct("<QQQQII")
 _ENDS_COMPLETE = 1
 _SCHEMA_KEY = b"headrace.schema"
 _TABLE_KEY = b"headrace.table"
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class BlockHeader(NamedTuple):
@@ -118,14 +120,22 @@ class BodyEntry(NamedTuple):
 
 def encode_block(block: Block) -> bytes:
     """Return the block as bytes; equal blocks give equal bytes."""
+    return b"".join(encode_parts(block))
+
+
+def encode_parts(block: Block) -> list[Readable]:
+    """Return the bytes of a block in pieces, the header whole in the first; rows are copied once only."""
     bodies = list(_encoded_bodies(block))
     index = np.ascontiguousarray(block.index, dtype=TRANSACTION_DTYPE)
     head_length = _padded(HEADER_BYTES + _ENTRY.size * len(bodies) + index.nbytes)
     offset = head_length
     directory = []
     for schema_id, rows, stream in bodies:
-        directory.append(_ENTRY.pack(schema_id, offset, len(stream), rows, zlib.crc32(stream), 0))
-        offset += len(stream)
+        length, crc = 0, 0
+        for part in stream:
+            length, crc = length + len(part), zlib.crc32(part, crc)
+        directory.append(_ENTRY.pack(schema_id, offset, length, rows, crc, 0))
+        offset += length
     head = _filled(b"".join([*directory, index.tobytes()]))
     ended = index[index["last_piece"] != 0]
     header = _HEADER.pack(
@@ -147,7 +157,7 @@ def encode_block(block: Block) -> bytes:
         0,
     )[:_CRC_AT]
     seal = struct.pack("<I", zlib.crc32(header))
-    return b"".join([header, seal, head, *(stream for _, _, stream in bodies)])
+    return [header + seal + head, *(part for _, _, stream in bodies for part in stream)]
 
 
 def decode_block(buffer: Readable, *, schema_ids: Collection[int] | None = None) -> Block:
@@ -245,8 +255,8 @@ def _index(view: memoryview, header: BlockHeader) -> npt.NDArray[np.void]:
     return np.frombuffer(view.toreadonly(), TRANSACTION_DTYPE, header.transactions, start)
 
 
-def _encoded_bodies(block: Block) -> Iterator[tuple[int, int, bytes]]:
-    """Yield ``(schema id, rows, padded Arrow stream)``: the tables in the block's order, then the system events."""
+def _encoded_bodies(block: Block) -> Iterator[tuple[int, int, list[Readable]]]:
+    """Yield ``(schema id, rows, pieces of a padded Arrow stream)``: the tables in the block's order, then the system events."""
     for body in block.bodies:
         yield body.schema_id, body.batch.num_rows, _stream(body.batch, body.table)
     if block.system:
@@ -254,19 +264,16 @@ def _encoded_bodies(block: Block) -> Iterator[tuple[int, int, bytes]]:
         yield SYSTEM_SCHEMA_ID, batch.num_rows, _stream(batch, None)
 
 
-def _stream(batch: pa.RecordBatch, table: TableId | None) -> bytes:
+def _stream(batch: pa.RecordBatch, table: TableId | None) -> list[Readable]:
     """Return a whole Arrow IPC stream of one batch, filled up to the alignment."""
+    schema = batch.schema
     if table is not None:
-        metadata = {
-            **(batch.schema.metadata or {}),
-            _SCHEMA_KEY: table.schema,
-            _TABLE_KEY: table.name,
-        }
-        batch = batch.replace_schema_metadata(metadata)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return _filled(sink.getvalue().to_pybytes())
+        schema = schema.with_metadata(
+            {**(schema.metadata or {}), _SCHEMA_KEY: table.schema, _TABLE_KEY: table.name}
+        )
+    shape, rows = schema.serialize(), batch.serialize()
+    length = len(shape) + len(rows) + len(_END_OF_STREAM)
+    return [shape, rows, _END_OF_STREAM + bytes(_padded(length) - length)]
 
 
 def _batch(view: memoryview, entry: BodyEntry) -> pa.RecordBatch:
