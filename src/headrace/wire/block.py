@@ -256,7 +256,7 @@ def _index(view: memoryview, header: BlockHeader) -> npt.NDArray[np.void]:
 
 
 def _encoded_bodies(block: Block) -> Iterator[tuple[int, int, list[Readable]]]:
-    """Yield ``(schema id, rows, pieces of a padded Arrow stream)``: the tables in the block's order, then the system events."""
+    """Yield ``(schema id, rows, pieces of a padded Arrow stream)``, the system events last."""
     for body in block.bodies:
         yield body.schema_id, body.batch.num_rows, _stream(body.batch, body.table)
     if block.system:
