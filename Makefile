@@ -38,6 +38,10 @@ test-long: setup-tests ## Run the tests with the long ones: thousands of histori
 
 ##### Measure it (ARGS="--help" explains, ARGS="--quick" tries)
 
+.PHONY: asan
+asan: setup-tests ## Run the tests of the C decoders with an address sanitiser
+	@$(BIN)/python tools/asan.py $(ARGS)
+
 .PHONY: bench-freshness
 bench-freshness: setup ## Measure source commit to visible in the Delta table
 	@$(BIN)/python -m benchmarks.bench_freshness $(ARGS)

@@ -58,7 +58,7 @@ cdef extern from *:
 
 hr_make_locale()
 
-__all__ = ["NEED", "FULL", "COLD", "SPOOLED", "NativeDecoder", "NativeRows"]
+__all__ = ["COLD", "FORMS", "FULL", "NEED", "SPOOLED", "NativeDecoder", "NativeRows", "copy_columns"]
 
 # Why a walk stopped; `decoder` has the same.
 NEED = 0
@@ -140,9 +140,10 @@ cdef int _room(Vec *v, Py_ssize_t more) except -1 nogil:
 
 
 cdef inline int _put(Vec *v, const void *data, Py_ssize_t size) except -1 nogil:
-    _room(v, size)
-    memcpy(v.p + v.n, data, size)
-    v.n += size
+    if size:
+        _room(v, size)
+        memcpy(v.p + v.n, data, size)
+        v.n += size
     return 0
 
 
@@ -257,9 +258,10 @@ cdef int _copy_before(Col *c, Py_ssize_t row) except -1 nogil:
         ends = <int32_t *> c.offsets.p
         start = ends[row - 1]
         size = ends[row] - start
-        _room(&c.data, size)
-        memcpy(c.data.p + c.data.n, c.data.p + start, size)
-        c.data.n += size
+        if size:
+            _room(&c.data, size)
+            memcpy(c.data.p + c.data.n, c.data.p + start, size)
+            c.data.n += size
         _end_text(c)
     elif c.kind == K_BOOL:
         _bit(&c.data, row, _bit_at(&c.data, row - 1))
@@ -726,8 +728,6 @@ cdef class NativeRows:
         """Return everything added so far as one body and start anew."""
         cdef Py_ssize_t n = self.rows.n
         cdef Py_ssize_t i
-        cdef int place
-        cdef Col *c
         cdef Vec text
         cdef Vec offsets
         cdef int32_t end
@@ -755,6 +755,17 @@ cdef class NativeRows:
             ),
             pa.Array.from_buffers(pa.binary(), n, missing, n - self.rows.missing),
         ]
+        arrays += self._columns()
+        self._begin()
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        return Body(self.schema_id, self.schema.table, batch)
+
+    cdef list _columns(self):
+        """Return the table's own columns; their memory is no longer ours."""
+        cdef Py_ssize_t n = self.rows.n
+        cdef int place
+        cdef Col *c
+        arrays = []
         for place in range(self.rows.ncols):
             c = &self.rows.cols[place]
             valid = None
@@ -770,9 +781,7 @@ cdef class NativeRows:
             arrays.append(
                 pa.Array.from_buffers(self.schema.columns[place].type, n, buffers, nulls)
             )
-        self._begin()
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
-        return Body(self.schema_id, self.schema.table, batch)
+        return arrays
 
     cdef int _slow_value(self, int place, const uint8_t *s, Py_ssize_t n) except -1:
         """Add a cell by the function that the other twin uses.
@@ -1310,3 +1319,265 @@ cdef class NativeDecoder:
             self._last_rows = found
             self._last_verdict = 0
         return 0
+
+
+# ---------------------------------------------------------------------------------------------
+# Binary COPY
+
+# How a column comes; `copy_binary` has the same names.
+cdef enum:
+    F_PLAIN = 0         # by the kind of its Arrow type; text is text
+    F_NUMERIC_TEXT = 1  # a numeric whose text is wanted
+    F_UUID = 2
+    F_JSONB = 3
+
+FORMS = {"plain": F_PLAIN, "numeric": F_NUMERIC_TEXT, "uuid": F_UUID, "jsonb": F_JSONB}
+
+cdef int32_t COPY_EPOCH_DAYS = 10957
+cdef int64_t COPY_EPOCH_US = <int64_t> 10957 * 86400000000
+cdef int64_t LOWEST = <int64_t> (<uint64_t> 1 << 63)
+cdef int64_t COPY_LAST_US = <int64_t> 0x7FFFFFFFFFFFFFFF - COPY_EPOCH_US
+
+cdef hr_u128[39] TENS
+cdef int _ten
+TENS[0] = 1
+for _ten in range(1, 39):
+    TENS[_ten] = TENS[_ten - 1] * 10
+
+
+cdef bint _numeric_decimal(const uint8_t *s, Py_ssize_t n, int precision, int scale, uint8_t *out) noexcept nogil:
+    cdef int count, weight, sign, places, i
+    cdef hr_u128 value = 0, divisor
+    if n < 8:
+        return False
+    count = hr_be16(s)
+    weight = <int16_t> hr_be16(s + 2)
+    sign = hr_be16(s + 4)
+    if n != 8 + 2 * count or (sign != 0 and sign != 0x4000) or hr_be16(s + 6) != scale:
+        return False
+    if count > 10 or (count == 10 and hr_be16(s + 8) > 33):
+        return False
+    for i in range(count):
+        if hr_be16(s + 8 + 2 * i) > 9999:
+            return False
+        value = value * 10000 + hr_be16(s + 8 + 2 * i)
+    # The last digit stands so many decimal places behind the point.
+    places = 4 * (count - 1 - weight)
+    if count and places > scale:
+        if places - scale > 38:
+            return False
+        divisor = TENS[places - scale]
+        if value % divisor:
+            return False
+        value = value // divisor
+    elif count and places < scale:
+        if scale - places > 38 or (value and value > TENS[38] // TENS[scale - places]):
+            return False
+        value = value * TENS[scale - places]
+    if value >= TENS[precision]:
+        return False
+    if sign:
+        value = 0 - value
+    memcpy(out, &value, 16)
+    return True
+
+
+cdef bint _numeric_text(Col *c, const uint8_t *s, Py_ssize_t n) except -1 nogil:
+    """Add the text of a numeric as the server writes it."""
+    cdef int count, weight, sign, scale, i, digit, left, power
+    cdef bint begun = False
+    cdef uint8_t *out
+    cdef Py_ssize_t start
+    if n < 8:
+        return False
+    count = hr_be16(s)
+    weight = <int16_t> hr_be16(s + 2)
+    sign = hr_be16(s + 4)
+    scale = hr_be16(s + 6)
+    if n != 8 + 2 * count or (sign != 0 and sign != 0x4000) or scale > 0x3FFF:
+        return False
+    for i in range(count):
+        if hr_be16(s + 8 + 2 * i) > 9999:
+            return False
+    _room(&c.data, 4 * (<Py_ssize_t> max(weight, 0) + 2) + scale + 8)
+    out = c.data.p
+    start = c.data.n
+    if sign:
+        out[start] = c'-'
+        start += 1
+    for i in range(weight + 1):
+        digit = hr_be16(s + 8 + 2 * i) if i < count else 0
+        power = 1000
+        while power:
+            if begun or digit // power:
+                begun = True
+                out[start] = <uint8_t> (48 + digit // power)
+                start += 1
+            digit = digit % power
+            power = power // 10
+    if not begun:
+        out[start] = c'0'
+        start += 1
+    if scale:
+        out[start] = c'.'
+        start += 1
+        left = scale
+        i = weight + 1
+        while left > 0:
+            digit = hr_be16(s + 8 + 2 * i) if 0 <= i < count else 0
+            power = 1000
+            while power and left > 0:
+                out[start] = <uint8_t> (48 + digit // power)
+                start += 1
+                left -= 1
+                digit = digit % power
+                power = power // 10
+            i += 1
+    c.data.n = start
+    return True
+
+
+cdef const char *HEX = b"0123456789abcdef"
+
+
+cdef bint _add_binary_value(Col *c, int form, Py_ssize_t row, const uint8_t *s, Py_ssize_t n) except -1 nogil:
+    """Add a cell from its binary form; False when it is for Python to judge."""
+    cdef uint8_t[36] text
+    cdef uint8_t[16] decimal
+    cdef int kind = c.kind
+    cdef int i, at = 0
+    cdef uint16_t two
+    cdef uint32_t four
+    cdef uint64_t eight
+    cdef int64_t wide
+    cdef double real
+    cdef float single
+    if form == F_UUID:
+        if n != 16:
+            return False
+        for i in range(16):
+            if i == 4 or i == 6 or i == 8 or i == 10:
+                text[at] = c'-'
+                at += 1
+            text[at] = HEX[s[i] >> 4]
+            text[at + 1] = HEX[s[i] & 15]
+            at += 2
+        _put(&c.data, text, 36)
+        _end_text(c)
+    elif form == F_NUMERIC_TEXT:
+        if not _numeric_text(c, s, n):
+            return False
+        _end_text(c)
+    elif kind == K_TEXT:
+        if form == F_JSONB:
+            if n < 1 or s[0] != 1:
+                return False
+            s += 1
+            n -= 1
+        if not _is_utf8(s, n):
+            return False
+        _put(&c.data, s, n)
+        _end_text(c)
+    elif kind == K_BYTES:
+        _put(&c.data, s, n)
+        _end_text(c)
+    elif kind == K_DECIMAL:
+        if not _numeric_decimal(s, n, c.precision, c.scale, decimal):
+            return False
+        _put(&c.data, decimal, 16)
+    elif kind == K_BOOL:
+        if n != 1 or s[0] > 1:
+            return False
+        _bit(&c.data, row, s[0])
+    elif n != c.width:
+        return False
+    elif kind == K_INT16:
+        two = hr_be16(s)
+        _put(&c.data, &two, 2)
+    elif kind == K_INT32 or kind == K_FLOAT or kind == K_DATE:
+        four = hr_be32(s)
+        if kind == K_DATE:
+            wide = <int32_t> four
+            if wide > 0x7FFFFFFF - COPY_EPOCH_DAYS or wide == -<int64_t> 0x80000000:
+                return False
+            four = <uint32_t> (wide + COPY_EPOCH_DAYS)
+        elif kind == K_FLOAT:
+            memcpy(&single, &four, 4)
+            if single != single:
+                four = 0x7FC00000
+        _put(&c.data, &four, 4)
+    else:
+        eight = hr_be64(s)
+        if kind == K_DOUBLE:
+            memcpy(&real, &eight, 8)
+            if real != real:
+                eight = <uint64_t> 0x7FF8000000000000
+        elif kind != K_INT64:
+            wide = <int64_t> eight
+            if wide > COPY_LAST_US or wide == LOWEST:
+                return False
+            eight = <uint64_t> (wide + COPY_EPOCH_US)
+        _put(&c.data, &eight, 8)
+    _bit(&c.valid, row, True)
+    return True
+
+
+def copy_columns(const uint8_t[::1] data, Py_ssize_t start, schema, forms):
+    """Return the columns of a binary COPY from its first row on, or None where Python has to judge.
+
+    Args:
+        data: the COPY up to its trailer.
+        start: place of the first row.
+        schema: the table's shape.
+        forms: of each column, from `FORMS`.
+    """
+    cdef NativeRows rows = NativeRows(schema, 0)
+    cdef Rows *r = &rows.rows
+    cdef Py_ssize_t at = start, end = data.shape[0]
+    cdef int64_t size
+    cdef int i, count
+    cdef bint done = False
+    cdef const uint8_t *p
+    cdef Vec codes
+    cdef uint8_t code
+    if at > end or end == 0:
+        return None
+    memset(&codes, 0, sizeof(Vec))
+    try:
+        for form in forms:
+            code = form
+            _put(&codes, &code, 1)
+        if codes.n != r.ncols:
+            return None
+        p = &data[0]
+        with nogil:
+            while end - at >= 2:
+                count = <int16_t> hr_be16(p + at)
+                at += 2
+                if count == -1:
+                    done = at == end
+                    break
+                if count != r.ncols:
+                    break
+                for i in range(count):
+                    if end - at < 4:
+                        count = -2
+                        break
+                    size = <int32_t> hr_be32(p + at)
+                    at += 4
+                    if size == -1:
+                        _add_null(&r.cols[i], r.n)
+                        continue
+                    if size < 0 or size > end - at:
+                        count = -2
+                        break
+                    if not _add_binary_value(&r.cols[i], codes.p[i], r.n, p + at, size):
+                        count = -2
+                        break
+                    at += size
+                if count == -2:
+                    break
+                r.n += 1
+        return rows._columns() if done else None
+    finally:
+        free(codes.p)
