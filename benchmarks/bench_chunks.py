@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from benchmarks.debezium.jars import VERSION
 from benchmarks.harness import median, paired, select
 from benchmarks.server import BenchServer
 from benchmarks.workloads import SEED
+from headrace.sources.postgres.decoder import ENGINES
 
 US = "headrace"
 ADBC = "adbc"
@@ -198,6 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "steady_load_per_s": given.rate,
             "dump": given.dump or "as shipped",
             "postgres": version,
+            "decoder": os.environ.get("HEADRACE_DECODER") or ENGINES[0],
             "debezium": VERSION if given.debezium else "left out",
         },
         runs=records,
