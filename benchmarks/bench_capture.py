@@ -76,7 +76,7 @@ class _Bench:
         self._steps.say(f"    {contender:18} {figures} · {found['rss_mib']:,.0f} MiB")
 
     def _backlog(self, name: str, region: Region) -> None:
-        server, options = self._server, {}
+        server, options = self._server, dict[str, str]()
         for round_ in range(self._given.runs):
             for transport in self._given.transports:
                 about = {"load": name, "transport": transport}
