@@ -195,6 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "postgres": version,
             "decoder": os.environ.get("HEADRACE_DECODER") or ENGINES[0],
             "debezium": VERSION if given.debezium else "left out",
+            "debezium_snapshots": {
+                name: ", ".join(f"{key}={value}" for key, value in properties.items())
+                for name, properties in dumps.SNAPSHOTS.items()
+            },
         },
         runs=records,
         summary=summarise(records),
