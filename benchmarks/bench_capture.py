@@ -13,6 +13,7 @@ Loads: w1 pgbench TPC-B; w2 inserts of 10 columns; w3d and w3f updates with iden
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from benchmarks.debezium.engine import SETTINGS
 from benchmarks.debezium.jars import VERSION
 from benchmarks.server import TRANSPORTS, BenchServer, Region
 from benchmarks.workloads import SEED, WORKLOADS, record
+from headrace.sources.postgres.decoder import ENGINES
 
 _PARTS = ("backlog", "heap", "idle", "rates")
 _HEAPS = ("4g", "2g", "1g", "512m", "384m", "256m", "192m", "128m", "96m", "64m")
@@ -54,6 +56,7 @@ class _Bench:
                 self._backlog(name, region)
             if "heap" in given.parts and given.debezium and name == given.heap_load:
                 self._heap(name, region)
+            self._server.drop_slot(name)
         if {"idle", "rates"} & set(given.parts):
             latency.prepare(self._server)
         for rate in _rates(given):
@@ -73,7 +76,7 @@ class _Bench:
         self._steps.say(f"    {contender:18} {figures} · {found['rss_mib']:,.0f} MiB")
 
     def _backlog(self, name: str, region: Region) -> None:
-        server, options = self._server, {}
+        server, options = self._server, dict[str, str]()
         for round_ in range(self._given.runs):
             for transport in self._given.transports:
                 about = {"load": name, "transport": transport}
@@ -209,6 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "debezium_rounds": given.peer_runs,
             "postgres": server.value("SHOW server_version"),
             "server": "fsync on, synchronous_commit on, shared_buffers 1 GB, autovacuum off",
+            "decoder": os.environ.get("HEADRACE_DECODER") or ENGINES[0],
             "debezium": VERSION if given.debezium else "left out",
             "debezium_settings": {name: setting.title for name, setting in SETTINGS.items()},
         }

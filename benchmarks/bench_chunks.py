@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,10 @@ from typing import Any
 
 from benchmarks import dumps, harness
 from benchmarks.debezium.jars import VERSION
-from benchmarks.harness import median, paired, select
+from benchmarks.harness import least, median, paired, select
 from benchmarks.server import BenchServer
 from benchmarks.workloads import SEED
+from headrace.sources.postgres.decoder import ENGINES
 
 US = "headrace"
 ADBC = "adbc"
@@ -97,21 +99,14 @@ def summarise(records: Runs) -> dict[str, float]:
         ours = select(runs, contender=US)
         found[f"{load}_load_vs_debezium_incremental"] = _against_best(runs)
         found[f"{load}_load_loss"] = median(ours, "load_loss")
-        theirs = _debezium_names(runs)
-        found[f"{load}_load_loss_debezium_least"] = min(
-            (
-                loss
-                for name in theirs
-                if (loss := median(select(runs, contender=name), "load_loss")) is not None
-            ),
-            default=None,
+        found[f"{load}_load_loss_debezium_least"] = least(
+            median(select(runs, contender=name), "load_loss") for name in _debezium_names(runs)
         )
     steady = select(records, load="steady")
     found["log_p99_ratio_during_dump"] = _p99_ratio(select(steady, contender=US))
     found["log_p99_ms_during_dump"] = median(select(steady, contender=US), "p99_ms_during")
-    theirs = [_p99_ratio(select(steady, contender=name)) for name in _debezium_names(steady)]
-    found["log_p99_ratio_debezium_best"] = min(
-        (ratio for ratio in theirs if ratio is not None), default=None
+    found["log_p99_ratio_debezium_best"] = least(
+        _p99_ratio(select(steady, contender=name)) for name in _debezium_names(steady)
     )
     return {name: value for name, value in found.items() if value is not None}
 
@@ -198,7 +193,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "steady_load_per_s": given.rate,
             "dump": given.dump or "as shipped",
             "postgres": version,
+            "decoder": os.environ.get("HEADRACE_DECODER") or ENGINES[0],
             "debezium": VERSION if given.debezium else "left out",
+            "debezium_snapshots": {
+                name: ", ".join(f"{key}={value}" for key, value in properties.items())
+                for name, properties in dumps.SNAPSHOTS.items()
+            },
         },
         runs=records,
         summary=summarise(records),

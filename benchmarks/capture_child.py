@@ -78,6 +78,11 @@ def _steady(watch: _Watch, reader: ChangeLogReader) -> dict[str, float]:
     return {}
 
 
+def _end_with_input(watch: _Watch) -> None:
+    os.read(0, 1)
+    watch.set()
+
+
 def main() -> int:
     """Capture, and print what it took."""
     parser = argparse.ArgumentParser(prog="capture_child")
@@ -92,7 +97,7 @@ def main() -> int:
     reader = ChangeLogReader(paths.changelog)
     watch = _Watch(reader, given.until, given.dump)
     if not given.until and not given.dump:
-        threading.Thread(target=lambda: (os.read(0, 1), watch.set()), daemon=True).start()
+        threading.Thread(target=_end_with_input, args=(watch,), daemon=True).start()
     with runner.capture(config, paths, lambda _detail: None) as capture:
         watch.capture = capture
         wall, cpu = time.perf_counter(), time.process_time()

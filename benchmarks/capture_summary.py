@@ -6,11 +6,10 @@ over ours in everything that costs, so that bigger is better.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.harness import median, paired, select
+from benchmarks.harness import least, median, most, paired, select
 from benchmarks.workloads import WORKLOADS
 
 __all__ = ["PEER", "US", "summarise"]
@@ -38,16 +37,6 @@ def _loads(backlog: Runs, narrow: bool) -> list[str]:
     return [w.name for w in WORKLOADS.values() if w.narrow is narrow and w.name in there]
 
 
-def _least(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return min(known) if known else None
-
-
-def _most(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) if known else None
-
-
 def _against_recvlogical(backlog: Runs) -> dict[str, float | None]:
     ratios: dict[str, float | None] = {}
     transports = sorted({run["transport"] for run in backlog})
@@ -61,13 +50,13 @@ def _against_recvlogical(backlog: Runs) -> dict[str, float | None]:
     def worst(loads: Iterable[str]) -> float | None:
         wanted = tuple(f"{load}_" for load in loads)
         return (
-            _least(value for name, value in ratios.items() if name.startswith(wanted))
+            least(value for name, value in ratios.items() if name.startswith(wanted))
             if wanted
             else None
         )
 
     def cpu(loads: Iterable[str]) -> float | None:
-        return _most(median(select(ours, load=load), "cpu_s_per_million") for load in loads)
+        return most(median(select(ours, load=load), "cpu_s_per_million") for load in loads)
 
     narrow, wide = _loads(backlog, True), _loads(backlog, False)
     return {
@@ -76,7 +65,7 @@ def _against_recvlogical(backlog: Runs) -> dict[str, float | None]:
         "cpu_s_per_million_rows": cpu(load for load in narrow if load != "w3f"),
         "cpu_s_per_million_rows_identity_full": cpu(load for load in narrow if load == "w3f"),
         "cpu_s_per_million_rows_wide": cpu(wide),
-        "rss_mib": _most(run["rss_mib"] for run in ours),
+        "rss_mib": most(run["rss_mib"] for run in ours),
         **ratios,
     }
 
@@ -113,20 +102,14 @@ def _against_debezium(backlog: Runs) -> dict[str, float | None]:
             names = {
                 r["contender"] for r in of_load if r["contender"].startswith("debezium connect")
             }
-            cheapest = _least(median(select(of_load, contender=name), field) for name in names)
+            cheapest = least(median(select(of_load, contender=name), field) for name in names)
             used = median(ours, "cpu_s_per_million")
             ratio = cheapest / used if cheapest and used else None
             note(f"{kind}_cpu_debezium_over_ours{label}", ratio)
-    start = [
-        run["start_s"]
-        for run in tcp
-        if run["contender"] == "debezium connect" and "failed" not in run
-    ]
-    mine = [run["start_s"] for run in tcp if run["contender"] == US]
     return {
-        **{name: _least(values) for name, values in sorted(found.items())},
-        "start_s": statistics.median(mine) if mine else None,
-        "debezium_start_s": statistics.median(start) if start else None,
+        **{name: least(values) for name, values in sorted(found.items())},
+        "start_s": median(select(tcp, contender=US), "start_s"),
+        "debezium_start_s": median(select(tcp, contender="debezium connect"), "start_s"),
     }
 
 
@@ -140,7 +123,7 @@ def _heap(records: Runs, backlog: Runs) -> dict[str, float | None]:
     }
     best = max(rates.values())
     keeping = [heap for heap, rate in rates.items() if rate >= _KEPT * best]
-    memory = _least(median(select(runs, heap=heap), "rss_mib") for heap in keeping)
+    memory = least(median(select(runs, heap=heap), "rss_mib") for heap in keeping)
     load = runs[0]["load"]
     ours = median(select(backlog, load=load, transport="tcp", contender=US), "rss_mib")
     return {
@@ -160,7 +143,7 @@ def _latency(records: Runs) -> dict[str, float | None]:
         for field in ("p50_ms", "p95_ms", "p99_ms"):
             found[f"{field}_{rate}tps"] = median(select(at, contender=US), field)
             names = {run["contender"] for run in at if run["contender"] != US}
-            found[f"debezium_best_{field}_{rate}tps"] = _least(
+            found[f"debezium_best_{field}_{rate}tps"] = least(
                 median(select(at, contender=name), field) for name in names
             )
     return found

@@ -2,6 +2,7 @@
 
 ``run_s`` is the time from the first connection to the last change: durable in the change log for us, handed to the
 consumer for Debezium, the whole process for pg_recvlogical. ``process_s`` and ``process_cpu_s_per_million`` count
+from the start of the process; ``first_s`` and ``start_s`` end with the first change, from the first connection and
 from the start of the process. ``steady_…`` is the second half alone. Memory is the anonymous resident peak.
 """
 
@@ -54,7 +55,8 @@ def headrace(server: BenchServer, region: Region, transport: str) -> tuple[Recor
         )
     said = usage.said
     record = _record(region, usage, said["run_s"], said["run_cpu_s"])
-    record["start_s"] = (said["began_us"] - usage.began_us) / 1e6 + said["first_s"]
+    record["first_s"] = round(said["first_s"], 4)
+    record["start_s"] = round((said["began_us"] - usage.began_us) / 1e6 + said["first_s"], 4)
     if "steady_share" in said:
         done = said["steady_share"] * region.changes
         record |= _steady(done, said["steady_s"], said["steady_cpu_s"])
@@ -115,7 +117,8 @@ def debezium(
     said = usage.said
     run_s = (said["last_ms"] - said["engine_ms"]) / 1000
     record = _record(region, usage, run_s, said["last_cpu_s"] - said["engine_cpu_s"])
-    record["start_s"] = said["first_ms"] / 1000 - usage.began_us / 1e6
+    record["first_s"] = (said["first_ms"] - said["engine_ms"]) / 1000
+    record["start_s"] = round(said["first_ms"] / 1000 - usage.began_us / 1e6, 4)
     if said["last_ms"] > said["half_ms"]:
         record |= _steady(
             region.changes / 2,

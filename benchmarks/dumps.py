@@ -65,6 +65,8 @@ SNAPSHOTS: Mapping[str, Mapping[str, str]] = {
     }
     for kind in ("signals", "read-only")
     for chunk in (1024, 10_000, 100_000)
+    # Without a signal table a chunk as large as the table waits for ever on an idle server.
+    if (kind, chunk) != ("read-only", 100_000)
 }
 """Debezium's ways to read a table while it streams: with a signal table or without, by size of chunk."""
 
@@ -124,6 +126,7 @@ def debezium(server: BenchServer, rows: int, snapshot: str, load: DumpLoad | Non
             publication=TABLE,
             tables=f"public.{TABLE},public.{_HEARTBEAT}",
             until="-1" if load else "snapshot",
+            expected=0 if load else rows,
             events=load is not None,
             more={
                 **SNAPSHOTS[snapshot],
@@ -141,7 +144,7 @@ def debezium(server: BenchServer, rows: int, snapshot: str, load: DumpLoad | Non
         driver, before_us = _start(server, rows, load)
         began_us = time.time_ns() // 1000
         _signal(server, run, snapshot)
-        run.child.until_said("snapshot ended", _LIMIT_S)
+        run.child.until_said("snapshot COMPLETED", _LIMIT_S)
         ended_us = time.time_ns() // 1000
         driver.stop()
         finish(server, TABLE)
@@ -157,7 +160,7 @@ def _signal(server: BenchServer, run: DebeziumRun, snapshot: str) -> None:
     if "read.only" not in SNAPSHOTS[snapshot]:
         name = time.time_ns()
         server.run(f"INSERT INTO {_SIGNALS} VALUES ('{name}', 'execute-snapshot', '{data}')")
-        run.child.until_said("snapshot began", _LIMIT_S)
+        run.child.until_said("snapshot STARTED", _LIMIT_S)
         return
     signal = json.dumps({"id": "bench", "type": "execute-snapshot", "data": json.loads(data)})
     written = 0.0
@@ -168,7 +171,7 @@ def _signal(server: BenchServer, run: DebeziumRun, snapshot: str) -> None:
         if time.monotonic() - written > _SIGNAL_AGAIN_S:
             written = time.monotonic()
             run.signals.write_text(signal + "\n", encoding="utf-8")
-        return run.child.said("snapshot began")
+        return run.child.said("snapshot STARTED")
 
     run.child.until(began, READY_S, "the snapshot begins")
 

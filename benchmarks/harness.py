@@ -24,8 +24,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 __all__ = [
     "RESULTS",
     "Steps",
+    "least",
     "machine",
     "median",
+    "most",
     "paired",
     "parser",
     "results_folder",
@@ -162,6 +164,16 @@ def median(runs: Iterable[Mapping[str, Any]], field: str) -> float | None:
     """Return the median of a field over the runs that have it, None without any."""
     values = [run[field] for run in runs if run.get(field) is not None]
     return statistics.median(values) if values else None
+
+
+def least(values: Iterable[float | None]) -> float | None:
+    """Return the smallest of the known values, None without any."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def most(values: Iterable[float | None]) -> float | None:
+    """Return the largest of the known values, None without any."""
+    return max((value for value in values if value is not None), default=None)
 
 
 def paired(

@@ -39,7 +39,8 @@ _TABLE = "lat"
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 INSERT = f"INSERT INTO {_TABLE} (at_us) VALUES ({_CLOCK});"
 _LIMIT_S = 600.0
-_IDLE_PAUSE_S = 0.02
+# Long enough that nobody takes the log for a busy one.
+_IDLE_PAUSE_S = 0.15
 
 Record = dict[str, Any]
 Times = npt.NDArray[np.int64]

@@ -21,8 +21,8 @@ import org.apache.kafka.connect.source.SourceRecord;
  *
  * <p>One argument: a properties file. What begins with {@code bench.} is ours, the rest is the engine's:
  * {@code bench.format} connect, json or json-each (one call per record, processed in parallel);
- * {@code bench.expected} records after which it ends, 0 for none; {@code bench.until} an id whose log event, or the
- * word {@code snapshot} for the end of an incremental snapshot; {@code bench.events} a file for one line per log event:
+ * {@code bench.expected} records after which it ends, 0 for none; {@code bench.until} an id whose log event ends it, or
+ * the word {@code snapshot}: then only rows of a snapshot are expected; {@code bench.events} a file for one line per log event:
  * id, at_us and the time it was seen, both in microseconds since 1970. The last line of the output is JSON; its times
  * are milliseconds since 1970, its CPU times seconds of this process.
  */
@@ -37,7 +37,7 @@ public final class Engine {
     private final List<long[]> events = new ArrayList<>();
     private long records;
     private long reads;
-    private boolean ending;
+    private volatile boolean ending;
     private Moment first;
     private Moment half;
     private Moment last;
@@ -79,6 +79,9 @@ public final class Engine {
             thread.start();
             System.out.println("started");
             DONE.await();
+        } catch (IllegalStateException ended) {
+            // It had ended by itself; why stands in the failure.
+            bench.failure = bench.failure.isEmpty() && !bench.ending ? ended.toString() : bench.failure;
         }
         if (bench.keepEvents) {
             try (PrintWriter out = new PrintWriter(Files.newBufferedWriter(Path.of(eventFile)))) {
@@ -140,10 +143,8 @@ public final class Engine {
         }
         if (value.schema().field("op") == null) {
             if (value.schema().field("aggregate_type") != null
-                    && "Incremental Snapshot".equals(value.getString("aggregate_type"))
-                    && "COMPLETED".equals(value.getString("type"))) {
-                System.out.println("snapshot ended");
-                ending = ending || until.equals("snapshot");
+                    && "Incremental Snapshot".equals(value.getString("aggregate_type"))) {
+                System.out.println("snapshot " + value.getString("type"));
             }
             return;
         }
@@ -151,7 +152,6 @@ public final class Engine {
             reads++;
             if (firstRead == null) {
                 firstRead = Moment.now();
-                System.out.println("snapshot began");
             }
             lastRead = null;
             return;
@@ -181,10 +181,11 @@ public final class Engine {
             lastRead = Moment.now();
         }
         if (expected > 0) {
-            if (half == null && records * 2 >= expected) {
+            long had = until.equals("snapshot") ? reads : records;
+            if (half == null && had * 2 >= expected) {
                 half = Moment.now();
             }
-            if (last == null && records >= expected) {
+            if (last == null && had >= expected) {
                 last = Moment.now();
                 ending = true;
             }
@@ -195,7 +196,8 @@ public final class Engine {
     }
 
     private void ended(boolean success, String message, Throwable error) {
-        if (!success) {
+        // Closing it in the middle of a batch is no failure of its own.
+        if (!success && !ending) {
             failure = message + (error == null ? "" : ": " + error);
         }
         DONE.countDown();

@@ -134,7 +134,7 @@ def debezium_run(
         publication: existing one.
         tables: regular expressions of captured tables, joined by commas.
         expected: records after which it ends, 0 for none.
-        until: id of the log event, or ``snapshot``, that ends it.
+        until: id of the log event that ends it, or ``snapshot``: then ``expected`` counts rows of a snapshot alone.
         events: whether `DebeziumRun.events` is wanted.
         heap: largest heap of the virtual machine.
         more: further properties.
