@@ -14,7 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TESTS = ("tests/sources/postgres/test_twins.py", "tests/sources/postgres/test_copy_binary.py")
-FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
+FLAGS = (
+    "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
+)
 
 
 def main() -> int:

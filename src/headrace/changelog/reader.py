@@ -30,8 +30,8 @@ from headrace.wire.block import BlockHeader, read_index
 
 __all__ = ["ChangeLogReader"]
 
-_POLL_FROM_S = 0.0005
-_POLL_TO_S = 0.01
+# A look at the tail costs microseconds, and who waits here wants to know at once.
+_POLL_S = 0.0005
 
 
 class ChangeLogReader:
@@ -57,13 +57,11 @@ class ChangeLogReader:
     def wait(self, scn: int, timeout_s: float) -> bool:
         """Return True as soon as everything up to ``scn`` is readable, False when it is not in time."""
         deadline = time.monotonic() + timeout_s
-        pause = _POLL_FROM_S
         while self.tail().covered_scn < scn:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            time.sleep(min(pause, left))
-            pause = min(pause * 2, _POLL_TO_S)
+            time.sleep(min(_POLL_S, left))
         return True
 
     def blocks(
