@@ -24,13 +24,12 @@ from headrace.model.block import ORIGIN_LOG
 from headrace.model.change import missing_matrix
 from headrace.model.schema import TableSchema
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.sources.scripted.database import MISSING, Change
 from headrace.state.store import StateStore
 from headrace.testing.notation import parse_history, table_of
 from headrace.testing.oracle import LedgerOracle
-from headrace.testing.simulation import InlineExecutor
+from headrace.testing.scripted import run_dry, scripted_capture
 from headrace.watermark.settings import DumpSettings
 from tests.scenarios.crashing_log import open_log
 
@@ -109,26 +108,12 @@ class Player:
         """Dump the table once, with everything that happens around its chunks."""
         log, lose = open_log(self.folder)
         state = StateStore(self.folder / "state.db")
-        capture = Capture(
-            source=self.source,
-            log=log,
-            registry=self.registry,
-            state=state,
-            settings=CaptureSettings(
-                DumpSettings(chunk_rows=self.scenario.chunk, snapshot_interval_s=3_600.0),
-                spool_folder=self.folder,
-            ),
-            tables=[self.schema],
-            executor=InlineExecutor(),
-        )
+        dump = DumpSettings(chunk_rows=self.scenario.chunk, snapshot_interval_s=3_600.0)
+        capture = scripted_capture(self.source, self.folder, log, state, dump)
         for line in self.scenario.actions.get(START, ()):
             self._act(line)
         capture.start()
-        for _ in range(500):
-            if not capture.step(0.0) and capture.is_idle and state.next_request() is None:
-                break
-        else:
-            raise AssertionError("the scenario does not end")
+        assert run_dry(capture, state), "the scenario does not end"
         oracle = LedgerOracle(self.registry.get)
         for block in log.blocks(0):
             oracle.feed(block)
