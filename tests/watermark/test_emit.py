@@ -53,6 +53,7 @@ def test_a_snapshot_that_saw_everything_leaves_as_it_is() -> None:
     assert [part is given for part, given in zip(out, snapshot, strict=True)] == [True, True]
 
 
+@req("T15")
 def test_each_unseen_deletion_takes_one_duplicate_wherever_it_lies() -> None:
     snapshot = [batch((1, "a"), (2, "b"), (1, "a")), batch((1, "a"), (1, "a"))]
     assert left(snapshot, "-D(1,a)") == [(2, "b"), (1, "a"), (1, "a"), (1, "a")]
@@ -76,6 +77,7 @@ def test_what_adds_up_to_nothing_changes_nothing() -> None:
     assert left(snapshot, "-D(1,a) | +I(1,a)") == [(1, "a")]
 
 
+@req("T15")
 def test_null_is_not_the_empty_text() -> None:
     rows = [batch((1, None), (1, ""), (2, None))]
     assert left(rows, "-D(1,.)") == [(1, ""), (2, None)]
