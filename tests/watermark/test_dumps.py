@@ -145,6 +145,38 @@ def test_a_dump_over_all_tables_goes_on_where_a_crash_left_it(
     assert ends == sorted(ends)
 
 
+@req("H10", "T10")
+@pytest.mark.parametrize(
+    "place",
+    ["window.after_emit", "log.before_sync", "capture.after_sync", "capture.after_progress"],
+)
+def test_progress_is_never_ahead_of_the_rows_in_the_change_log(tmp_path: Path, place: str) -> None:
+    machine = Machine(tmp_path)
+    deaths = 0
+    died = True
+    # Each process comes one pass further than the one before, so every kind of write is hit.
+    while died:
+        left, died = deaths + 1, False
+
+        def die() -> None:
+            nonlocal left, died
+            left -= 1
+            died = left == 0
+            if died:
+                raise Crash
+
+        failpoints.arm(place, die)
+        machine.run()
+        deaths += died
+
+    assert deaths > 3
+    for schema in (ONE, TWO, THREE):
+        assert machine.progress()[schema.table].state == "done"
+        assert set(machine.read_rows(schema)) == {(key, f"v{key}") for key in range(10)}
+    total = sum(len(machine.read_rows(schema)) for schema in (ONE, TWO, THREE))
+    assert total <= 30 + deaths * CHUNK
+
+
 @req("T5")
 def test_two_dumps_never_share_a_window(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
