@@ -50,6 +50,7 @@ EXTENSION_SOURCES = (
 STAMPED = (
     "requirements.lock",
     "tools/setup.py",
+    "src/headrace/spark/archive.py",
     "src/headrace/spark/jars.py",
     "src/headrace/spark/jars.lock",
     *EXTENSION_SOURCES,
@@ -100,8 +101,13 @@ def set_up(*, tests: bool) -> None:
     if old.get("packages") != packages:
         install_packages()
     jars = resolve_jars()
-    make_class_archive(java, jars, old)
-    proof: dict[str, object] = {"packages": packages, "java": java, "jars": jars}
+    archive = make_class_archive(java, jars, old)
+    proof: dict[str, object] = {
+        "packages": packages,
+        "java": java,
+        "jars": jars,
+        "archive": archive,
+    }
     if tests:
         proof["postgres"] = find_or_install_postgres()
     write_stamp(proof)
@@ -161,7 +167,8 @@ def is_ready(stamp: Mapping[str, object], *, tests: bool) -> bool:
         return False
     if tests and "postgres" not in stamp:
         return False
-    places = [stamp.get("java"), stamp.get("postgres"), *_strings(stamp.get("jars"))]
+    places = [stamp.get(name) for name in ("java", "archive", "postgres")]
+    places += _strings(stamp.get("jars"))
     return all(Path(str(place)).exists() for place in places if place)
 
 
@@ -378,32 +385,34 @@ def resolve_jars() -> list[str]:
     result = subprocess.run(module, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
     if result.returncode:
         raise SetupError("the Delta jars are missing, see above.")
-    listed = subprocess.run(
-        [*module, "--list"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        stdin=subprocess.DEVNULL,
-    )
-    return listed.stdout.split("\n")[:-1]
+    return _lines_of([*module, "--list"])
 
 
-def make_class_archive(java: str, jars: Sequence[str], old: Mapping[str, object]) -> None:
-    """Have headrace write down the classes of a Spark job, so that every later start takes half the time."""
-    archive = VENV / "share" / "headrace" / "spark-classes.jsa"
-    if archive.exists() and old.get("java") == java and old.get("jars") == list(jars):
-        return
+def make_class_archive(java: str, jars: Sequence[str], old: Mapping[str, object]) -> str | None:
+    """Have headrace write down the classes of a Spark job, so that every later start takes half the time.
+
+    Returns where they are written down, nothing when that failed.
+    """
+    module = [str(PYTHON), "-m", "headrace.spark.archive"]
+    (archive,) = _lines_of([*module, "--print"])
+    if Path(archive).exists() and old.get("java") == java and old.get("jars") == list(jars):
+        return archive
     say("writing down Spark's classes, once: it starts in half the time from then on")
     made = subprocess.run(
-        [str(PYTHON), "-m", "headrace.spark.archive"],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
+        module, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     if made.returncode:
         say("that failed, which costs nothing but time")
+        return None
+    return archive
+
+
+def _lines_of(command: Sequence[str]) -> list[str]:
+    """What a program of ours prints."""
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+    )
+    return result.stdout.splitlines()
 
 
 # ---------------------------------------------------------------------------------------------

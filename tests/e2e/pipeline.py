@@ -15,7 +15,7 @@ from headrace.lake import FrontierStore
 from headrace.observe.status import ProcessStatus
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
-from tests.replicator.waiting import until
+from tests.waiting import until
 
 HEADRACE = (sys.executable, "-m", "headrace.cli.main")
 

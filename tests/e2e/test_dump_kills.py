@@ -24,8 +24,8 @@ from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
 from headrace.state.store import DumpProgress, StateStore
-from tests.replicator.waiting import until
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

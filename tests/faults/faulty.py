@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from headrace.replicator.capture_log import CaptureLog
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.watermark.settings import DumpSettings
-from tests.integration.running import Running, eventually
+from tests.integration.running import Running
+from tests.waiting import until
 
 __all__ = [
     "PUBLIC_T",
@@ -119,12 +120,12 @@ class CaptureLogs:
 def copied(source: PostgresSource, folder: Path) -> None:
     """Copy everything once and stop."""
     with at_work(source, folder) as running:
-        eventually(running.dumped, "the first copy")
+        until(running.dumped, "the first copy")
 
 
 def failure_of(running: AtWork) -> BaseException:
     """Return the error that ends a capture."""
-    eventually(lambda: running.error is not None, "the capture ends")
+    until(lambda: running.error is not None, "the capture ends")
     error, running.error = running.error, None
     assert error is not None
     return error
@@ -149,7 +150,7 @@ def rows_of(url: str, table: str) -> Counter[tuple[Any, ...]]:
 def follows(running: AtWork, url: str, table: TableId = PUBLIC_T) -> None:
     """Wait until the change log amounts to what the source holds."""
     wanted = rows_of(url, str(table))
-    eventually(lambda: running.holds(table, wanted), f"{table} as the source has it")
+    until(lambda: running.holds(table, wanted), f"{table} as the source has it")
 
 
 def confirmed(url: str, slot: str = "headrace") -> int:
@@ -169,8 +170,3 @@ def position(url: str) -> int:
         row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
     return parse_lsn(row[0])
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition."""
-    eventually(condition, what)

@@ -9,9 +9,10 @@ import pytest
 from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import DumpRequest, RequestState
-from tests.faults.faulty import PUBLIC_T, AtWork, at_work, follows, until
+from tests.faults.faulty import PUBLIC_T, AtWork, at_work, follows
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 

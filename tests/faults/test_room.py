@@ -17,9 +17,10 @@ from headrace.changelog.jobs import register_job
 from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import RequestState
-from tests.faults.faulty import AtWork, at_work, confirmed, follows, position, until
+from tests.faults.faulty import AtWork, at_work, confirmed, follows, position
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 

@@ -31,10 +31,10 @@ from tests.faults.faulty import (
     failure_of,
     follows,
     named,
-    until,
 )
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 

@@ -19,10 +19,10 @@ from tests.faults.faulty import (
     follows,
     named,
     position,
-    until,
 )
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,24 +21,9 @@ from headrace.state.store import RequestState, StateStore
 from headrace.testing.oracle import LedgerOracle
 from headrace.testing.target import ModelTable
 from headrace.watermark.settings import DumpSettings
+from tests.waiting import until
 
-__all__ = ["Running", "eventually", "running_capture"]
-
-DEADLINE_S = 60.0
-
-
-def eventually(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Return once the condition holds.
-
-    Raises:
-        AssertionError: it does not hold in time.
-    """
-    end = time.monotonic() + deadline_s
-    wait = threading.Event()
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not in time: {what}")
-        wait.wait(0.02)
+__all__ = ["Running", "running_capture"]
 
 
 class Running:
@@ -84,7 +68,7 @@ class Running:
 
     def wait_for_scn(self, scn: int) -> None:
         """Return when the change log covers an SCN."""
-        eventually(lambda: self.reader.tail().covered_scn >= scn, f"SCN {scn} in the change log")
+        until(lambda: self.reader.tail().covered_scn >= scn, f"SCN {scn} in the change log")
 
 
 @contextmanager
@@ -117,7 +101,7 @@ def running_capture(
         yield running
     finally:
         stop.set()
-        thread.join(DEADLINE_S)
+        thread.join(60)
         log.close()
         running.state.close()
     if running.error is not None:

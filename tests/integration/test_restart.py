@@ -19,8 +19,9 @@ from headrace.observe import failpoints
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.postgres_server import PostgresServer
-from tests.faults.faulty import AtWork, at_work, follows, until
+from tests.faults.faulty import AtWork, at_work, follows
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

@@ -9,9 +9,10 @@ import pytest
 
 from headrace.observe import failpoints
 from headrace.sources.postgres import PostgresSource
-from tests.faults.faulty import at_work, follows, until
+from tests.faults.faulty import at_work, follows
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 

@@ -22,9 +22,10 @@ from headrace.testing.postgres import EmbeddedPostgres
 from headrace.watermark import coordinator as module
 from headrace.watermark.coordinator import Coordinator
 from headrace.watermark.tasks import Task
-from tests.integration.running import Running, eventually, running_capture
+from tests.integration.running import Running, running_capture
 from tests.requirements import req
 from tests.scenarios.test_random_histories import _BeforeLow
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 TABLE = TableId("public", "t")
@@ -48,7 +49,7 @@ def run_with_hung_commit(
     local.execute("INSERT INTO t VALUES (1, 'old'), (2, 'b'), (3, 'c')")
     source = PostgresSource(url, watermark=watermark, name="gap")
     with running_capture(source, folder) as running:
-        eventually(running.dumped, "the first dump")
+        until(running.dumped, "the first dump")
         local.execute("ALTER SYSTEM SET synchronous_standby_names = 'ghost'")
         local.execute("SELECT pg_reload_conf()")
         works = threading.Event()
@@ -59,10 +60,10 @@ def run_with_hung_commit(
         works.set()
         local.execute("SELECT pg_cancel_backend(%s)", (probe,))
         pid = _hanging(local, "UPDATE%")
-        eventually(lambda: _holds_update(running), "the commit is in the change log")
+        until(lambda: _holds_update(running), "the commit is in the change log")
         assert local.execute("SELECT v FROM t WHERE id = 1").fetchone() == ("old",)
         running.state.submit("TABLE", TABLE)
-        eventually(running.dumped, "the dump beside the hung commit")
+        until(running.dumped, "the dump beside the hung commit")
         local.execute("SELECT pg_cancel_backend(%s)", (pid,))
         hung.join(30)
         local.execute("ALTER SYSTEM RESET synchronous_standby_names")
@@ -84,7 +85,7 @@ def _hanging(session: psycopg.Connection, query: str) -> int:
         found[:] = [row[0] for row in rows]
         return bool(found)
 
-    eventually(hangs, "a commit waits for the standby")
+    until(hangs, "a commit waits for the standby")
     return found[0]
 
 

@@ -16,8 +16,8 @@ from headrace.errors import HeadraceError, LeaseLost, SlotLost
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
 from headrace.replicator.worker import EXIT_RETRY, EXIT_STOP
-from tests.replicator.waiting import until
 from tests.requirements import req
+from tests.waiting import until
 
 FAST = RestartPolicy(first_s=0.01, longest_s=0.05)
 FOREVER = "import time\nwhile True: time.sleep(60)"

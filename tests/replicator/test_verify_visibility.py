@@ -15,7 +15,7 @@ from headrace.model.schema import TableId
 from headrace.sources.postgres.digest import SourceView
 from headrace.sources.postgres.settings import PostgresSettings
 from tests.replicator.verify_bench import MISSING, Bench
-from tests.replicator.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 

@@ -16,8 +16,8 @@ from headrace.replicator import orphans
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import EXIT_CRASHED, EXIT_OK, EXIT_RETRY, EXIT_STOP
-from tests.replicator.waiting import until
 from tests.requirements import req
+from tests.waiting import until
 
 Started = list[subprocess.Popen[str]]
 WAIT = "report({'rows': 7}); stop.wait()"

@@ -3,14 +3,15 @@
 A scenario is a text file::
 
     # what it shows, and its source
-    table k,c1            columns, the first is the key
+    table k,c1            columns, the first is the key, if there is one
+    no key                the table has none: its dump is one window, a truncate and then every row
     rows 41,a 42,b        what the table holds before the log begins; 1..40 stands for 40 rows
     chunk 10              rows of a chunk
     start                 what commits before the dump begins, streamed only afterwards
     at N PLACE            what commits around the N-th chunk of the dump: "before low", "after low",
                           "after select" or "after high"; terms as in headrace.testing.notation
     hidden …              the same, streamed but not visible yet;  reveal  makes everything visible
-    expect                the change log's windows in order, LOG or SELECT with their rows
+    expect                the change log's windows in order, LOG or SELECT with their rows; T is a truncate
 """
 
 from __future__ import annotations
@@ -20,17 +21,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from headrace.model.block import ORIGIN_LOG
+from headrace.model.block import ORIGIN_LOG, SystemKind
 from headrace.model.change import missing_matrix
-from headrace.model.schema import TableSchema
+from headrace.model.schema import KeyCheck, TableSchema
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.sources.scripted.database import MISSING, Change
 from headrace.state.store import StateStore
 from headrace.testing.notation import parse_history, table_of
 from headrace.testing.oracle import LedgerOracle
-from headrace.testing.simulation import InlineExecutor
+from headrace.testing.scripted import run_dry, scripted_capture
 from headrace.watermark.settings import DumpSettings
 from tests.scenarios.crashing_log import open_log
 
@@ -51,6 +51,7 @@ class Scenario:
         self.expected: list[str] = []
         self.chunk = 10
         self.columns = 2
+        self.check = KeyCheck.IMMEDIATE
         place: tuple[int, str] | None = None
         for raw in text.splitlines():
             line = raw.split("#")[0].strip()
@@ -59,6 +60,8 @@ class Scenario:
                 continue
             if word == "table":
                 self.columns = rest.count(",") + 1
+            elif line == "no key":
+                self.check = KeyCheck.NONE
             elif word == "rows":
                 self.rows += self._rows(rest)
             elif word == "chunk":
@@ -94,7 +97,7 @@ class Player:
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
-        self.schema: TableSchema = table_of(scenario.columns)
+        self.schema: TableSchema = table_of(scenario.columns, check=scenario.check)
         self.database = ScriptedDatabase([self.schema])
         self.database.load(self.schema.table, scenario.rows)
         self.source = ScriptedSource(self.database, self._weather, most=1_000)
@@ -109,30 +112,20 @@ class Player:
         """Dump the table once, with everything that happens around its chunks."""
         log, lose = open_log(self.folder)
         state = StateStore(self.folder / "state.db")
-        capture = Capture(
-            source=self.source,
-            log=log,
-            registry=self.registry,
-            state=state,
-            settings=CaptureSettings(
-                DumpSettings(chunk_rows=self.scenario.chunk, snapshot_interval_s=3_600.0),
-                spool_folder=self.folder,
-            ),
-            tables=[self.schema],
-            executor=InlineExecutor(),
-        )
+        dump = DumpSettings(chunk_rows=self.scenario.chunk, snapshot_interval_s=3_600.0)
+        capture = scripted_capture(self.source, self.folder, log, state, dump)
         for line in self.scenario.actions.get(START, ()):
             self._act(line)
         capture.start()
-        for _ in range(500):
-            if not capture.step(0.0) and capture.is_idle and state.next_request() is None:
-                break
-        else:
-            raise AssertionError("the scenario does not end")
+        assert run_dry(capture, state), "the scenario does not end"
         oracle = LedgerOracle(self.registry.get)
+        lines: dict[int, str] = {}
         for block in log.blocks(0):
             oracle.feed(block)
-            rows: dict[int, list[str]] = {}
+            rows: dict[int, list[tuple[int, str]]] = {}
+            for event in block.system:
+                if event.kind is SystemKind.TRUNCATE:
+                    rows.setdefault(event.scn, []).append((event.ord, "T"))
             for body in block.bodies:
                 missing = missing_matrix(body.batch.column("_missing"), len(self.schema.columns))
                 for place, row in enumerate(body.batch.to_pylist()):
@@ -140,11 +133,15 @@ class Player:
                         "?" if hole else str(row[name])
                         for name, hole in zip(self.schema.names, missing[place], strict=True)
                     ]
-                    rows.setdefault(row["_scn"], []).append(f"{row['_op']}({','.join(cells)})")
+                    term = f"{row['_op']}({','.join(cells)})"
+                    rows.setdefault(row["_scn"], []).append((row["_ord"], term))
             for entry in block.index:
+                scn = int(entry["scn"])
                 kind = "LOG" if entry["origin"] == ORIGIN_LOG else "SELECT"
-                if changes := rows.get(int(entry["scn"])):
-                    self.windows.append(f"{kind} {' '.join(changes)}")
+                if changes := [term for _, term in sorted(rows.get(scn, ()))]:
+                    # A window in pieces is one line.
+                    lines[scn] = f"{lines.get(scn, kind)} {' '.join(changes)}"
+        self.windows = list(lines.values())
         state.close()
         lose()
 
@@ -180,6 +177,9 @@ class Player:
     def _write(self, transaction: Any, text: str) -> None:
         """Write log rows, and what they do to the rows a reader sees."""
         table = self.schema.table
+        if self.schema.key_check is KeyCheck.NONE:
+            self._write_keyless(transaction, text)
+            return
         held = {row[0]: row for row in +self._committed()}
         moving: tuple[Any, ...] | None = None
         for _, _, op, cells in parse_history(text).rows:
@@ -197,6 +197,16 @@ class Player:
                 new = tuple(b if c is MISSING else c for b, c in zip(base, logged, strict=True))
                 held[key] = new
                 transaction.puts.append((table, "add", new))
+
+    def _write_keyless(self, transaction: Any, text: str) -> None:
+        """Write log rows of a table that is a multiset, and what they do to it."""
+        table, history = self.schema.table, parse_history(text)
+        terms = [(order, op, cells) for _, order, op, cells in history.rows]
+        terms += [(order, "T", ()) for _, order in history.truncates]
+        for _, op, cells in sorted(terms, key=lambda term: term[0]):
+            transaction.changes.append(Change(table, op, cells))
+            what = {"T": "truncate", "+": "add", "-": "remove"}[op[0]]
+            transaction.puts.append((table, what, cells))
 
     def _committed(self) -> Counter[tuple[Any, ...]]:
         return self.database.state_at(1 << 60)[self.schema.table]

@@ -20,3 +20,8 @@ def test_sessions_use_an_archive_that_is_there(
     assert f"-XX:SharedArchiveFile={place}" in archive.archive_options()
     # An archive of another JDK must not keep Spark from starting.
     assert "-Xshare:auto" in archive.archive_options()
+
+
+def test_it_says_where_the_archive_lies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert archive.main(["--print"]) == 0
+    assert capsys.readouterr().out == f"{archive.archive_path()}\n"

@@ -13,7 +13,7 @@ from headrace.registry.file import FileRegistry
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.state.store import RequestState, Scope, StateStore
 from headrace.testing.notation import table_of
-from headrace.testing.simulation import InlineExecutor
+from headrace.testing.scripted import InlineExecutor
 from headrace.watermark.coordinator import Coordinator
 from headrace.watermark.reads import Reads
 from headrace.watermark.reconciler import Reconciler

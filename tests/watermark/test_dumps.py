@@ -8,23 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from headrace.changelog import ChangeLogReader
 from headrace.model.mark import MarkKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe import failpoints
-from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.sources.scripted.database import Change
 from headrace.state.store import DumpProgress, DumpRequest, RequestState, Scope, StateStore
 from headrace.testing.notation import table_of
-from headrace.testing.simulation import InlineExecutor
+from headrace.testing.scripted import run_dry, scripted_capture
 from headrace.watermark.settings import DumpSettings
 from tests.requirements import req
 from tests.scenarios.crashing_log import open_log
 
 ONE, TWO, THREE = (table_of(2, name=name) for name in ("one", "two", "three"))
 CHUNK = 3
-ROUNDS = 500
 
 
 class Crash(BaseException):
@@ -41,7 +39,6 @@ class Machine:
             self.database.load(schema.table, [(key, f"v{key}") for key in range(10)])
         self.weather: Callable[[], None] = lambda: None
         self.source = ScriptedSource(self.database, lambda: self.weather())
-        self.registry = FileRegistry(folder / "schemas")
 
     def state(self) -> StateStore:
         return StateStore(self.folder / "state.db")
@@ -57,24 +54,11 @@ class Machine:
         """Run one process until it has nothing left to do, or until it dies."""
         log, lose = open_log(self.folder)
         state = self.state()
-        capture = Capture(
-            source=self.source,
-            log=log,
-            registry=self.registry,
-            state=state,
-            settings=CaptureSettings(
-                DumpSettings(chunk_rows=CHUNK, snapshot_interval_s=0.0, request_interval_s=0.0),
-                spool_folder=self.folder / "spool",
-            ),
-            tables=[ONE, TWO, THREE],
-            executor=InlineExecutor(),
-        )
+        dump = DumpSettings(chunk_rows=CHUNK, snapshot_interval_s=0.0, request_interval_s=0.0)
+        capture = scripted_capture(self.source, self.folder, log, state, dump)
         try:
             capture.start()
-            for _ in range(ROUNDS):
-                if not capture.step(0.0) and capture.is_idle and state.next_request() is None:
-                    return
-            raise AssertionError("the requests are never done")
+            assert run_dry(capture, state), "the requests are never done"
         except Crash:
             pass
         finally:
@@ -99,15 +83,13 @@ class Machine:
 
     def read_rows(self, schema: TableSchema, after_scn: int = 0) -> list[tuple[int, str]]:
         """Return the chunk rows that the change log holds of a table, in its order."""
-        log, _ = open_log(self.folder)
         rows = []
-        for block in log.blocks(after_scn):
+        for block in ChangeLogReader(self.folder / "changelog").blocks(after_scn):
             for body in block.bodies:
                 if body.table == schema.table:
                     for row in body.batch.to_pylist():
                         if row["_op"] == "+R":
                             rows.append((row["k"], row["c1"]))
-        log.close()  # type: ignore[attr-defined]
         return rows
 
     def update(self, schema: TableSchema, key: int, value: str) -> None:
@@ -161,6 +143,38 @@ def test_a_dump_over_all_tables_goes_on_where_a_crash_left_it(
     assert 30 <= total <= 30 + CHUNK
     ends = [entry.completed_scn for entry in progress.values()]
     assert ends == sorted(ends)
+
+
+@req("H10", "T10")
+@pytest.mark.parametrize(
+    "place",
+    ["window.after_emit", "log.before_sync", "capture.after_sync", "capture.after_progress"],
+)
+def test_progress_is_never_ahead_of_the_rows_in_the_change_log(tmp_path: Path, place: str) -> None:
+    machine = Machine(tmp_path)
+    deaths = 0
+    died = True
+    # Each process comes one pass further than the one before, so every kind of write is hit.
+    while died:
+        left, died = deaths + 1, False
+
+        def die() -> None:
+            nonlocal left, died
+            left -= 1
+            died = left == 0
+            if died:
+                raise Crash
+
+        failpoints.arm(place, die)
+        machine.run()
+        deaths += died
+
+    assert deaths > 3
+    for schema in (ONE, TWO, THREE):
+        assert machine.progress()[schema.table].state == "done"
+        assert set(machine.read_rows(schema)) == {(key, f"v{key}") for key in range(10)}
+    total = sum(len(machine.read_rows(schema)) for schema in (ONE, TWO, THREE))
+    assert total <= 30 + deaths * CHUNK
 
 
 @req("T5")

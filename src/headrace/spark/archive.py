@@ -4,15 +4,16 @@ A JVM spends most of a small job's time on reading and checking some 20,000 clas
 job loaded spares the next that work. It belongs to one JDK and one set of jars at their places, so it lies inside the
 Python environment; a session without one, or with one that does not fit, merely starts more slowly.
 
-``python -m headrace.spark.archive`` makes it, which the set-up does once.
+``python -m headrace.spark.archive`` makes it, which the set-up does once; ``--print`` only says where it lies.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,9 +66,16 @@ def _typical_job(folder: Path, archive: Path) -> None:
     session.stop()
 
 
-def main() -> int:
-    """Make the archive; a failure costs nothing but speed."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the archive, or say where it lies; a failure costs nothing but speed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m headrace.spark.archive", description="Java's class archive"
+    )
+    parser.add_argument("--print", action="store_true", help="print the path and no more")
     archive = archive_path()
+    if parser.parse_args(arguments).print:
+        print(archive)
+        return 0
     archive.parent.mkdir(parents=True, exist_ok=True)
     draft = archive.with_suffix(".tmp")
     draft.unlink(missing_ok=True)

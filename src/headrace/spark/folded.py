@@ -7,21 +7,19 @@ starts new processes to plan each read, which costs more than most batches do.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.changelog.reader import ChangeLogReader
-from headrace.changelog.refs import BlockRef
 from headrace.fold import folded_schema
 from headrace.model.schema import TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.spark.columns import spark_ddl
 from headrace.spark.plan import Step
 from headrace.spark.rows import SLICE_COLUMN, combine_slices, folded_batches
-from headrace.spark.slices import cut, versions_of
+from headrace.spark.slices import cut
 
 __all__ = ["folded_frame"]
 
@@ -37,17 +35,9 @@ def folded_frame(
         schema: version to bring the changes to.
         step: the stretch of the log.
         slices: most tasks that fold it.
-
-    Raises:
-        ScnNotFound: the log no longer holds the stretch.
     """
-    registry = FileRegistry(changelog / "schemas")
-    refs = ChangeLogReader(changelog).refs(step.after_scn, step.upto_scn)
-    ids = set(versions_of(refs, registry, schema.table))
-    parts = [
-        replace(part, refs=_needed(part.refs, ids))
-        for part in cut(refs, step.after_scn, step.upto_scn, slices)
-    ]
+    ids = step.schema_ids
+    parts = cut(step.refs, step.after_scn, step.upto_scn, slices)
 
     def fold_slice(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader, held = ChangeLogReader(changelog), FileRegistry(changelog / "schemas")
@@ -62,12 +52,3 @@ def folded_frame(
     if len(parts) == 1:
         return frame.drop(SLICE_COLUMN)
     return frame.repartition(1).mapInArrow(lambda rows: combine_slices(schema, rows), form)
-
-
-def _needed(refs: tuple[BlockRef, ...], ids: set[int]) -> tuple[BlockRef, ...]:
-    """Return the blocks that say anything of the versions; they travel with the tasks."""
-    return tuple(
-        ref
-        for ref in refs
-        if ref.has_system or any(schema_id in ids for schema_id, _ in ref.tables)
-    )

@@ -27,7 +27,8 @@ class Step:
         after_scn: exclusive begin.
         upto_scn: inclusive end; committed as the table's applied SCN.
         schema: version of the rows.
-        rows: change rows, about: edges of blocks are not looked at.
+        schema_ids: every version of the table that the stretch holds rows of.
+        refs: the blocks that say anything of the table; may hold more at both ends.
         announced: whether a schema event of the stretch names ``schema``.
         truncated: whether the table was truncated in the stretch.
     """
@@ -35,9 +36,15 @@ class Step:
     after_scn: int
     upto_scn: int
     schema: TableSchema
-    rows: int
+    schema_ids: frozenset[int]
+    refs: tuple[BlockRef, ...]
     announced: bool
     truncated: bool
+
+    @property
+    def rows(self) -> int:
+        """Change rows, about: edges of blocks are not looked at."""
+        return rows_of(self.refs, self.schema_ids)
 
     @property
     def has_changes(self) -> bool:
@@ -121,7 +128,7 @@ def _step(
     current: TableSchema | None,
 ) -> Step | None:
     """Return the step of one stretch, None when it says nothing of the table."""
-    ids = set(versions_of(refs, part.registry, table))
+    ids = frozenset(versions_of(refs, part.registry, table))
     announced = [int(e.payload["schema_id"]) for e in events if e.kind is SystemKind.SCHEMA]
     truncated = any(event.kind is SystemKind.TRUNCATE for event in events)
     schema: TableSchema | None = None
@@ -133,7 +140,8 @@ def _step(
         schema = current
     if schema is None:
         return None
-    return Step(begin, end, schema, rows_of(refs, ids), schema.schema_id in announced, truncated)
+    needed = tuple(ref for ref in refs if rows_of([ref], ids) or (truncated and ref.has_system))
+    return Step(begin, end, schema, ids, needed, schema.schema_id in announced, truncated)
 
 
 def _ends(

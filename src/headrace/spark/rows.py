@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ def change_batches(
     reader: ChangeLogReader,
     registry: FileRegistry,
     schema: TableSchema,
-    schema_ids: set[int],
+    schema_ids: Collection[int],
     part: Slice,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the change rows of a slice in ``(scn, ord)`` order, in the columns of ``schema``."""
@@ -65,7 +65,7 @@ def folded_batches(
     reader: ChangeLogReader,
     registry: FileRegistry,
     schema: TableSchema,
-    schema_ids: set[int],
+    schema_ids: Collection[int],
     part: Slice,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the folded form of a slice, with `SLICE_COLUMN` in front."""

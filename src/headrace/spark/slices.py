@@ -5,7 +5,7 @@ In: the block references of a range. Out: ends of batches, and slices that begin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headrace.changelog.reader import ChangeLogReader
@@ -100,7 +100,7 @@ def versions_of(refs: Sequence[BlockRef], registry: FileRegistry, table: TableId
     return list(found)
 
 
-def rows_of(refs: Sequence[BlockRef], schema_ids: set[int]) -> int:
+def rows_of(refs: Sequence[BlockRef], schema_ids: Collection[int]) -> int:
     """Return how many rows of the given versions the blocks hold."""
     return sum(rows for ref in refs for schema_id, rows in ref.tables if schema_id in schema_ids)
 

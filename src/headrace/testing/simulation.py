@@ -12,9 +12,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
 
 from headrace.errors import SourceUnavailable
 from headrace.fold import fold, promote
@@ -22,15 +20,16 @@ from headrace.model.block import Block, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe import failpoints
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings, Log
+from headrace.relay.capture import Capture, Log
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.state.store import RequestState, Scope, StateStore
 from headrace.testing.histories import TABLES, RandomHistory
 from headrace.testing.oracle import LedgerOracle
+from headrace.testing.scripted import ROUNDS, run_dry, scripted_capture
 from headrace.testing.target import ModelTable
 from headrace.watermark.settings import DumpSettings
 
-__all__ = ["Crash", "InlineExecutor", "Simulation", "SimulationFailed"]
+__all__ = ["Crash", "Simulation", "SimulationFailed"]
 
 CAPTURE_FAILPOINTS = tuple(name for name in failpoints.FAILPOINTS if not name.startswith("apply."))
 BACKLOG = 20
@@ -44,8 +43,6 @@ CUTS = (
 """Where a connection may be lost: what came is not acknowledged, and comes again."""
 CALM = 150
 """Rounds after which a history calms down: rows that keep changing their keys keep being re-read."""
-ROUNDS = 3_000
-"""More than any history needs; one that needs more is stuck."""
 
 
 class Crash(BaseException):
@@ -58,19 +55,6 @@ def _cut() -> None:
 
 class SimulationFailed(AssertionError):
     """The copy differs from the source, or the run is stuck."""
-
-
-class InlineExecutor(Executor):
-    """Runs each call at once in the caller's thread: the same seed gives the same run."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run ``fn`` now; what it raises goes into the future, a crash goes through."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - the future raises it
-            future.set_exception(error)
-        return future
 
 
 class Simulation:
@@ -164,16 +148,7 @@ class Simulation:
             piece_rows=3,
             request_interval_s=0.0,
         )
-        settings = CaptureSettings(dump, spool_folder=self.folder / "spool")
-        return self.capture_type(
-            source=self.source,
-            log=self.log,
-            registry=self.registry,
-            state=state,
-            settings=settings,
-            tables=list(TABLES),
-            executor=InlineExecutor(),
-        )
+        return scripted_capture(self.source, self.folder, self.log, state, dump, self.capture_type)
 
     def _arm(self) -> None:
         self.armed = True
@@ -243,10 +218,7 @@ class Simulation:
     def _drain(self, capture: Capture, state: StateStore) -> None:
         """Let the history settle, the log run dry, and compare everything at the end."""
         self.history.settle()
-        for _ in range(ROUNDS):
-            if not capture.step(0.0) and capture.is_idle and state.next_request() is None:
-                break
-        else:
+        if not run_dry(capture, state):
             raise SimulationFailed("the log does not run dry")
         while self._apply():
             pass

@@ -134,12 +134,3 @@ def opened(url: str, folder: Path, **arguments: Any) -> Iterator[Opened]:
         yield log
     finally:
         log.close()
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait on a condition at the server, with a deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not in {DEADLINE_S:.0f} s: {what}")
-        time.sleep(0.02)

@@ -18,7 +18,8 @@ from headrace.sources.postgres.marks import from_message, from_row
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
-from tests.sources.postgres.support import eventually, opened
+from tests.sources.postgres.support import DEADLINE_S, opened
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -122,8 +123,10 @@ def test_a_hung_commit_is_streamed_and_the_snapshot_says_it_was_not_seen(
             _standby(postgres_server, "")
             hung.join(30)
         assert not hung.is_alive()
-        eventually(
-            lambda: reader.snapshot().sees(xid, scn).tolist() == [YES], "the commit is visible"
+        until(
+            lambda: reader.snapshot().sees(xid, scn).tolist() == [YES],
+            "the commit is visible",
+            DEADLINE_S,
         )
         assert reader.read(T, None, ("9",), 10).rows.to_pylist() == [{"id": 1, "v": "new"}]
         reader.close()
@@ -139,7 +142,7 @@ def _standby(server: EmbeddedPostgres, name: str) -> None:
             row = connection.execute("SHOW synchronous_standby_names").fetchone()
             return row == (name,)
 
-        eventually(loaded, "the setting is loaded")
+        until(loaded, "the setting is loaded", DEADLINE_S)
 
 
 def _update(url: str, pid: list[int]) -> None:

@@ -15,7 +15,8 @@ from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
-from tests.sources.postgres.support import eventually
+from tests.sources.postgres.support import DEADLINE_S
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -291,7 +292,7 @@ def test_a_slot_in_use_is_a_warning(database: str, sql: Sql) -> None:
             raise AssertionError
 
     reader = source.open(Nowhere())  # type: ignore[arg-type]
-    eventually(lambda: bool(source.preflight()), "the slot is active")
+    until(lambda: bool(source.preflight()), "the slot is active", DEADLINE_S)
     assert {(f.name, f.severity) for f in source.preflight()} == {("slot-active", Severity.WARNING)}
     reader.close()
 

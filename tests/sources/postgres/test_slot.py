@@ -14,7 +14,8 @@ from headrace.sources.postgres.lsn import parse_lsn
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
-from tests.sources.postgres.support import Opened, eventually, opened
+from tests.sources.postgres.support import DEADLINE_S, Opened, opened
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -74,7 +75,7 @@ def test_the_server_is_told_only_what_was_acknowledged(
         assert confirmed(log, database) == before
         log.reader.acknowledge(got.items[-1].position)
         wanted = parse_lsn(got.items[-1].position)
-        eventually(lambda: confirmed(log, database) >= wanted, "the slot moved")
+        until(lambda: confirmed(log, database) >= wanted, "the slot moved", DEADLINE_S)
 
 
 @req("T12")
@@ -97,7 +98,7 @@ def test_a_quiet_database_still_moves_its_slot_on(
         covered = [block.covered_scn for block in quiet.blocks]
         assert covered == sorted(covered)
         assert len(covered) <= 3 * (time.monotonic() - started) + 3
-        eventually(lambda: confirmed(log, database) > before, "the slot moved")
+        until(lambda: confirmed(log, database) > before, "the slot moved", DEADLINE_S)
 
 
 def test_a_heartbeat_moves_a_database_where_nothing_happens_at_all(
@@ -240,12 +241,13 @@ def test_a_slot_that_was_removed_is_lost_and_never_made_again_in_silence(
         log.collect()
         log.reader.close()
         name = log.source.settings.slot_name
-        eventually(
+        until(
             lambda: (
                 ask(database, f"SELECT active FROM pg_replication_slots WHERE slot_name = '{name}'")
                 == [(False,)]
             ),
             "the server freed the slot",
+            DEADLINE_S,
         )
         sql(f"SELECT pg_drop_replication_slot('{name}')")
         with pytest.raises(SlotLost, match="does not exist"):
@@ -274,7 +276,7 @@ def test_an_invalidated_slot_is_lost(tmp_path: Path) -> None:
             )
             return ask(url, "SELECT wal_status FROM pg_replication_slots") == [("lost",)]
 
-        eventually(invalidated, "the slot is invalidated")
+        until(invalidated, "the slot is invalidated", DEADLINE_S)
         assert "slot-lost" in {finding.name for finding in source.preflight()}
         with pytest.raises(SlotLost, match="invalidated"):
             Opened(source, tmp_path)

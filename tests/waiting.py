@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+__all__ = ["until"]
 
 T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
-    """Return the first true value of ``condition``; fail naming ``what`` when there is none."""
+    """Return the first true value of ``condition``.
+
+    Raises:
+        AssertionError: there is none in time; it names ``what``.
+    """
     deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(0.02)
+        pause.wait(0.02)
     return value

@@ -1,0 +1,53 @@
+"""What the set-up remembers: a stamp that vouches for files which are still there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.spark.archive import archive_path
+from tools import setup
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the set-up believe that this Python and a stamp of its own are the clone's."""
+    monkeypatch.setattr(setup, "PYTHON", Path(sys.executable))
+    monkeypatch.setattr(setup, "STAMP", tmp_path / "stamp.json")
+
+
+def test_an_archive_that_fits_is_kept_where_sessions_look_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stands in for the program that prints the path of an archive which is there.
+    there = tmp_path / "there.jsa"
+    there.touch()
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntest $3 = --print && echo {there}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(setup, "PYTHON", python)
+    old = {"java": "/java", "jars": ["a.jar"]}
+    assert setup.make_class_archive("/java", ["a.jar"], old) == str(there)
+    # Of another Java it is made anew, which this program refuses to do.
+    assert setup.make_class_archive("/other", ["a.jar"], old) is None
+
+
+def test_the_path_of_the_archive_is_the_one_of_the_sessions() -> None:
+    asked = [sys.executable, "-m", "headrace.spark.archive", "--print"]
+    assert setup._lines_of(asked) == [str(archive_path())]
+
+
+def test_the_stamp_vouches_for_the_archive_as_long_as_it_is_there(tmp_path: Path) -> None:
+    archive = tmp_path / "classes.jsa"
+    archive.touch()
+    setup.write_stamp({"java": sys.executable, "jars": [], "archive": str(archive)})
+    assert setup.is_ready(setup.read_stamp(), tests=False)
+    archive.unlink()
+    assert not setup.is_ready(setup.read_stamp(), tests=False)
+
+
+def test_an_archive_that_could_not_be_made_is_not_missed(tmp_path: Path) -> None:
+    setup.write_stamp({"java": sys.executable, "jars": [], "archive": None})
+    assert setup.is_ready(setup.read_stamp(), tests=False)
