@@ -10,7 +10,7 @@ from headrace.errors import ScnNotFound, SourceError
 from headrace.lake import CorruptTable, Manifest, TableEntry, table_path
 from headrace.model.schema import TableId
 from headrace.replicator import verify_compare, verify_tail
-from headrace.sources.postgres import values
+from headrace.sources.postgres import copy_binary
 from tests.replicator.verify_bench import MISSING, ORIGIN_SELECT, Bench
 from tests.requirements import req
 
@@ -126,16 +126,14 @@ def test_the_report_names_keys_by_digest_and_no_value(shop):
 
 
 def test_a_wrong_decoder_is_found(shop, monkeypatch):
-    right = values._convert
+    right = copy_binary._timestamps
 
-    def wrong(type_, cells):
-        column = right(type_, cells)
-        if pa.types.is_timestamp(type_):
-            shifted = pa.array(column.cast(pa.int64()).to_numpy() + 3_600_000_000)
-            return shifted.cast(type_)
-        return column
+    def wrong(schema, place, cells):
+        column = right(schema, place, cells)
+        shifted = pa.array(column.cast(pa.int64()).to_numpy() + 3_600_000_000)
+        return shifted.cast(column.type)
 
-    monkeypatch.setattr(values, "_convert", wrong)
+    monkeypatch.setattr(copy_binary, "_timestamps", wrong)
     shop.settle("orders", "events")
     shop.cover()
     report = shop.verify()

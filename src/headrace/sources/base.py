@@ -120,12 +120,14 @@ class Chunk:
         rows: the table's own columns (`headrace.model.change.table_arrow_schema`), no meta columns.
         visibility: which transactions the select saw; taken in the same snapshot as the rows.
         last_key: key of the last row as the database renders it (text), None for an empty chunk.
+        cut: whether it ended before ``limit`` rows to stay within its bytes: there may be more.
     """
 
     schema: TableSchema
     rows: pa.RecordBatch
     visibility: Visibility
     last_key: tuple[str, ...] | None
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,7 +345,8 @@ class Coordinator:
 
     def _advance(self, task: Task, chunk: Chunk, emitted: int) -> None:
         p = task.progress
-        done = chunk.last_key is None or chunk.rows.num_rows < self._settings.chunk_rows
+        short = chunk.rows.num_rows < self._settings.chunk_rows and not chunk.cut
+        done = chunk.last_key is None or short
         done = done or chunk.last_key == p.until
         if done:
             task.phase = self._after_chunks(p.table)

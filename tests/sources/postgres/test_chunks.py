@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -14,9 +16,12 @@ import pytest
 from headrace.errors import ConfigError, SourceError, SourceUnavailable
 from headrace.model.schema import KeyCheck, TableId
 from headrace.model.snapshot import NO, YES
+from headrace.sources.base import Severity
 from headrace.sources.postgres import PostgresSource
+from headrace.sources.postgres.catalog import TypeCache
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.digest import SourceView
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.sources.postgres.support import opened
@@ -42,7 +47,7 @@ def walk(reader: PostgresChunkReader, limit: int) -> list[pa.RecordBatch]:
     while True:
         chunk = reader.read(T, after, until, limit)
         chunks.append(chunk.rows)
-        if chunk.rows.num_rows < limit:
+        if chunk.rows.num_rows < limit and not chunk.cut:
             return chunks
         after = chunk.last_key
 
@@ -101,6 +106,7 @@ def test_keys_of_every_orderable_type_walk_and_look_up_exactly(
         assert reader.read_keys(T, [key]).rows.num_rows == 1
 
 
+@req("P35")
 def test_bounds_are_open_below_and_closed_above(sql: Sql, reader: PostgresChunkReader) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 10)")
 
@@ -175,7 +181,7 @@ class Spy:
         original = Session.result
 
         def result(
-            session: Session, statement: str, *parameters: str | None, **more: float
+            session: Session, statement: str, *parameters: str | None, **more: Any
         ) -> object:
             self.statements.append(" ".join(statement.split()))
             if statement == "COMMIT":
@@ -219,6 +225,19 @@ def test_describing_a_table_reads_the_catalog_and_never_the_table(
     assert "t" not in {relation for relation, _ in spy.locks}
 
 
+def before_next_copy(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Act once, between a chunk's description and its select."""
+    original = Session.copy_out
+    acts = [act]
+
+    def copy_out(session: Session, statement: str) -> Iterator[memoryview]:
+        while acts:
+            acts.pop()()
+        return original(session, statement)
+
+    monkeypatch.setattr(Session, "copy_out", copy_out)
+
+
 def test_a_table_rewritten_between_snapshot_and_select_is_read_again(
     database: str, sql: Sql, reader: PostgresChunkReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,18 +246,7 @@ def test_a_table_rewritten_between_snapshot_and_select_is_read_again(
         "CREATE TABLE t (id int PRIMARY KEY, n int)",
         "INSERT INTO t SELECT g, g FROM generate_series(1, 5) g",
     )
-    original = Session.cells
-    raced: list[str] = []
-
-    def cells(
-        session: Session, statement: str, *parameters: str | None
-    ) -> list[list[bytes | None]]:
-        if not raced:
-            raced.append("now")
-            sql("ALTER TABLE t ALTER n TYPE bigint")
-        return original(session, statement, *parameters)
-
-    monkeypatch.setattr(Session, "cells", cells)
+    before_next_copy(monkeypatch, lambda: sql("ALTER TABLE t ALTER n TYPE bigint"))
     chunk = reader.read(T, None, ("9",), 10)
     assert chunk.rows.num_rows == 5
     assert chunk.schema.column("n").type == pa.int64()
@@ -248,36 +256,71 @@ def test_a_column_dropped_between_description_and_select_is_read_again(
     database: str, sql: Sql, reader: PostgresChunkReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)")
-    original = Session.cells
-    raced: list[str] = []
-
-    def cells(
-        session: Session, statement: str, *parameters: str | None
-    ) -> list[list[bytes | None]]:
-        if not raced:
-            raced.append("now")
-            sql("ALTER TABLE t DROP n")
-        return original(session, statement, *parameters)
-
-    monkeypatch.setattr(Session, "cells", cells)
+    before_next_copy(monkeypatch, lambda: sql("ALTER TABLE t DROP n"))
     assert reader.read(T, None, ("9",), 10).schema.names == ["id"]
 
 
-def test_a_whole_table_is_read_under_one_snapshot_in_bounded_batches(
+def test_a_chunk_ends_where_its_bytes_do_and_the_next_asks_for_fewer_rows(
+    database: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT g, repeat('x', CASE WHEN g <= 20 THEN 100000 ELSE 10 END)"
+        " FROM generate_series(1, 500) g",
+    )
+    settings = replace(PostgresSource(database).settings, chunk_bytes=300_000)
+    reader = PostgresChunkReader(settings, TypeCache())
+    spy = Spy(database, monkeypatch)
+    first = reader.read(T, None, ("500",), 500)
+    assert first.cut
+    assert first.rows.num_rows == 3
+    assert first.last_key == ("3",)
+    second = reader.read(T, first.last_key, ("500",), 500)
+    assert second.cut
+    assert [s for s in spy.statements if s.startswith("COPY")][1].count(" LIMIT 2)") == 1
+    rows = pa.Table.from_batches(walk(reader, 400))
+    assert rows.column("id").to_pylist() == list(range(1, 501))
+    assert not reader.read(T, ("400",), ("500",), 500).cut
+    reader.close()
+
+
+def test_a_row_larger_than_a_chunk_is_a_chunk_of_its_own(database: str, sql: Sql) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT g, repeat('x', 50000) FROM generate_series(1, 4) g",
+    )
+    settings = replace(PostgresSource(database).settings, chunk_bytes=1_000)
+    reader = PostgresChunkReader(settings, TypeCache())
+    assert [chunk.num_rows for chunk in walk(reader, 3)] == [1, 1, 1, 1, 0]
+    reader.close()
+
+
+def anonymous_kib() -> int:
+    """Return this process's anonymous resident memory."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0])
+
+
+def test_a_whole_table_is_read_under_one_snapshot_in_bounded_memory(
     database: str, sql: Sql, reader: PostgresChunkReader
 ) -> None:
     sql(
         "CREATE TABLE t (a int, b text)",
-        "INSERT INTO t SELECT g, repeat('x', 2000) FROM generate_series(1, 20000) g",
+        "INSERT INTO t SELECT g, repeat('x', 20000) FROM generate_series(1, 10000) g",
     )
     dump = reader.read_table(T)
     sql("DELETE FROM t WHERE a % 2 = 0", "INSERT INTO t VALUES (0, 'late')")
-    batches = list(dump.batches)
-    assert sum(b.num_rows for b in batches) == 20_000
-    assert max(b.nbytes for b in batches) < 8 << 20
+    rows, largest, before = 0, 0, anonymous_kib()
+    grown = 0
+    for batch in dump.batches:
+        rows += batch.num_rows
+        largest = max(largest, batch.nbytes)
+        grown = max(grown, anonymous_kib() - before)
+    assert rows == 10_000
+    assert largest < 5 << 20
+    assert grown < 64 << 10, f"{grown} KiB for a table of 200 MB"
     assert dump.schema.key_check is KeyCheck.NONE
-    later = reader.read_table(T)
-    assert sum(b.num_rows for b in later.batches) == 10_001
+    assert sum(b.num_rows for b in reader.read_table(T).batches) == 5_001
 
 
 def test_a_dump_that_nobody_finished_does_not_hold_the_next_snapshot_back(
@@ -290,29 +333,82 @@ def test_a_dump_that_nobody_finished_does_not_hold_the_next_snapshot_back(
     assert sum(b.num_rows for b in reader.read_table(T).batches) == 2001
 
 
+@pytest.mark.parametrize("keyed", [True, False])
 def test_inheriting_tables_are_not_read_through_their_parent(
-    sql: Sql, reader: PostgresChunkReader
+    sql: Sql, reader: PostgresChunkReader, keyed: bool
 ) -> None:
+    key = "PRIMARY KEY" if keyed else ""
     sql(
-        "CREATE TABLE t (id int PRIMARY KEY)",
-        "CREATE TABLE child (PRIMARY KEY (id)) INHERITS (t)",
+        f"CREATE TABLE t (id int {key})",
+        f"CREATE TABLE child (more text{', PRIMARY KEY (id)' if keyed else ''}) INHERITS (t)",
         "INSERT INTO t VALUES (1)",
-        "INSERT INTO child VALUES (2)",
+        "INSERT INTO child VALUES (2, 'x')",
     )
-    assert reader.upper_bound(T) == ("1",)
-    assert reader.read(T, None, ("9",), 10).rows.num_rows == 1
+    assert sum(batch.num_rows for batch in reader.read_table(T).batches) == 1
+    if keyed:
+        assert reader.upper_bound(T) == ("1",)
+        assert reader.read(T, None, ("9",), 10).rows.num_rows == 1
+        assert reader.read_keys(T, [("2",)]).rows.num_rows == 0
+        child = TableId("public", "child")
+        assert reader.read(child, None, ("9",), 10).rows.to_pylist() == [{"id": 2, "more": "x"}]
+
+
+PARTITIONED = (
+    "CREATE TABLE t (id int, place text, v text, PRIMARY KEY (id, place)) PARTITION BY LIST (place)",
+    "CREATE TABLE north PARTITION OF t FOR VALUES IN ('n') PARTITION BY RANGE (id)",
+    "CREATE TABLE north_low PARTITION OF north FOR VALUES FROM (0) TO (10)",
+    "CREATE TABLE north_rest PARTITION OF north DEFAULT",
+    "CREATE TABLE rest PARTITION OF t DEFAULT",
+    # Its columns stand in another order.
+    "CREATE TABLE south (v text, place text NOT NULL, id int NOT NULL)",
+    "ALTER TABLE t ATTACH PARTITION south FOR VALUES IN ('s')",
+    "INSERT INTO t SELECT id, p, id || p FROM generate_series(1, 19) id, unnest('{n,s,w}'::text[]) p",
+    "ANALYZE t",
+)
 
 
 def test_partitions_are_read_through_their_root(sql: Sql, reader: PostgresChunkReader) -> None:
-    sql(
-        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
-        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
-        "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20)",
-        "INSERT INTO t SELECT generate_series(1, 19)",
-        "ANALYZE t",
-    )
-    assert sum(chunk.num_rows for chunk in walk(reader, 4)) == 19
-    assert reader.estimate_rows(T) == 19
+    sql(*PARTITIONED)
+    for limit in (1, 4, 7):
+        rows = pa.Table.from_batches(walk(reader, limit)).to_pylist()
+        assert rows == [
+            {"id": id_, "place": place, "v": f"{id_}{place}"}
+            for id_ in range(1, 20)
+            for place in "nsw"
+        ]
+    assert reader.describe(T).key == ("id", "place")
+    assert reader.read_keys(T, [("3", "s"), ("3", "x")]).rows.num_rows == 1
+    assert sum(batch.num_rows for batch in reader.read_table(T).batches) == 57
+    assert reader.estimate_rows(T) == 57
+
+
+def test_partitions_that_come_and_go_between_chunks_are_told(
+    sql: Sql, reader: PostgresChunkReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    sql(*PARTITIONED)
+    assert reader.read(T, None, ("19", "w"), 5).rows.num_rows == 5
+    reader.read(T, ("1", "s"), ("19", "w"), 5)
+    assert not caplog.records
+    sql("ALTER TABLE t DETACH PARTITION south")
+    assert "s" not in reader.read(T, None, ("19", "w"), 9).rows.column("place").to_pylist()
+    (told,) = caplog.records
+    assert "public.t: partitions were attached, detached or dropped" in told.getMessage()
+    assert "headrace dump FILE --table public.t" in told.getMessage()
+    sql("ALTER TABLE t ATTACH PARTITION south FOR VALUES IN ('s')")
+    reader.read(T, None, ("19", "w"), 9)
+    reader.read(T, None, ("19", "w"), 9)
+    assert len(caplog.records) == 2
+
+
+def test_a_published_root_carries_what_its_partitions_do(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql(*PARTITIONED)
+    with opened(database, tmp_path) as log:
+        sql("INSERT INTO t VALUES (5, 'x', 'new')")
+        assert log.collect().changes("t") == [("+I", 5, "x", "new")]
+        sql("UPDATE south SET v = 'old' WHERE id = 7")
+        assert log.collect().changes("t") == [("=U", 7, "s", "old")]
 
 
 def test_a_cancelled_read_is_tried_again_by_the_caller(
@@ -346,6 +442,23 @@ def test_generated_columns_are_neither_logged_nor_read(
     assert reader.read(T, None, ("9",), 10).rows.to_pylist() == [{"id": 1}]
 
 
+def test_a_chunk_and_verify_look_at_the_columns_that_an_adopted_publication_has(
+    database: str, sql: Sql
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, hidden text, v text)",
+        "INSERT INTO t VALUES (1, 'secret', 'a')",
+        "CREATE PUBLICATION chosen FOR TABLE t (id, v)",
+    )
+    source = PostgresSource(database, publication="chosen")
+    reader = source.chunks()
+    assert reader.read(T, None, ("9",), 10).rows.to_pylist() == [{"id": 1, "v": "a"}]
+    reader.close()
+    with SourceView(source.settings, [T]) as view:
+        assert view.schemas[T].names == ["id", "v"]
+        assert sum(rows for _, rows, _ in view.range_sums(T)) == 1
+
+
 def test_a_migration_that_waits_behind_a_chunk_goes_on_when_it_is_read(
     database: str, sql: Sql, reader: PostgresChunkReader
 ) -> None:
@@ -362,3 +475,64 @@ def test_a_migration_that_waits_behind_a_chunk_goes_on_when_it_is_read(
     thread.start()
     assert done.wait(20), "the chunk reader holds a lock between chunks"
     thread.join()
+
+
+def test_a_condition_limits_bound_and_chunks_and_cannot_end_the_statement(
+    sql: Sql, reader: PostgresChunkReader
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE other (id int)",
+        "INSERT INTO t SELECT g, CASE WHEN g % 3 = 0 THEN 'x' END FROM generate_series(1, 20) g")  # fmt: skip
+    assert reader.upper_bound(T, "v = 'x' -- those") == ("18",)
+    assert reader.upper_bound(T, "false") is None
+    chunk = reader.read(T, ("3",), ("18",), 3, "v = 'x' OR id = 4")
+    assert chunk.rows.column("id").to_pylist() == [4, 6, 9]
+    for escape in (
+        "true) TO STDOUT; DROP TABLE other; COPY (SELECT 1",
+        "true); DROP TABLE other; SELECT (1",
+        "true)) TO STDOUT (FORMAT binary) --",
+        "true ORDER BY 1) TO PROGRAM 'true' --",
+    ):
+        with pytest.raises(SourceError):
+            reader.read(T, None, ("18",), 3, escape)
+    with pytest.raises(SourceError):
+        reader.upper_bound(T, "true); DROP TABLE other; SELECT (1")
+    assert reader.describe(TableId("public", "other")).names == ["id"]
+
+
+BIG = (
+    "CREATE TABLE t (a int, b int, v text, PRIMARY KEY (a, b))",
+    "INSERT INTO t SELECT g % 9, g, 'x' FROM generate_series(1, 150000) g",
+    "ANALYZE t",
+    "CREATE TABLE small (id int PRIMARY KEY)",
+    "INSERT INTO small SELECT generate_series(1, 5000)",
+    "ANALYZE small",
+)
+
+
+@req("P15")
+def test_a_plan_without_a_range_of_the_key_is_told_by_preflight_and_at_the_start_of_a_dump(
+    database: str, sql: Sql, caplog: pytest.LogCaptureFixture
+) -> None:
+    sql(*BIG)
+    source = PostgresSource(database)
+    assert source.preflight() == []
+    reader = source.chunks()
+    reader.upper_bound(T)
+    assert not caplog.records
+    reader.close()
+
+    name = database.partition("@/")[2].partition("?")[0]
+    for kind in ("indexscan", "indexonlyscan", "bitmapscan"):
+        sql(f"ALTER DATABASE {name} SET enable_{kind} = off")
+    (finding,) = source.preflight()
+    assert finding.name == "no-range-scan"
+    assert finding.severity is Severity.WARNING
+    assert finding.table == "public.t"
+    assert "about 150000 rows (Seq Scan and Sort)" in finding.description
+    assert 'CREATE INDEX CONCURRENTLY ON "public"."t" ("a", "b")' in finding.suggestion
+    reader = source.chunks()
+    assert reader.upper_bound(T) == ("8", "149993")
+    reader.read(T, None, ("0", "100"), 3)
+    (told,) = caplog.records
+    assert "Each chunk of public.t would read about 150000 rows" in told.getMessage()
+    reader.close()

@@ -14,7 +14,15 @@ from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.settings import TableFilter
 from headrace.sources.postgres.types import ResolvedType, arrow_type
 
-__all__ = ["Attribute", "Identity", "TableFacts", "TypeCache", "read_tables", "table_schema"]
+__all__ = [
+    "Attribute",
+    "Identity",
+    "TableFacts",
+    "TypeCache",
+    "UniqueIndex",
+    "read_tables",
+    "table_schema",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +48,26 @@ class Identity:
         letter: ``relreplident``: d, n, f or i.
         key: columns in index order, empty without a usable key.
         check: when the key is checked.
+        index: oid of the key's index, 0 without a usable key.
+        nullable: columns of the key that may hold null, which PostgreSQL 18 lets pass.
     """
 
     letter: str
     key: tuple[str, ...]
     check: KeyCheck
+    index: int = 0
+    nullable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueIndex:
+    """A unique index over plain columns, checked row by row, that covers every row.
+
+    ``nullable`` are those of its columns that may hold null: rows with null there are not told apart.
+    """
+
+    name: str
+    nullable: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +75,7 @@ class TableFacts:
     """Everything the adapter asks about one table.
 
     ``storage`` changes when its heap is rewritten; ``leaves`` are the partitions that hold its rows, with their own
-    replica identity.
+    replica identity; ``unique`` are indexes that could serve as one.
     """
 
     oid: int
@@ -69,6 +92,7 @@ class TableFacts:
     attributes: tuple[Attribute, ...]
     identity: Identity
     leaves: tuple[tuple[str, str], ...] = ()
+    unique: tuple[UniqueIndex, ...] = ()
 
     @property
     def published(self) -> tuple[Attribute, ...]:
@@ -147,10 +171,20 @@ SELECT attrelid, attname, attnum, atttypid, atttypmod, attgenerated <> '',
  WHERE attrelid = ANY ($1::oid[]) AND attnum > 0 AND NOT attisdropped ORDER BY attrelid, attnum
 """
 
+# Columns that an index only carries along (INCLUDE) stand behind its key. NOT NULL may be NOT VALID from 18 on.
 _INDEXES = """
-SELECT indrelid, indisprimary, indisreplident, indimmediate, indkey::text
-  FROM pg_index
- WHERE indrelid = ANY ($1::oid[]) AND (indisprimary OR indisreplident) AND indisvalid
+SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, array_to_string(k.key, ' '),
+       i.indexrelid, c.relname, ARRAY_TO_STRING(ARRAY(
+           SELECT a.attnum FROM pg_attribute a
+            WHERE a.attrelid = i.indrelid AND a.attnum = ANY (k.key) AND (
+                  NOT a.attnotnull OR EXISTS (
+                      SELECT FROM pg_constraint n WHERE n.conrelid = i.indrelid AND n.contype = 'n'
+                         AND n.conkey = ARRAY[a.attnum] AND NOT n.convalidated))), ' ')
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid,
+       LATERAL (SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] AS key) k
+ WHERE i.indrelid = ANY ($1::oid[]) AND i.indisvalid AND (i.indisprimary OR i.indisreplident OR (
+       i.indisunique AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL))
+ ORDER BY c.relname
 """
 
 _PARTITION_ROWS = """
@@ -238,8 +272,7 @@ def _facts(
     oid = row[0] or ""
     columns = attributes.get(oid, [])
     letter = row[12] or "d"
-    primary = _index_key(columns, [i for i in indexes if i[0] == oid and i[1] == "t"])
-    chosen = _index_key(columns, [i for i in indexes if i[0] == oid and i[2] == "t"])
+    own = [index for index in indexes if index[0] == oid]
     return TableFacts(
         oid=int(oid),
         table=TableId(row[1] or "", row[2] or ""),
@@ -253,31 +286,37 @@ def _facts(
         schema_usable=row[10] == "t",
         storage=int(row[11] or 0),
         attributes=tuple(columns),
-        identity=_identity(letter, primary, chosen),
+        identity=_identity(letter, columns, own),
+        unique=tuple(
+            UniqueIndex(index[6] or "", _named(columns, index[7]))
+            for index in own
+            if index[3] == "t"
+        ),
     )
 
 
-def _index_key(
-    columns: Sequence[Attribute], indexes: Sequence[Sequence[str | None]]
-) -> tuple[tuple[str, ...], bool] | None:
-    """Return an index's columns and whether it is checked at once."""
-    if not indexes:
-        return None
+def _named(columns: Sequence[Attribute], numbers: str | None) -> tuple[str, ...]:
+    """Return the names of columns given by their numbers."""
     names = {column.number: column.name for column in columns}
-    numbers = [int(number) for number in (indexes[0][4] or "").split()]
-    return tuple(names[n] for n in numbers if n in names), indexes[0][3] == "t"
+    return tuple(names[int(number)] for number in (numbers or "").split())
 
 
 def _identity(
-    letter: str,
-    primary: tuple[tuple[str, ...], bool] | None,
-    chosen: tuple[tuple[str, ...], bool] | None,
+    letter: str, columns: Sequence[Attribute], indexes: Sequence[Sequence[str | None]]
 ) -> Identity:
-    index = {"d": primary, "f": primary, "i": chosen}.get(letter)
-    if index is None:
+    """Choose the index that tells rows apart: the primary key's, or the one that was named."""
+    place = {"d": 1, "f": 1, "i": 2}.get(letter)
+    chosen = [index for index in indexes if place is not None and index[place] == "t"]
+    if not chosen:
         return Identity(letter, (), KeyCheck.NONE)
-    key, immediate = index
-    return Identity(letter, key, KeyCheck.IMMEDIATE if immediate else KeyCheck.DEFERRED)
+    _, _, _, immediate, key, oid, _, nullable = chosen[0]
+    return Identity(
+        letter,
+        _named(columns, key),
+        KeyCheck.IMMEDIATE if immediate == "t" else KeyCheck.DEFERRED,
+        int(oid or 0),
+        _named(columns, nullable),
+    )
 
 
 def table_schema(

@@ -7,14 +7,13 @@ between snapshot and select would make it look empty, so such a read is thrown a
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 
 from headrace.errors import ConfigError, SourceError, SourceUnavailable
-from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.base import Chunk, TableDump
@@ -25,28 +24,34 @@ from headrace.sources.postgres.catalog import (
     estimate_rows,
     read_tables,
 )
-from headrace.sources.postgres.connection import QueryFailed, Session, connect, quote
+from headrace.sources.postgres.connection import QueryFailed, Session, connect
+from headrace.sources.postgres.copy_binary import HEADER, TRAILER, decode_copy, selected_columns
+from headrace.sources.postgres.keyset import Keyset, read_keyset, relation_sql
+from headrace.sources.postgres.plan import check_plan
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import PostgresSettings
-from headrace.sources.postgres.values import build_batch, render_text
+from headrace.sources.postgres.values import render_text
 
 __all__ = ["PostgresChunkReader"]
+
+_LOG = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
 _ATTEMPTS = 5
-# Undefined column, table, schema, object; invalid cached plan: the table changed under the read.
-_CHANGED = frozenset({"42703", "42P01", "3F000", "42704", "0A000"})
+# Undefined column, table, schema, object, function; invalid cached plan: the table changed under the read.
+_CHANGED = frozenset({"42703", "42P01", "3F000", "42704", "42883", "0A000"})
 _BAD_LITERAL = "22"
 
-_FIRST_FETCH_ROWS = 500
-_MAX_FETCH_ROWS = 20_000
-_FETCH_BYTES = 4 << 20
+_BATCH_BYTES = 4 << 20
 
-_REWRITTEN = """
-SELECT count(*) FROM pg_class
+# How many heaps of the table were written anew since the snapshot, and which partitions it has.
+_STORAGE = """
+SELECT count(*) FILTER (
+           WHERE relfilenode <> 0 AND relfilenode IS DISTINCT FROM pg_relation_filenode(oid)),
+       string_agg(oid::text, ' ' ORDER BY oid)
+  FROM pg_class
  WHERE oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass) UNION ALL SELECT $1::oid)
-   AND relfilenode <> 0 AND relfilenode IS DISTINCT FROM pg_relation_filenode(oid)
 """
 
 
@@ -61,6 +66,9 @@ class PostgresChunkReader:
         self._settings = settings
         self._types = types
         self._session: Session | None = None
+        self._keysets: dict[int, Keyset] = {}
+        self._fitting: dict[TableId, int] = {}
+        self._parts: dict[TableId, str] = {}
 
     def describe(self, table: TableId) -> TableSchema:
         """Return the table's shape as the catalog has it now."""
@@ -70,42 +78,65 @@ class PostgresChunkReader:
         """Return the catalog's estimate of the number of rows, 0 when unknown."""
         return self._once(table, lambda session, facts, _: estimate_rows(session, facts))
 
-    def upper_bound(self, table: TableId) -> tuple[str, ...] | None:
-        """Return the largest key as the database renders it, None for an empty table."""
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
+        """Return the largest key as the database renders it, None where there is no row.
+
+        A dump begins with it, so this is where the plan of its chunks is looked at.
+        """
 
         def read(
             session: Session, facts: TableFacts, _: TransactionSnapshot
         ) -> tuple[str, ...] | None:
-            key = _key(facts)
-            order = ", ".join(f"{quote(name)} DESC" for name in key)
-            sql = f"SELECT {_names(key)} FROM {_relation(facts)} ORDER BY {order} LIMIT 1"
-            rows = self._select(session, facts, sql)
-            return _in_table_order(facts, rows[0]) if rows else None
+            keyset = self._keyset(session, facts)
+            rows = session.cells(keyset.last(relation_sql(facts), predicate))
+            self._refuse_changed(session, facts)
+            if not rows:
+                return None
+            if finding := check_plan(session, self._types, facts):
+                _LOG.warning("%s Next step: %s", finding.description, finding.suggestion)
+            return _in_table_order(facts, [(cell or b"").decode() for cell in rows[0]])
 
         return self._once(table, read)
 
     def read(
-        self, table: TableId, after: Sequence[str] | None, until: Sequence[str], limit: int
+        self,
+        table: TableId,
+        after: Sequence[str] | None,
+        until: Sequence[str],
+        limit: int,
+        predicate: str | None = None,
     ) -> Chunk:
-        """Return at most ``limit`` rows with ``after < key <= until``, ordered by the database."""
+        """Return at most ``limit`` rows with ``after < key <= until``, ordered by the database.
+
+        A chunk that reaches `PostgresSettings.chunk_bytes` ends there; the next ones ask for fewer rows.
+        """
 
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
             schema = describe(session, self._types, facts)
-            key = _key(facts)
-            parameters = [*_in_index_order(facts, until)]
-            where = f"ROW({_names(key)}) <= ROW({_casts(schema, key, 1)})"
-            if after is not None:
-                where += f" AND ROW({_names(key)}) > ROW({_casts(schema, key, 1 + len(key))})"
-                parameters += _in_index_order(facts, after)
-            sql = (
-                f"SELECT {_names(schema.names)} FROM {_relation(facts)} WHERE {where} "
-                f"ORDER BY {_names(key)} LIMIT {int(limit)}"
+            wanted = max(1, min(limit, self._fitting.get(table, limit)))
+            sql = self._keyset(session, facts).page(
+                relation_sql(facts),
+                selected_columns(schema),
+                None if after is None else _in_index_order(facts, after),
+                _in_index_order(facts, until),
+                wanted,
+                predicate,
             )
-            rows = self._select(session, facts, sql, *parameters)
-            last = None
-            if rows:
-                last = tuple((rows[-1][i] or b"").decode() for i in schema.key_indexes)
-            return Chunk(schema, _batch(schema, rows), seen, last)
+            if predicate:
+                # A condition that would end COPY's parentheses makes no select of its own.
+                session.result(f"EXPLAIN {sql}", single=True)
+            pieces = _pieces(session, sql, self._settings.chunk_bytes)
+            data = next(pieces)
+            # What is beyond is let go: the connection must be free again.
+            cut = sum(1 for _ in pieces) > 0
+            self._refuse_changed(session, facts)
+            rows = decode_copy(data, schema)
+            if rows.num_rows:
+                width = max(1, len(data) // rows.num_rows)
+                self._fitting[table] = self._settings.chunk_bytes // width
+            cut = cut or rows.num_rows == wanted < limit
+            last = self.render_keys(schema, rows.slice(rows.num_rows - 1)) if rows.num_rows else []
+            return Chunk(schema, rows, seen, last[0] if last else None, cut)
 
         return self._once(table, read)
 
@@ -114,29 +145,14 @@ class PostgresChunkReader:
 
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
             schema = describe(session, self._types, facts)
-            _key(facts)
-            if any(len(key) != len(schema.key) for key in keys):
-                raise ConfigError(
-                    f"{table}: a key has {len(schema.key)} columns ({', '.join(schema.key)}).",
-                    next_step="give each key with all its columns.",
-                )
-            columns = [_array(values) for values in zip(*keys, strict=True)]
-            columns = columns or ["{}"] * len(schema.key)
-            # Each key is cast by itself: an array of the key's type would flatten keys that are arrays.
-            casts = ", ".join(
-                f"k{n}::{schema.column(name).source_type}" for n, name in enumerate(schema.key)
+            sql = self._keyset(session, facts).match(
+                relation_sql(facts),
+                selected_columns(schema),
+                [_in_index_order(facts, key) for key in keys],
             )
-            arrays = ", ".join(f"${n}::text[]" for n in range(1, len(columns) + 1))
-            names = ", ".join(f"k{n}" for n in range(len(columns)))
-            sql = (
-                f"SELECT {_names(schema.names)} FROM {_relation(facts)} WHERE "
-                f"({_names(schema.key)}) IN "
-                f"(SELECT {casts} FROM unnest({arrays}) AS k ({names}))"
-            )
-            rows = self._select(session, facts, sql, *columns)
-            # Under a collation that calls different texts equal, two given keys may find one row.
-            unique = {tuple(row[i] for i in schema.key_indexes): row for row in rows}
-            return Chunk(schema, _batch(schema, list(unique.values())), seen, None)
+            data = b"".join(session.copy_out(_copy(sql)))
+            self._refuse_changed(session, facts)
+            return Chunk(schema, decode_copy(data, schema), seen, None)
 
         return self._once(table, read)
 
@@ -145,13 +161,12 @@ class PostgresChunkReader:
 
         def opened(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> TableDump:
             schema = describe(session, self._types, facts)
-            session.run(
-                f"DECLARE headrace_dump NO SCROLL CURSOR FOR "
-                f"SELECT {_names(schema.names)} FROM {_relation(facts)}"
-            )
-            # The open cursor holds its own lock from here on: nothing rewrites the table any more.
-            _refuse_rewritten(session, facts)
-            return TableDump(schema, seen, self._fetch(session, schema))
+            # An empty select takes the lock of the one that follows: nothing rewrites the table any more.
+            session.run(f"SELECT FROM {relation_sql(facts)} LIMIT 0")
+            self._refuse_changed(session, facts)
+            wanted = ", ".join(expression for _, expression in selected_columns(schema))
+            sql = f"SELECT {wanted} FROM {relation_sql(facts)}"
+            return TableDump(schema, seen, self._batches(session, schema, sql))
 
         return self._attempts(table, opened, keep_open=True)
 
@@ -175,12 +190,11 @@ class PostgresChunkReader:
 
     def _connected(self) -> Session:
         """Return a usable connection outside any transaction."""
-        if self._session is not None and not self._session.usable:
+        # A transaction that is still open is of a dump that nobody read to its end.
+        if self._session is not None and (not self._session.usable or self._session.in_transaction):
             self.close()
         if self._session is None:
             self._session = connect(self._settings)
-        elif self._session.in_transaction:  # a dump that nobody read to its end
-            self._session.run("ROLLBACK")
         return self._session
 
     def _once(
@@ -210,6 +224,7 @@ class PostgresChunkReader:
             except QueryFailed as error:
                 if error.sqlstate not in _CHANGED:
                     raise _refused(table, error) from error
+                self._keysets.clear()  # Operators and collations may have been renamed.
             except SourceUnavailable:
                 self.close()
                 raise
@@ -227,30 +242,37 @@ class PostgresChunkReader:
             )
         return as_published(session, self._settings, facts[0])
 
-    def _select(
-        self, session: Session, facts: TableFacts, sql: str, *parameters: str
-    ) -> list[list[bytes | None]]:
-        rows = session.cells(sql, *parameters)
-        _refuse_rewritten(session, facts)
-        return rows
+    def _keyset(self, session: Session, facts: TableFacts) -> Keyset:
+        """Return the key's columns; an index keeps them for life, so they are asked for once."""
+        index = facts.identity.index
+        if not index:
+            raise SourceError(
+                f"{facts.table} has no key, so it has no chunks.",
+                next_step="it is dumped whole under one snapshot instead.",
+            )
+        if index not in self._keysets:
+            self._keysets[index] = read_keyset(session, index)
+        return self._keysets[index]
 
-    def _fetch(self, session: Session, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-        """Yield the cursor's rows; each fetch is sized by the width of the rows before it."""
-        limit = _FIRST_FETCH_ROWS
-        try:
-            while rows := session.cells(f"FETCH {limit} FROM headrace_dump"):
-                size = sum(len(cell) for row in rows for cell in row if cell is not None)
-                yield _batch(schema, rows)
-                limit = max(1, min(_MAX_FETCH_ROWS, _FETCH_BYTES * len(rows) // max(size, 1)))
-        finally:
-            with contextlib.suppress(SourceUnavailable):
-                if session.usable and session.in_transaction:
-                    session.run("ROLLBACK")
+    def _refuse_changed(self, session: Session, facts: TableFacts) -> None:
+        """Throw the read away when the heap was written anew; tell when partitions came or went."""
+        rewritten, parts = session.rows(_STORAGE, str(facts.oid))[0]
+        if rewritten != "0":
+            raise _Rewritten
+        if facts.partitioned and self._parts.setdefault(facts.table, parts or "") != parts:
+            self._parts[facts.table] = parts or ""
+            _LOG.warning(
+                "%s: partitions were attached, detached or dropped since it was last read; the rows "
+                "that came or went with them are not in the log. Next step: headrace dump FILE --table %s",
+                facts.table,
+                facts.table,
+            )
 
-
-def _refuse_rewritten(session: Session, facts: TableFacts) -> None:
-    if session.value(_REWRITTEN, str(facts.oid)) != "0":
-        raise _Rewritten
+    def _batches(self, session: Session, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a select, then end the transaction."""
+        for data in _pieces(session, sql, _BATCH_BYTES):
+            yield decode_copy(data, schema)
+        session.run("COMMIT")
 
 
 def _refused(table: TableId, error: QueryFailed) -> Exception:
@@ -265,21 +287,23 @@ def _refused(table: TableId, error: QueryFailed) -> Exception:
     )
 
 
-def _batch(schema: TableSchema, rows: Sequence[Sequence[bytes | None]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(build_batch(schema, rows), schema=table_arrow_schema(schema))
+def _copy(sql: str) -> str:
+    return f"COPY ({sql}) TO STDOUT (FORMAT binary)"
 
 
-# -- SQL parts -------------------------------------------------------------------------------------
+def _pieces(session: Session, sql: str, limit: int) -> Iterator[bytearray]:
+    """Yield the rows of a select as binary COPY that ends with the row that reaches ``limit`` bytes; at least one."""
+    piece = bytearray()
+    for message in session.copy_out(_copy(sql)):
+        if len(piece) >= limit and message != TRAILER:
+            piece += TRAILER
+            yield piece
+            piece = bytearray(HEADER)
+        piece += message
+    yield piece
 
 
-def _key(facts: TableFacts) -> tuple[str, ...]:
-    """Return the key in index order, which is the order that an index serves."""
-    if not facts.identity.key:
-        raise SourceError(
-            f"{facts.table} has no key, so it has no chunks.",
-            next_step="it is dumped whole under one snapshot instead.",
-        )
-    return facts.identity.key
+# -- order of key columns --------------------------------------------------------------------------
 
 
 def _table_ordered_key(facts: TableFacts) -> list[str]:
@@ -287,32 +311,16 @@ def _table_ordered_key(facts: TableFacts) -> list[str]:
 
 
 def _in_index_order(facts: TableFacts, key: Sequence[str]) -> list[str]:
-    by_name = dict(zip(_table_ordered_key(facts), key, strict=True))
+    names = _table_ordered_key(facts)
+    if len(key) != len(names):
+        raise ConfigError(
+            f"{facts.table}: a key has {len(names)} columns ({', '.join(names)}).",
+            next_step="give each key with all its columns.",
+        )
+    by_name = dict(zip(names, key, strict=True))
     return [by_name[name] for name in facts.identity.key]
 
 
-def _in_table_order(facts: TableFacts, cells: Sequence[bytes | None]) -> tuple[str, ...]:
-    by_name = dict(zip(facts.identity.key, cells, strict=True))
-    return tuple((by_name[name] or b"").decode() for name in _table_ordered_key(facts))
-
-
-def _relation(facts: TableFacts) -> str:
-    """Return the table without tables that inherit from it: their rows travel under their own names."""
-    name = f"{quote(facts.table.schema)}.{quote(facts.table.name)}"
-    return name if facts.partitioned else f"ONLY {name}"
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(quote(name) for name in names)
-
-
-def _casts(schema: TableSchema, key: Sequence[str], first: int) -> str:
-    return ", ".join(
-        f"${number}::{schema.column(name).source_type}" for number, name in enumerate(key, first)
-    )
-
-
-def _array(values: Sequence[str]) -> str:
-    """Return texts as an array literal."""
-    quoted = ('"' + v.replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values)
-    return "{" + ",".join(quoted) + "}"
+def _in_table_order(facts: TableFacts, key: Sequence[str]) -> tuple[str, ...]:
+    by_name = dict(zip(facts.identity.key, key, strict=True))
+    return tuple(by_name[name] for name in _table_ordered_key(facts))

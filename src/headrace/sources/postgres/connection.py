@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -43,6 +43,9 @@ _PATIENCE = {
     "idle_session_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
+
+# Where there is no limit: a week.
+_LONGEST_S = 7 * 86_400.0
 
 _KEEPALIVES = {
     "keepalives": "1",
@@ -212,10 +215,38 @@ class Session:
 
     def cells(self, sql: str, *parameters: str | None) -> list[list[bytes | None]]:
         """Run one select and return its rows as the bytes that the server rendered; no time limit."""
-        result = self.result(sql, *parameters, timeout_s=float("inf"))
+        result = self.result(sql, *parameters, timeout_s=float("inf"), single=True)
         columns = range(result.nfields)
         get = result.get_value
         return [[get(row, column) for column in columns] for row in range(result.ntuples)]
+
+    def copy_out(self, sql: str) -> Iterator[memoryview]:
+        """Run one COPY … TO STDOUT and yield what it sends, message by message; no time limit.
+
+        Nothing else runs on the connection until the last message was taken. The server takes one statement only,
+        whatever stands in it.
+
+        Raises:
+            QueryFailed: the server refused it, at its start or in the middle.
+            SourceUnavailable: the connection is gone.
+        """
+        self.result(sql, timeout_s=float("inf"), single=True)
+        deadline = time.monotonic() + _LONGEST_S
+        try:
+            while True:
+                size, data = self.pgconn.get_copy_data(1)
+                if size > 0:
+                    yield data
+                elif size == 0:
+                    wait_socket(self.pgconn.socket, deadline)
+                    self.pgconn.consume_input()
+                else:
+                    break
+            result = self._receive(deadline)
+        except psycopg.Error as error:
+            raise self.lost() from error
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            raise self._failure(result, sql)
 
     def run(self, sql: str, *parameters: str | None, timeout_s: float | None = None) -> str:
         """Run one statement and return its command tag."""
@@ -223,18 +254,28 @@ class Session:
         return (tag or b"").decode()
 
     def result(
-        self, sql: str, *parameters: str | None, timeout_s: float | None = None
+        self,
+        sql: str,
+        *parameters: str | None,
+        timeout_s: float | None = None,
+        single: bool = False,
     ) -> pq.abc.PGresult:
         """Run one statement.
+
+        Args:
+            sql: the statement.
+            parameters: values of its ``$1`` and so on.
+            timeout_s: how long to wait for the answer; as for all statements when None.
+            single: let the server refuse a text of several statements, as it does anyway with parameters.
 
         Raises:
             QueryFailed: the server refused it.
             SourceUnavailable: the connection is gone, or the answer did not come in time.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
-        deadline = time.monotonic() + min(limit, 7 * 86_400.0)
+        deadline = time.monotonic() + min(limit, _LONGEST_S)
         try:
-            self._send(sql, parameters)
+            self._send(sql, parameters, single=single)
             result = self._receive(deadline)
         except psycopg.Error as error:
             raise self.lost() from error
@@ -243,15 +284,15 @@ class Session:
             raise self._failure(result, sql)
         return result
 
-    def _send(self, sql: str, parameters: Sequence[str | None]) -> None:
-        if parameters:
+    def _send(self, sql: str, parameters: Sequence[str | None], *, single: bool) -> None:
+        if parameters or single:
             values = [None if p is None else p.encode() for p in parameters]
             self.pgconn.send_query_params(sql.encode(), values)
         else:
             self.pgconn.send_query(sql.encode())
 
     def _receive(self, deadline: float) -> pq.abc.PGresult:
-        """Return the last result of what was sent; copy-both mode ends the wait at once."""
+        """Return the last result of what was sent; copy mode ends the wait at once."""
         self.flush(deadline)
         last: pq.abc.PGresult | None = None
         while True:
@@ -268,7 +309,7 @@ class Session:
                 break
             failed = last is not None and last.status == pq.ExecStatus.FATAL_ERROR
             last = last if failed else result
-            if result.status == pq.ExecStatus.COPY_BOTH:
+            if result.status in (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.COPY_OUT):
                 break
         if last is None:
             raise self.lost()

@@ -25,7 +25,10 @@ from headrace.model.schema import Column, TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
 from headrace.sources.postgres.connection import QueryFailed, Row, connect, quote
+from headrace.sources.postgres.copy_binary import rendered_sql
+from headrace.sources.postgres.keyset import relation_sql
 from headrace.sources.postgres.lsn import parse_lsn
+from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import PostgresSettings
 
 __all__ = ["SourceView", "cell_sql"]
@@ -106,10 +109,9 @@ class SourceView:
             found = read_tables(self._session, only=table)
             if not found:
                 raise _unreadable(table, "it is not a table")
-            facts = found[0]
+            facts = as_published(self._session, self._settings, found[0])
             self.schemas[table] = describe(self._session, types, facts)
-            # Children that inherit are tables of their own; partitions travel under their root.
-            self._from[table] = _name(table) if facts.partitioned else f"ONLY {_name(table)}"
+            self._from[table] = relation_sql(facts)
 
     def range_sums(self, table: TableId) -> Iterator[tuple[int, int, int]]:
         """Yield ``(range, rows, sum of the leading 60 bits of the row digests)`` of filled ranges."""
@@ -184,9 +186,7 @@ def _text_sql(name: str, type_: pa.DataType) -> str:
         micros = f"(extract(epoch FROM {name}) * 1000000)::bigint::text"
         return f"CASE WHEN isfinite({name}) THEN {micros} ELSE {name}::text END"
     if pa.types.is_string(type_):
-        # A cast to text trims char(n) and adds a mask to inet; concat writes what the log carries.
-        # A composite value is null only as a whole, which IS NOT NULL does not say.
-        return f"CASE WHEN {name} IS DISTINCT FROM NULL THEN concat({name}) END"
+        return rendered_sql(name)
     return f"{name}::text"
 
 

@@ -1,14 +1,19 @@
 """Everything that stands in the way of a capture, found at once, each with its remedy.
 
-Selects from the catalog only; nothing is changed. Tables are judged in `tables_check`.
+Selects from the catalog only, and plans of chunk reads; nothing is changed. Tables are judged in `tables_check`.
 """
 
 from __future__ import annotations
 
 from headrace.sources.base import Finding, Severity
-from headrace.sources.postgres.catalog import TableFacts, read_tables
+from headrace.sources.postgres.catalog import TableFacts, TypeCache, read_tables
 from headrace.sources.postgres.connection import Session, quote, quote_literal
-from headrace.sources.postgres.publication import PublicationFacts, read_publication
+from headrace.sources.postgres.plan import check_plan
+from headrace.sources.postgres.publication import (
+    PublicationFacts,
+    as_published,
+    read_publication,
+)
 from headrace.sources.postgres.settings import MARKS_SCHEMA, MARKS_TABLE, PostgresSettings
 from headrace.sources.postgres.slot import read_slot
 from headrace.sources.postgres.tables_check import check_table
@@ -282,6 +287,7 @@ class Preflight:
                 "Correct source.tables, or create the tables first.",
             )
         adopted = publication if self._settings.publication is not None else None
+        types = TypeCache()
         for facts in tables:
             self._findings += check_table(
                 facts,
@@ -290,3 +296,7 @@ class Preflight:
                 adopted=adopted,
                 owns_publication=self._settings.publication is None,
             )
+            if facts.readable and facts.schema_usable and not facts.row_security:
+                published = as_published(self._session, self._settings, facts)
+                if finding := check_plan(self._session, types, published):
+                    self._findings.append(finding)

@@ -73,6 +73,7 @@ class PostgresSettings:
         slot_timeout_s: limit for the creation of a slot, which waits for transactions that are open.
         slot_busy_s: how long a slot that another connection still reads is waited for.
         feedback_s: longest silence towards the server, whatever its own limit.
+        chunk_bytes: a chunk ends with the row that reaches this size, however many rows were asked for.
         heartbeat_s: after so much silence in the log we write a small message of our own.
         block_rows: rows after which a block is handed over, in the middle of a transaction if need be.
         block_bytes: the same in bytes of the stream.
@@ -92,6 +93,7 @@ class PostgresSettings:
     slot_timeout_s: float = 300.0
     slot_busy_s: float = 5.0
     feedback_s: float = 10.0
+    chunk_bytes: int = 16 << 20
     heartbeat_s: float = 10.0
     block_rows: int = 65_536
     block_bytes: int = 8 << 20

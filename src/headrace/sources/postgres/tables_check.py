@@ -92,12 +92,40 @@ def _identity(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:
             table=name,
         )
     elif identity.letter == "d" and not identity.key:
+        yield _no_key(facts, name, sql, full)
+    elif identity.nullable:
         yield Finding(
-            "no-key",
-            f"{name} has no primary key: once published, its UPDATEs and DELETEs would fail.",
-            f"ALTER TABLE {sql} ADD PRIMARY KEY (…); or " + full,
+            "nullable-key",
+            f"{name} is told apart by {', '.join(identity.nullable)}, which may be null where NOT NULL "
+            "was never validated: such rows have no key.",
+            f"ALTER TABLE {sql} VALIDATE CONSTRAINT …; or " + full,
             table=name,
         )
+
+
+def _no_key(facts: TableFacts, name: str, sql: str, full: str) -> Finding:
+    """Name what comes nearest to a key: a unique index, or one that only null keeps from being one."""
+    usable = [u for u in facts.unique if not u.nullable and not facts.partitioned]
+    if facts.unique and not usable and not facts.partitioned:
+        index = min(facts.unique, key=lambda u: len(u.nullable))
+        not_null = ", ".join(f"ALTER {quote(column)} SET NOT NULL" for column in index.nullable)
+        return Finding(
+            "nullable-key",
+            f"{name} has no primary key, and its unique index {index.name} lets "
+            f"{', '.join(index.nullable)} be null: rows with null there are not told apart.",
+            f"ALTER TABLE {sql} {not_null}; ALTER TABLE {sql} REPLICA IDENTITY USING INDEX "
+            f"{quote(index.name)}; or " + full,
+            table=name,
+        )
+    remedy = (
+        f"REPLICA IDENTITY USING INDEX {quote(usable[0].name)}" if usable else "ADD PRIMARY KEY (…)"
+    )
+    return Finding(
+        "no-key",
+        f"{name} has no primary key: once published, its UPDATEs and DELETEs would fail.",
+        f"ALTER TABLE {sql} {remedy}; or " + full,
+        table=name,
+    )
 
 
 def _partitions(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:

@@ -171,10 +171,13 @@ def _plain(value: decimal.Decimal) -> str:
 
 
 def _float_text(value: np.floating) -> str:
-    """Return the shortest text that reads back as the same number."""
+    """Return the shortest text that reads back as the same number, with an exponent where the server has one."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return str(value).removesuffix(".0")
+    text = np.format_float_scientific(value, trim="-", exp_digits=2)
+    if -4 <= int(text.partition("e")[2]) < (6 if value.itemsize == 4 else 15):
+        return np.format_float_positional(value, trim="-")
+    return text
 
 
 def _date_text(days: int) -> str:
