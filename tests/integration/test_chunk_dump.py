@@ -13,8 +13,9 @@ from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import DebianPostgres
 from headrace.watermark.settings import DumpSettings
 from tests.fixtures_postgres import Sql
-from tests.integration.running import eventually, running_capture
+from tests.integration.running import running_capture
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -31,7 +32,7 @@ def test_chunks_that_end_with_their_bytes_do_not_end_the_dump(
     source = PostgresSource(database)
     source.settings = replace(source.settings, chunk_bytes=100_000)
     with running_capture(source, tmp_path, DumpSettings(chunk_rows=50)) as running:
-        eventually(running.dumped, "the dump")
+        until(running.dumped, "the dump")
         (progress,) = running.state.progress(running.state.requests()[0].request_id)
     assert progress.rows_emitted == 60
     assert progress.chunks > 10
@@ -59,9 +60,9 @@ def test_a_key_that_ignores_case_is_dumped_beside_changes_of_its_spelling(
                         "UPDATE t SET k = upper(k::text)::citext, v = 'new' WHERE k = %s",
                         [f"k{number}"],
                     )
-                eventually(running.dumped, "the dump")
+                until(running.dumped, "the dump")
                 rows = set(admin.execute("SELECT a, k::text, v FROM t").fetchall())
-                eventually(lambda: set(running.content(T)) == rows, "the rows of the source")
+                until(lambda: set(running.content(T)) == rows, "the rows of the source")
                 assert sum(running.content(T).values()) == 60
     finally:
         debian_server.drop_database("spelling")

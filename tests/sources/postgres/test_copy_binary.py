@@ -19,6 +19,7 @@ from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.connection import connect
 from headrace.sources.postgres.copy_binary import HEADER, TRAILER, decode_copy, selected_columns
+from headrace.sources.postgres.decoder import ENGINES
 from headrace.sources.postgres.types import arrow_type
 from headrace.sources.postgres.values import build_batch
 from tests.fixtures_postgres import Sql
@@ -29,10 +30,12 @@ T = TableId("public", "t")
 
 Decoder = Callable[[bytes | bytearray | memoryview, TableSchema], pa.RecordBatch]
 
-DECODERS: list[Decoder] = [decode_copy]
-"""Every decoder goes through every test."""
 
-decoders = pytest.mark.parametrize("decode", DECODERS)
+@pytest.fixture(params=ENGINES)
+def decode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Decoder:
+    """Run everything with each decoder that this installation has."""
+    monkeypatch.setenv("HEADRACE_DECODER", request.param)
+    return decode_copy
 
 
 def schema_of(*types: tuple[str, pa.DataType]) -> TableSchema:
@@ -85,7 +88,6 @@ def assert_equal_to_text(database: str, decode: Decoder, table: TableId = T) -> 
 
 
 @pytest.mark.postgres
-@decoders
 @req("T1")
 def test_every_type_is_the_same_value_by_text_and_by_copy(
     database: str, sql: Sql, decode: Decoder
@@ -179,7 +181,6 @@ def fill(sql: Sql, columns: list[tuple[str, list[str]]]) -> None:
 
 
 @pytest.mark.postgres
-@decoders
 @req("T1")
 def test_generated_values_are_the_same_by_text_and_by_copy(
     database: str, sql: Sql, decode: Decoder
@@ -190,7 +191,6 @@ def test_generated_values_are_the_same_by_text_and_by_copy(
 
 @pytest.mark.long
 @pytest.mark.postgres
-@decoders
 @pytest.mark.parametrize("seed", range(20))
 @req("T1")
 def test_many_generated_values_are_the_same_by_text_and_by_copy(
@@ -201,7 +201,6 @@ def test_many_generated_values_are_the_same_by_text_and_by_copy(
 
 
 @pytest.mark.postgres
-@decoders
 @req("T1")
 def test_a_nan_with_a_sign_is_the_one_nan_that_text_has(
     database: str, sql: Sql, decode: Decoder
@@ -217,7 +216,6 @@ INTEGERS = schema_of(("integer", pa.int32()), ("text", pa.string()))
 ROWS = copy_of([[b"\0\0\0\x07", b"seven"], [None, None], [b"\xff\xff\xff\xff", b""]])
 
 
-@decoders
 def test_rows_nulls_and_empty_values(decode: Decoder) -> None:
     assert decode(ROWS, INTEGERS).to_pylist() == [
         {"c0": 7, "c1": "seven"},
@@ -230,13 +228,11 @@ def test_rows_nulls_and_empty_values(decode: Decoder) -> None:
     assert decode(memoryview(around)[9:-4], INTEGERS).num_rows == 3
 
 
-@decoders
 def test_a_header_may_be_extended(decode: Decoder) -> None:
     extended = ROWS[:15] + b"\0\0\0\x03" + b"abc" + ROWS[19:]
     assert decode(extended, INTEGERS).num_rows == 3
 
 
-@decoders
 @pytest.mark.parametrize(
     "bad",
     [
@@ -260,7 +256,6 @@ def test_bytes_that_are_no_copy_of_these_columns_are_refused(decode: Decoder, ba
         decode(bad, INTEGERS)
 
 
-@decoders
 def test_every_cut_is_refused(decode: Decoder) -> None:
     for cut in range(len(ROWS)):
         with pytest.raises(ProtocolError):
@@ -270,7 +265,6 @@ def test_every_cut_is_refused(decode: Decoder) -> None:
 # -- values ----------------------------------------------------------------------------------------
 
 
-@decoders
 @pytest.mark.parametrize(
     ("cell", "text"),
     [
@@ -292,7 +286,6 @@ def test_numerics(decode: Decoder, cell: bytes, text: str) -> None:
     assert decode(copy_of([[cell]]), schema).column(0).to_pylist() == [text]
 
 
-@decoders
 @pytest.mark.parametrize(
     ("type_", "arrow", "cell"),
     [
@@ -335,7 +328,6 @@ INFINITE = [
 ]
 
 
-@decoders
 @pytest.mark.parametrize(("type_", "arrow", "cell"), INFINITE)
 def test_a_value_without_an_exact_place_is_named_and_not_shown(
     decode: Decoder, type_: str, arrow: pa.DataType, cell: bytes
@@ -411,7 +403,6 @@ def fuzz(decode: Decoder, seed: int, rounds: int) -> tuple[int, int]:
     return accepted, refused
 
 
-@decoders
 def test_mutated_bytes_give_rows_or_a_named_error(decode: Decoder) -> None:
     assert decode(FUZZED_COPY, FUZZED).num_rows == 3
     accepted, refused = fuzz(decode, seed=1, rounds=10_000)
@@ -420,7 +411,6 @@ def test_mutated_bytes_give_rows_or_a_named_error(decode: Decoder) -> None:
 
 
 @pytest.mark.long
-@decoders
 @pytest.mark.parametrize("seed", range(10))
 def test_very_many_mutated_bytes_give_rows_or_a_named_error(decode: Decoder, seed: int) -> None:
     accepted, refused = fuzz(decode, seed=100 + seed, rounds=100_000)
@@ -428,7 +418,6 @@ def test_very_many_mutated_bytes_give_rows_or_a_named_error(decode: Decoder, see
     assert refused > 50_000
 
 
-@decoders
 def test_a_long_field_does_not_slow_the_decoder_down(decode: Decoder) -> None:
     """Numbers of the greatest width that a field can name stay far below the interpreter's limits."""
     wide: list[Any] = [numeric([9999] * 2_000, 32_767, 0x3FFF)]

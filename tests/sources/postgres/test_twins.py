@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, UndecodableValue
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.sources.base import LogItem
 from headrace.sources.postgres.assembler import Assembler, TableVersion
-from headrace.sources.postgres.decoder import ENGINES, make_decoder
+from headrace.sources.postgres.decoder import ENGINES, Decoder, make_decoder
 from headrace.sources.postgres.frames import FrameBuffer
 from headrace.sources.postgres.messages import UNCHANGED, Cell, Relation
 from headrace.sources.postgres.spools import Spools
@@ -66,12 +66,18 @@ def frames_of(messages: Sequence[bytes]) -> list[bytes]:
     return [wire.frame(message) for message in messages]
 
 
+def decoder_of(engine: str, max_rows: int = 100_000) -> Decoder:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADRACE_DECODER", engine)
+        return make_decoder(100, max_rows, 1 << 30)
+
+
 def outcome(
     engine: str, frames: Sequence[bytes], cuts: Sequence[int] = (), max_rows: int = 100_000
 ) -> list[Any] | str:
     """Return everything that a stream amounts to, or that it ends in an error."""
     data = b"".join(frames)
-    decoder = make_decoder(100, max_rows, 1 << 30, engine)
+    decoder = decoder_of(engine, max_rows)
     assembler = Assembler(Versions(), "p", decoder, Spools(), _foreign)
     buffer = FrameBuffer(room=64)
     items: list[LogItem] = []
@@ -177,7 +183,7 @@ def test_a_value_means_the_same_to_both(place: int, cell: bytes) -> None:
 def test_an_undecodable_value_is_named_by_the_native_decoder_as_by_the_other() -> None:
     said = []
     for engine in ENGINES:
-        decoder = make_decoder(100, 1000, 1 << 20, engine)
+        decoder = decoder_of(engine)
         assembler = Assembler(Versions(), "p", decoder, Spools(), _foreign)
         buffer = FrameBuffer()
         buffer.add(*insert_of(6, b"not a day"))

@@ -1,3 +1,13 @@
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from headrace.model.schema import TableSchema
 from headrace.sources.postgres.decoder import Decoder
 
+FORMS: Mapping[str, int]
+
 def NativeDecoder(epoch_xid: int, max_rows: int, max_bytes: int) -> Decoder: ...
+def copy_columns(
+    data: bytes | bytearray | memoryview, start: int, schema: TableSchema, forms: Sequence[int]
+) -> list[pa.Array] | None: ...

@@ -24,6 +24,7 @@ from headrace.errors import ProtocolError
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import Column, TableSchema
 from headrace.sources.postgres.connection import quote
+from headrace.sources.postgres.decoder import engine
 from headrace.sources.postgres.values import build_column
 
 __all__ = ["HEADER", "TRAILER", "decode_copy", "rendered_sql", "selected_columns"]
@@ -86,12 +87,34 @@ def decode_copy(data: bytes | bytearray | memoryview, schema: TableSchema) -> pa
         ProtocolError: the bytes are no such COPY.
         UndecodableValue: a value has no exact place in its column's type.
     """
-    columns = _split(bytes(data), schema)
-    arrays = [
-        _form(column)(schema, place, cells)
-        for place, (column, cells) in enumerate(zip(schema.columns, columns, strict=True))
-    ]
+    # What C leaves is rare or broken: the decoder in Python says which.
+    arrays = _native_columns(data, schema) if engine() == "native" else None
+    if arrays is None:
+        arrays = [
+            _form(column)(schema, place, cells)
+            for place, (column, cells) in enumerate(
+                zip(schema.columns, _split(bytes(data), schema), strict=True)
+            )
+        ]
     return pa.RecordBatch.from_arrays(arrays, schema=table_arrow_schema(schema))
+
+
+def _native_columns(
+    data: bytes | bytearray | memoryview, schema: TableSchema
+) -> list[pa.Array] | None:
+    """Return the columns as the decoder in C reads them, None when it does not."""
+    from headrace.sources.postgres._native import FORMS, copy_columns
+
+    if bytes(data[: len(HEADER)]) != HEADER:
+        return None
+    forms = [FORMS[_native_form(column)] for column in schema.columns]
+    return copy_columns(data, len(HEADER), schema, forms)
+
+
+def _native_form(column: Column) -> str:
+    """Return how a column comes, where its Arrow type does not say it."""
+    names: dict[object, str] = {_numeric: "numeric", _uuid: "uuid", _jsonb: "jsonb"}
+    return names.get(_form(column), "plain") if pa.types.is_string(column.type) else "plain"
 
 
 # -- framing ---------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ __all__ = [
     "Decoder",
     "PythonDecoder",
     "Rows",
+    "engine",
     "make_decoder",
 ]
 
@@ -188,26 +189,31 @@ class Decoder(Protocol):
         ...
 
 
-def make_decoder(epoch_xid: int, max_rows: int, max_bytes: int, engine: str = "") -> Decoder:
-    """Return the best decoder there is, or the one that is asked for.
-
-    Args:
-        epoch_xid: some recent 64-bit transaction id.
-        max_rows: rows at which a block is full.
-        max_bytes: the same in bytes of frames.
-        engine: ``native`` or ``python``; by default what ``HEADRACE_DECODER`` says, else the best.
+def engine() -> str:
+    """Return ``native`` or ``python``: what ``HEADRACE_DECODER`` says, else the best that is there.
 
     Raises:
         ConfigError: the one asked for is not there.
     """
-    wanted = engine or os.environ.get("HEADRACE_DECODER", "") or ENGINES[0]
+    wanted = os.environ.get("HEADRACE_DECODER", "") or ENGINES[0]
     if wanted not in ENGINES:
         raise ConfigError(
             f"There is no decoder {wanted!r} in this installation, which has {' and '.join(ENGINES)}.",
             next_step="install a C compiler and install headrace again, or unset HEADRACE_DECODER.",
         )
+    return wanted
+
+
+def make_decoder(epoch_xid: int, max_rows: int, max_bytes: int) -> Decoder:
+    """Return a decoder of the `engine`.
+
+    Args:
+        epoch_xid: some recent 64-bit transaction id.
+        max_rows: rows at which a block is full.
+        max_bytes: the same in bytes of frames.
+    """
     kind: Callable[[int, int, int], Decoder]
-    kind = PythonDecoder if wanted == "python" else NativeDecoder
+    kind = PythonDecoder if engine() == "python" else NativeDecoder
     return kind(epoch_xid, max_rows, max_bytes)
 
 
