@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.model.block import Block, SystemEvent
+from headrace.model.block import Block, Body, SystemEvent
 from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.registry.file import FileRegistry
@@ -38,6 +38,11 @@ class Collected:
     @property
     def marks(self) -> list[ReceivedMark]:
         return [item.mark for item in self.items if item.mark is not None]
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """Bodies of the first block that has any: one may say only how far the log is covered."""
+        return next(block.bodies for block in self.blocks if block.bodies)
 
     @property
     def events(self) -> list[SystemEvent]:

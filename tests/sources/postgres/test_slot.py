@@ -211,7 +211,7 @@ def test_a_column_list_of_a_named_publication_holds_for_log_and_chunk(
             {"id": 1, "v": 1},
             {"id": 2, "v": 2},
         ]
-        assert table.schema_id == got.blocks[0].bodies[0].schema_id
+        assert table.schema_id == got.bodies[0].schema_id
         reader.close()
 
 

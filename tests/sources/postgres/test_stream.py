@@ -101,7 +101,7 @@ def test_full_identity_sends_whole_old_rows_and_fills_what_the_new_one_left_out(
             (("+U", 1, 2), 12_800),
             (("-D", 1, 2), 12_800),
         ]
-        (body,) = got.blocks[0].bodies
+        (body,) = got.bodies
         assert log.schema(body.schema_id).key == ("id",)
         assert log.schema(body.schema_id).key_check is KeyCheck.IMMEDIATE
 
@@ -118,7 +118,7 @@ def test_a_table_without_key_is_a_multiset_with_whole_old_rows(
             *[("-U", 1, "x"), ("+U", 2, "x")] * 2,
             *[("-D", 2, "x")] * 2,
         ]
-        schema = log.schema(got.blocks[0].bodies[0].schema_id)
+        schema = log.schema(got.bodies[0].schema_id)
         assert (schema.key, schema.key_check) == ((), KeyCheck.NONE)
 
 
@@ -134,7 +134,7 @@ def test_a_deferrable_key_is_known_as_such_and_shifts_arrive_with_full_images(
         sql("UPDATE t SET id = id + 1")
         got = log.collect()
         assert got.changes("t") == [("-U", 1, "a"), ("+U", 2, "a"), ("-U", 2, "b"), ("+U", 3, "b")]
-        schema = log.schema(got.blocks[0].bodies[0].schema_id)
+        schema = log.schema(got.bodies[0].schema_id)
         assert (schema.key, schema.key_check) == (("id",), KeyCheck.DEFERRED)
 
 
@@ -154,7 +154,7 @@ def test_an_index_as_identity_is_the_key(database: str, sql: Sql, tmp_path: Path
             ("+U", 2, "b", 1),
             ("-D", "?", "b", "?"),
         ]
-        assert log.schema(got.blocks[0].bodies[0].schema_id).key == ("code",)
+        assert log.schema(got.bodies[0].schema_id).key == ("code",)
 
 
 def test_truncate_is_an_event_of_each_table_at_its_place(
