@@ -1,21 +1,25 @@
-"""Opens the tap that a configuration asks for."""
+"""Opens the tap that a configuration asks for, to write and to read."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from headrace.errors import ConfigError
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.observe.tap.keys import hashed_key, plain_key, secret_of
 from headrace.observe.tap.lines import Envelope
+from headrace.observe.tap.reading import Line, follow, parse
 from headrace.observe.tap.recorder import Recorder
 from headrace.observe.tap.recording import RecordingTap
 from headrace.observe.tap.teaching import Bookmark, TeachingTap
-from headrace.replicator.config import TapConfig
+from headrace.replicator.config import Config, TapConfig
+from headrace.replicator.paths import StatePaths
 
-__all__ = ["bookmark_file", "open_tap", "tap_file"]
+__all__ = ["bookmark_file", "follow_tap", "open_tap", "tap_file"]
 
 
 def tap_file(folder: Path) -> Path:
@@ -53,3 +57,53 @@ def open_tap(config: TapConfig, folder: Path, stop: threading.Event) -> Iterator
         RecordingTap(recorder, envelope, config.queue, rows=config.rows, hashed=hashed)
     ) as tap:
         yield tap
+
+
+def follow_tap(
+    config: Config, *, last: int | None, once: bool
+) -> tuple[Iterable[str], Callable[[Line], None]]:
+    """Return the lines of a replicator's tap, and what to call with each event that was taken.
+
+    Args:
+        config: of the replicator.
+        last: begin with so many of the lines there are, None for all. A teaching tap begins where it waits.
+        once: end where the file ends now.
+
+    Raises:
+        ConfigError: the tap is off and was never on.
+    """
+    folder = StatePaths.of(config).tap
+    path = tap_file(folder)
+    if not config.tap.enabled and not path.exists():
+        raise ConfigError(
+            f"tap: replicator {config.name} tells nothing.",
+            next_step="write tap: {enabled: true} into its file and start headrace run again.",
+        )
+    lines = follow(path, stop=None if once else lambda: False)
+    if not config.tap.teach:
+        return (lines if last is None else _ending(path, last, lines)), lambda _line: None
+    bookmark = Bookmark(bookmark_file(folder))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def taken(line: Line) -> None:
+        if line["seq"] is not None:
+            bookmark.put(line["run_id"], line["seq"])
+
+    return (text for text in lines if _is_new(text, bookmark)), taken
+
+
+def _ending(path: Path, last: int, lines: Iterator[str]) -> Iterator[str]:
+    """Leave out all but the last of the lines that are there now."""
+    there = sum(1 for _ in follow(path))
+    held: deque[str] = deque(maxlen=last)
+    for _ in range(there):
+        held.append(next(lines))
+    yield from held
+    yield from lines
+
+
+def _is_new(text: str, bookmark: Bookmark) -> bool:
+    line = parse(text)
+    if line is None or line["seq"] is None:
+        return line is not None
+    return bool(line["seq"] > bookmark.get(line["run_id"]))
