@@ -56,9 +56,7 @@ _Step = Annotated[
 ]
 _Panes = Annotated[
     bool | None,
-    typer.Option(
-        "--panes/--lines", help="Three panes drawn in place, or one line for each event."
-    ),
+    typer.Option("--panes/--lines", help="Three panes drawn in place, or one line for each event."),
 ]
 
 
@@ -69,7 +67,9 @@ def follow(
     raw: _Raw = False,
     step: _Step = False,
     panes: _Panes = None,
-    last: Annotated[int, typer.Option(min=0, help="Begin with so many of the lines there are.")] = 50,
+    last: Annotated[
+        int, typer.Option(min=0, help="Begin with so many of the lines there are.")
+    ] = 50,
     everything: Annotated[bool, typer.Option("--all", help="Begin with the oldest line.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End where the file ends now.")] = False,
 ) -> None:

@@ -27,6 +27,8 @@ _SHORT = {
     "schema.changed": ("schema", "cyan"),
 }
 _STATES = {"done": "green", "void": "red", "closing": "yellow", "selected": "cyan"}
+_SHOWN_CHANGES = 10
+"""Changes inside the window in its pane."""
 _SHOWN_KEYS = 60
 """Keys of one list in the window's pane."""
 
@@ -122,12 +124,13 @@ def _window_lines(window: WindowPicture) -> list[Text]:
         lines += [Text(f"{chosen['table']} · {chosen['mode']}"), Text(chosen["request_id"])]
     lines += _mark(window, "LOW")
     if window.log:
-        hit = {line["cause_lsn"] for line in window.yielded}
         lines.append(Text(f"log inside: {len(window.log)}", style="blue"))
-        lines += [
-            Text(f"  {line['op']} {line['pk']}", style="yellow" if line["lsn"] in hit else "")
-            for line in list(window.log)[-10:]
-        ]
+        hits = {(line["cause_lsn"], line.get("excluded_pk")) for line in window.yielded}
+        for line in list(window.log)[-_SHOWN_CHANGES:]:
+            keys = {(line["lsn"], line["pk"]), (line["lsn"], line.get("from_pk"))}
+            lines.append(
+                Text(f"  {line['op']} {line['pk']}", style="yellow" if keys & hits else "")
+            )
     if chosen:
         count = f"select: {chosen['row_count']} rows"
         span = f" {chosen['pk_min']}…{chosen['pk_max']}" if "pk_min" in chosen else ""

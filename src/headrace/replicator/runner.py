@@ -92,7 +92,9 @@ def capture(
                 spool_folder=StatePaths.of(config).root / "spool",
             ),
             tables=source.tables(),
-            on_status=lambda status: report(_capture_detail(status)),
+            on_status=lambda status: report(
+                {**_capture_detail(status), "tap_dropped": tap.dropped}
+            ),
             tap=tap,
         )
 

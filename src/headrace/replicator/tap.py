@@ -51,7 +51,9 @@ def open_tap(config: TapConfig, folder: Path, stop: threading.Event) -> Iterator
     if config.teach:
         read_to = Bookmark(bookmark_file(folder)).get
         with contextlib.closing(recorder):
-            yield TeachingTap(recorder, envelope, read_to, stop.is_set, hashed=hashed)
+            yield TeachingTap(
+                recorder, envelope, read_to, stop.is_set, rows=config.rows, hashed=hashed
+            )
         return
     with contextlib.closing(
         RecordingTap(recorder, envelope, config.queue, rows=config.rows, hashed=hashed)

@@ -1,7 +1,7 @@
 """Tells the tap what capture and coordinator do: the only place that knows both.
 
-Each method is one sentence about something that has just happened, and does nothing when the tap is off. What costs time
-per row is put together later, in the tap's own thread, from columns that are kept until then.
+Each method is one sentence about something that has just happened, and does nothing when the tap is off. What costs
+time per row is put together later, in the tap's own thread, from columns that are kept until then.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Telling:
         """The source's log brought a block."""
         if not self._tap.on:
             return
-        xids = {int(entry["scn"]): int(entry["xid"]) for entry in block.index} if block.system else {}
+        xids = (
+            {int(entry["scn"]): int(entry["xid"]) for entry in block.index} if block.system else {}
+        )
         for scn, table in truncates_of(block):
             tx_id = str(xids[scn]) if xids[scn] else None
             self._tap.emit(events.TableTruncated(lsn=str(scn), table=table, tx_id=tx_id))

@@ -37,7 +37,12 @@ __all__ = ["Fates", "RenderKeys", "RowChange", "RowChanges"]
 
 RenderKeys = Callable[[TableSchema, pa.RecordBatch], list[Key]]
 
-_OPS: dict[str, Op] = {PATCH: "UPDATE", UPDATE_NEW: "UPDATE", UPDATE_OLD: "UPDATE", DELETE: "DELETE"}
+_OPS: dict[str, Op] = {
+    PATCH: "UPDATE",
+    UPDATE_NEW: "UPDATE",
+    UPDATE_OLD: "UPDATE",
+    DELETE: "DELETE",
+}
 """What is not named here, inserted and read rows, is an INSERT."""
 
 

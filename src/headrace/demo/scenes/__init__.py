@@ -1,6 +1,7 @@
 """Recorded runs of our own code that need no database: for ``headrace tap replay``, and to learn the algorithm from.
 
-Each ``.txt`` is a script in the language of `headrace.testing.scenario`, each ``.ndjson`` what the tap told when it was played.
+Each ``.txt`` is a script in the language of `headrace.testing.scenario`, each ``.ndjson`` what the tap told when it was
+played.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Plays a scene through capture and returns what the tap tells: the same lines each time.
 
-Everything is the product but the database. What differs from run to run is named anew, in order of appearance: the run, the
-tokens and the requests; the clock counts its readings.
+Everything is the product but the database. What differs from run to run is named anew, in order of appearance: the
+run, the tokens and the requests; the clock counts its readings.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class _Reader:
 class _NamedAnew:
     """Gives run, tokens and requests names that do not change."""
 
-    on = True
-    rows = True
+    on = rows = True
+    dropped = 0
 
     def __init__(self, tap: TeachingTap) -> None:
         self._tap = tap

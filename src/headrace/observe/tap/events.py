@@ -1,8 +1,9 @@
 """Every kind of event, one class each: the contract as types.
 
-The JSON Schemas in ``schemas/`` and the tables in docs/tap.md are made from, and checked against, these classes. The first
-thirteen kinds and their fields are those of DBLog's reference implementation; the others are ours, and a reader that does not
-know a kind skips it. A field that is None is left out of the line. A key is a tuple of the texts of its parts.
+The JSON Schemas in ``schemas/`` and the tables in docs/tap.md are made from, and checked against, these classes. The
+first thirteen kinds and their fields are those of DBLog's reference implementation; the others are ours, and a reader
+that does not know a kind skips it. A field that is None is left out of the line. A key is a tuple of the texts of its
+parts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 __all__ = ["CONTRACT", "KINDS", "OURS", "OUT_OF_BAND", "VERSION", "Event", "Key"]
-# The classes of the kinds are public too; they are reached through the module.
 
 VERSION = 1
 """Rises when a field or kind goes away or changes its meaning; new ones may come without it."""
@@ -25,6 +25,7 @@ Level = Literal["LOW", "HIGH"]
 Mode = Literal["range", "keys", "table"]
 VoidReason = Literal["schema changed", "rows let go", "connection lost", "read failed"]
 Origin = Literal["LOG", "SELECT"]
+KeyForm = Literal["plain", "hashed"]
 ListReason = Literal["moved in", "unsettled in chunk"]
 Lsn = Annotated[str, "SCN, in decimal digits."]
 TxId = Annotated[str | None, "The source's own transaction id, where it has one."]
@@ -230,7 +231,7 @@ class TapOpened(Event):
 
     kind = "tap.opened"
     mode: Annotated[Literal["record", "teach", "scenario"], "Drops, blocks, or was scripted."]
-    keys: Annotated[Literal["plain", "hashed"], "Whether keys are what they look like."]
+    keys: Annotated[KeyForm, "Whether keys are what they look like."]
     rows: Annotated[bool, "Whether cdc and sink.event are told."]
 
 
@@ -409,4 +410,3 @@ KINDS: dict[str, type[Event]] = {event.kind: event for event in (*CONTRACT, *OUR
 
 OUT_OF_BAND = (StreamStandby, StreamResumed)
 """Kinds that carry no number: they are written while the numbered stream stands still."""
-

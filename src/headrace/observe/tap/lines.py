@@ -69,9 +69,7 @@ class Envelope:
         show_key: how keys look.
     """
 
-    def __init__(
-        self, now: Callable[[], datetime] = _now, show_key: ShowKey = plain_key
-    ) -> None:
+    def __init__(self, now: Callable[[], datetime] = _now, show_key: ShowKey = plain_key) -> None:
         self._now = now
         self.show_key = show_key
         self._lock = threading.Lock()

@@ -61,6 +61,11 @@ class Tap(Protocol):
         """Whether single rows are wanted too, and not only the steps."""
         ...
 
+    @property
+    def dropped(self) -> int:
+        """Events that were lost so far."""
+        ...
+
     def begin(self, run_id: str, source_id: str) -> None:
         """Say whose events follow; numbers begin anew."""
         ...
@@ -75,6 +80,7 @@ class _Off:
 
     on = False
     rows = False
+    dropped = 0
 
     def begin(self, run_id: str, source_id: str) -> None:
         """Do nothing."""

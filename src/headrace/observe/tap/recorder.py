@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -30,16 +31,18 @@ class Recorder:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._handle = -1
         self._held = 0
+        self._torn = False
         self._open()
 
     def _open(self) -> None:
-        flags = os.O_CREAT | os.O_APPEND | os.O_RDWR
-        self._handle = os.open(self._path, flags, _MODE)
-        os.fchmod(self._handle, _MODE)
-        self._held = os.fstat(self._handle).st_size
-        if self._held and os.pread(self._handle, 1, self._held - 1) != b"\n":
-            # A process died in the middle of a line; readers skip what is no JSON.
-            self._held += os.write(self._handle, b"\n")
+        handle = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_RDWR, _MODE)
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = handle
+        os.fchmod(handle, _MODE)
+        self._held = os.fstat(handle).st_size
+        # A process may have died in the middle of a line.
+        self._torn = self._held > 0 and os.pread(handle, 1, self._held - 1) != b"\n"
 
     def write(self, text: str) -> None:
         """Append whole lines.
@@ -49,13 +52,18 @@ class Recorder:
         """
         data = text.encode()
         if self._held and self._held + len(data) > self._most:
-            os.close(self._handle)
-            self._path.replace(older(self._path))
+            with contextlib.suppress(FileNotFoundError):
+                self._path.replace(older(self._path))
             self._open()
+        if self._torn:
+            # Readers skip what is no JSON; it must not take the next line with it.
+            data = b"\n" + data
+        self._torn = True
         while data:
             written = os.write(self._handle, data)
             self._held += written
             data = data[written:]
+        self._torn = False
 
     def close(self) -> None:
         """Close the file."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
-from headrace.observe.tap.events import StreamHeartbeat, TapDropped, TapOpened
+from headrace.observe.tap.events import KeyForm, StreamHeartbeat, TapDropped, TapOpened
 from headrace.observe.tap.lines import Envelope, Numbered
 from headrace.observe.tap.port import Told
 from headrace.observe.tap.recorder import Recorder
 
 __all__ = ["RecordingTap"]
+
+_LOG = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0
 MOST_BYTES = 32 << 20
@@ -56,7 +60,7 @@ class RecordingTap:
         self._clock = clock
         self._waiting: deque[Numbered] = deque()
         self._depth = self._bytes = 0
-        self._dropped_now = self.dropped = self.written = 0
+        self._dropped_now = self.dropped = 0
         self._beat_at = clock() + HEARTBEAT_S
         self._changed = threading.Condition()
         self._ending = False
@@ -66,8 +70,8 @@ class RecordingTap:
     def begin(self, run_id: str, source_id: str) -> None:
         """Begin a run."""
         self._envelope.begin(run_id, source_id)
-        keys = "hashed" if self._hashed else "plain"
-        self.emit(TapOpened(mode="record", keys=keys, rows=self.rows))  # type: ignore[arg-type]
+        keys: KeyForm = "hashed" if self._hashed else "plain"
+        self.emit(TapOpened(mode="record", keys=keys, rows=self.rows))
 
     def emit(self, told: Told) -> None:
         """Take events, or drop and count them."""
@@ -77,14 +81,10 @@ class RecordingTap:
                 self._drop(told.count)
                 return
             if self._dropped_now:
-                notice = TapDropped(dropped=self._dropped_now, total=self.dropped)
-                self._dropped_now = 0
-                self._take(notice)
+                self._say_dropped()
             elif self._clock() >= self._beat_at:
                 self._beat_at = self._clock() + HEARTBEAT_S
-                self._take(
-                    StreamHeartbeat(queue_depth=self._depth, queue_capacity=self._capacity)
-                )
+                self._take(StreamHeartbeat(queue_depth=self._depth, queue_capacity=self._capacity))
             self._take(told)
             self._changed.notify()
 
@@ -97,6 +97,11 @@ class RecordingTap:
         self._waiting.append(self._envelope.number(told))
         self._depth += told.count
         self._bytes += told.nbytes
+
+    def _say_dropped(self) -> None:
+        notice = TapDropped(dropped=self._dropped_now, total=self.dropped)
+        self._dropped_now = 0
+        self._take(notice)
 
     def _drop(self, count: int) -> None:
         self._dropped_now += count
@@ -117,28 +122,23 @@ class RecordingTap:
                 self._bytes -= item.told.nbytes
 
     def _write(self, item: Numbered) -> None:
-        batch: list[str] = []
-        for _, line in item.lines(self._envelope.show_key):
-            batch.append(line)
-            if len(batch) == BATCH_LINES:
-                self._put(batch)
-                batch = []
-        if batch:
-            self._put(batch)
-
-    def _put(self, batch: list[str]) -> None:
+        left = item.told.count
         try:
-            self._recorder.write("".join(batch))
-        except OSError:
-            # The tap is not worth a capture.
+            lines = (line for _, line in item.lines(self._envelope.show_key))
+            while batch := list(itertools.islice(lines, BATCH_LINES)):
+                self._recorder.write("".join(batch))
+                left -= len(batch)
+        except Exception as error:  # noqa: BLE001 - the tap is not worth a capture
+            _LOG.warning("the tap lost %d events: %s", left, type(error).__name__)
+        if left:
             with self._changed:
-                self._drop(len(batch))
-        else:
-            self.written += len(batch)
+                self._drop(left)
 
     def close(self) -> None:
         """Write what waits, and end."""
         with self._changed:
+            if self._dropped_now:
+                self._say_dropped()
             self._ending = True
             self._changed.notify()
         self._thread.join()

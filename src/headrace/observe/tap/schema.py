@@ -53,7 +53,7 @@ def schema_of(event: type[Event]) -> dict[str, Any]:
             "type": "string",
             "minLength": 1,
         },
-        "source_id": {"description": "Name of the source.", "type": "string", "minLength": 1},
+        "source_id": {"description": "Name of the replicator.", "type": "string", "minLength": 1},
         "kind": {"const": event.kind},
     }
     required = list(properties)

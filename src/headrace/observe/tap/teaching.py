@@ -11,9 +11,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
-from headrace.observe.tap.events import Event, StreamResumed, StreamStandby, TapOpened
+from headrace.observe.tap.events import (
+    Event,
+    KeyForm,
+    StreamResumed,
+    StreamStandby,
+    TapOpened,
+)
 from headrace.observe.tap.lines import Envelope
 from headrace.observe.tap.port import Told
 
@@ -62,13 +68,14 @@ class TeachingTap:
         envelope: numbers them.
         read_to: returns the last number of a run that the reader has taken.
         stopping: whether to wait no more.
+        rows: whether single rows are told.
         mode: told to the reader.
         hashed: whether keys are hashes; only told.
         clock: monotonic seconds; ``sleep`` waits so many.
     """
 
     on = True
-    rows = True
+    dropped = 0
 
     def __init__(
         self,
@@ -77,11 +84,13 @@ class TeachingTap:
         read_to: Callable[[str], int],
         stopping: Callable[[], bool] = lambda: False,
         *,
-        mode: str = "teach",
+        rows: bool = True,
+        mode: Literal["teach", "scenario"] = "teach",
         hashed: bool = False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self.rows = rows
         self._writer = writer
         self._envelope = envelope
         self._read_to = read_to
@@ -96,8 +105,8 @@ class TeachingTap:
     def begin(self, run_id: str, source_id: str) -> None:
         """Begin a run."""
         self._envelope.begin(run_id, source_id)
-        keys = "hashed" if self._hashed else "plain"
-        self.emit(TapOpened(mode=self._mode, keys=keys, rows=True))  # type: ignore[arg-type]
+        keys: KeyForm = "hashed" if self._hashed else "plain"
+        self.emit(TapOpened(mode=self._mode, keys=keys, rows=self.rows))
 
     def emit(self, told: Told) -> None:
         """Write the events one by one; return when the last was read."""

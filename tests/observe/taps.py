@@ -1,0 +1,84 @@
+"""A tap that keeps its lines, and what lines amount to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from headrace.observe.tap.lines import Envelope
+from headrace.observe.tap.teaching import TeachingTap
+
+__all__ = ["ListTap", "check_windows", "told_windows"]
+
+Line = dict[str, Any]
+
+
+class ListTap(TeachingTap):
+    """Keeps every line in `lines`; its reader is always there."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        super().__init__(self, Envelope(), lambda run_id: 1 << 62, mode="scenario")
+
+    def write(self, text: str) -> None:
+        self.lines.append(text.rstrip("\n"))
+
+    @property
+    def events(self) -> list[Line]:
+        return [json.loads(line) for line in self.lines]
+
+
+def told_windows(events: Iterable[Line]) -> list[str]:
+    """Return what went into the change log, window by window, such as ``SELECT INSERT 41 INSERT 43``."""
+    windows: dict[tuple[str, str], list[str]] = {}
+    for event in events:
+        if event["kind"] == "sink.event":
+            rows = windows.setdefault((event["lsn"], event["origin"]), [])
+            rows.append(f"{event['op']} {event['pk']}")
+    return [f"{origin} {' '.join(rows)}" for (_, origin), rows in windows.items()]
+
+
+def as_told(window: str) -> str:
+    """Return a window of the scenario player in the words of `told_windows`."""
+    kind, _, rows = window.partition(" ")
+    ops = {"+I": "INSERT", "+R": "INSERT", "=U": "UPDATE", "+U": "UPDATE", "-D": "DELETE"}
+    found = re.findall(r"([+=-][IUDR])\((\w+)", rows)
+    return f"{kind} {' '.join(f'{ops[op]} {key}' for op, key in found if op != '-U')}"
+
+
+def check_windows(events: list[Line]) -> int:
+    """Check that what is told of each window fits together; return how many were completed."""
+    completed = [event for event in events if event["kind"] == "chunk.completed"]
+    for end in completed:
+        own = [event for event in events if event.get("chunk_id") == end["chunk_id"]]
+        kinds = [event["kind"] for event in own]
+        (chosen,) = (event for event in own if event["kind"] == "chunk.selected")
+        marks = {(e["kind"], e["level"]): e for e in own if e["kind"].startswith("watermark.")}
+        # H02: both marks are written and met again, under one token.
+        assert len(marks) == 4
+        assert len({mark["token"] for mark in marks.values()}) == 1
+        high = marks["watermark.received", "HIGH"]
+        assert end["lsn"] == high["lsn"]
+        sent = [e for e in own if e["kind"] == "sink.event" and e["origin"] == "SELECT"]
+        assert len(sent) == end["emitted"]
+        if chosen["mode"] != "table":
+            assert chosen["row_count"] == end["emitted"] + end["excluded"]
+        assert kinds.count("chunk.collision") == end["excluded"]
+        excluded = {event["excluded_pk"] for event in own if event["kind"] == "chunk.collision"}
+        assert not excluded & {event["pk"] for event in sent}
+        # H03: nothing of the chunk leaves before its high mark was received.
+        assert all(event["seq"] > high["seq"] for event in sent)
+        assert {event["lsn"] for event in sent} <= {high["lsn"]}
+        order = [marks["watermark.written", "LOW"], chosen, marks["watermark.written", "HIGH"], end]
+        assert [event["seq"] for event in order] == sorted(event["seq"] for event in order)
+        for cause in (event for event in own if event["kind"] == "chunk.collision"):
+            streamed = [e for e in events if e["kind"] == "cdc" and e["lsn"] == cause["cause_lsn"]]
+            assert cause["excluded_pk"] in {e["pk"] for e in streamed} | {
+                e.get("from_pk") for e in streamed
+            } or any(e["kind"] == "table.truncated" for e in events)
+        if chosen["mode"] != "table":
+            (certificate,) = (event for event in own if event["kind"] == "certificate")
+            assert (certificate["emitted"], certificate["high_lsn"]) == (end["emitted"], end["lsn"])
+    return len(completed)
