@@ -19,6 +19,9 @@ from headrace.observe.tap.reading import follow, parse
 from headrace.observe.tap.recorder import Recorder
 from headrace.observe.tap.recording import RecordingTap
 from headrace.observe.tap.teaching import Bookmark, TeachingTap
+from headrace.replicator import config_file, runner
+from headrace.replicator.paths import StatePaths
+from headrace.replicator.tap import tap_file
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import Scope
 from headrace.watermark.settings import DumpSettings
@@ -159,3 +162,43 @@ def test_a_teaching_capture_takes_each_step_when_it_was_read(database: str, tmp_
             # Nobody reads any more, and it ends all the same.
             stop.set()
     assert_valid(list(follow(path)))
+
+
+@req("H20")
+def test_a_configured_capture_tells_hashed_keys_to_its_owner_alone(
+    database: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(database, autocommit=True) as shop:
+        shop.execute(b"CREATE TABLE people (mail text PRIMARY KEY, seen int)")
+        shop.execute(b"INSERT INTO people SELECT 'ann' || n, n FROM generate_series(1, 50) n")
+        file = tmp_path / "shop.yaml"
+        file.write_text(
+            "name: shop\n"
+            f"source: {{type: postgres, url: '{database}', tables: ['public.*']}}\n"
+            "target: {type: delta, path: ./lake}\n"
+            "dump: {chunk_rows: 10}\n"
+            "tap: {enabled: true, keys: hashed}\n"
+        )
+        config = config_file.load(file)
+        paths, stop = StatePaths.of(config), threading.Event()
+        paths.create()
+        reports: list[dict[str, Any]] = []
+        with runner.capture(config, paths, stop, reports.append) as capture:
+            worker = threading.Thread(target=capture.run, args=(stop,))
+            worker.start()
+            shop.execute(b"UPDATE people SET mail = 'ann-moved' WHERE mail = 'ann7'")
+            path = tap_file(paths.tap)
+            eventually(lambda: '"table.completed"' in path.read_text(), "the end of the dump")
+            stop.set()
+            worker.join(60)
+        PostgresSource(database, ["public.*"], name="shop").drop()
+    lines = list(follow(path))
+    assert_valid(lines)
+    assert b"ann" not in path.read_bytes()
+    events = [json.loads(line) for line in lines]
+    assert check_windows(events) >= 5
+    assert events[0]["keys"] == "hashed"
+    (moved,) = (e for e in events if e["kind"] == "cdc" and e["op"] == "UPDATE")
+    assert moved["from_pk"] != moved["pk"]
+    assert {event["source_id"] for event in events} == {"shop"}
+    assert reports[-1]["tap_dropped"] == 0
