@@ -1,7 +1,7 @@
 """Plays a scene through capture and returns what the tap tells: the same lines each time.
 
 Everything is the product but the database. What differs from run to run is named anew, in order of appearance: the
-run, the tokens and the requests; the clock counts its readings.
+run, the tokens and the requests; the clock counts events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.testing.scenario import Player, Scenario
 __all__ = ["record"]
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
-_TICK_S = 0.000_25
+_TICK_S = 0.001
 FIRST_REQUEST = 41
 """Every table is asked for once before anybody asks for more; the request that people watch is then 42."""
 
@@ -66,20 +66,20 @@ class _List:
 
 
 class _Clock:
-    """Goes on by being read."""
+    """Goes on with each event, however often it is read in between."""
 
     def __init__(self) -> None:
         self._s = 0.0
 
     def seconds(self) -> float:
-        self._s += _TICK_S
         return self._s
 
     def sleep(self, seconds: float) -> None:
         self._s += seconds
 
     def now(self) -> datetime:
-        return _START + timedelta(microseconds=round(self.seconds() * 1_000_000))
+        self._s += _TICK_S
+        return _START + timedelta(microseconds=round(self._s * 1_000_000))
 
 
 class _Reader:
