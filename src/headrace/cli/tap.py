@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -19,13 +18,11 @@ FOLLOW = "follow"
 class _FileOrCommand(TyperGroup):
     """Takes what is no command for the FILE to follow."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put ``follow`` in front of a FILE."""
-        if args and args[0] not in self.commands:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
             args = [FOLLOW, *args]
-        return super().resolve_command(ctx, args)
+        return super().parse_args(ctx, args)
 
 
 tap = typer.Typer(

@@ -412,13 +412,15 @@ class Telling:
         """Capture stops; the message of an error that is not ours may hold anything and is not told."""
         if not self._tap.on:
             return
-        ours = isinstance(error, HeadraceError)
+        message, next_step = "unexpected", ""
+        if isinstance(error, HeadraceError):
+            message, next_step = error.message, error.next_step
         self._tap.emit(
             events.Error(
                 boundary="capture",
                 class_=type(error).__name__,
-                message=error.message if ours else "unexpected",
-                next_step=(error.next_step or None) if ours else None,
+                message=message,
+                next_step=next_step or None,
             )
         )
 

@@ -153,7 +153,7 @@ class Fates:
     @property
     def nbytes(self) -> int:
         """Bytes that are kept."""
-        return self._keys.nbytes + sum(batch.nbytes for batch in self._met)
+        return sum(batch.nbytes for batch in (self._keys, *self._met))
 
     def __iter__(self) -> Iterator[Event]:
         """Yield one event for each such row, in the chunk's order."""

@@ -49,9 +49,9 @@ def follow(
         sleep: waits between two looks, in seconds.
     """
     if older(path).exists():
-        with older(path).open("rb") as file:
-            yield from _lines(file)
-    file = None
+        with older(path).open("rb") as whole_file:
+            yield from _lines(whole_file)
+    file: BinaryIO | None = None
     rest = b""
     try:
         while True:
