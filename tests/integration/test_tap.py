@@ -125,6 +125,7 @@ def test_every_line_is_valid_and_the_lines_tell_the_windows_of_the_change_log(
     assert kinds["table.completed"] == 3
     assert kinds["table.truncated"] == 1
     assert kinds["checkpoint.advanced"] > 3
+    assert kinds["schema.changed"] > 0
     modes = {event["mode"] for event in events if event["kind"] == "chunk.selected"}
     assert modes == {"range", "table", "keys"}
     assert all("from_pk" in e for e in events if e["kind"] == "cdc" and e["table"] == "public.items"
