@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,6 +127,31 @@ def test_the_reader_of_a_teaching_tap_leaves_a_bookmark(tmp_path: Path) -> None:
     rest = call(str(file), "--raw", "--once").stdout.splitlines()
     assert [json.loads(line)["seq"] for line in rest] == list(range(2, 70))
     assert bookmark.get("run-1") == 69
+
+
+@req("H21")
+def test_single_keys_steer_a_replay_on_a_terminal() -> None:
+    terminal, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli.main", "tap", "replay", "chunk42", "--step"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+    )
+    os.close(theirs)
+    shown = b""
+    # Two steps, then at full speed to the last event, then away.
+    typing = [(b"event 0", b" "), (b"event 1", b" "), (b"event 2", b"f"), (b"event 69", b"q")]
+    with contextlib.suppress(OSError):  # the terminal's end, once the child has left
+        while data := os.read(terminal, 65536):
+            shown += data
+            if typing and typing[0][0] in shown:
+                os.write(terminal, typing.pop(0)[1])
+    os.close(terminal)
+    assert child.wait(30) == 0
+    assert b"RECONCILER" in shown
+    assert b"full speed" in shown
 
 
 @req("H21")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import termios
@@ -36,7 +37,7 @@ class Keyboard:
     def next(self) -> str:
         """Wait for a key; ``q`` at the end of the input."""
         if self._saved is not None:
-            return sys.stdin.read(1) or "q"
+            return self._key()
         line = sys.stdin.readline()
         return line[:1].strip() or " " if line else "q"
 
@@ -47,4 +48,8 @@ class Keyboard:
                 time.sleep(seconds)
             return ""
         ready, _, _ = select.select([sys.stdin], [], [], seconds)
-        return (sys.stdin.read(1) or "q") if ready else ""
+        return self._key() if ready else ""
+
+    def _key(self) -> str:
+        # Past Python's own buffer: what lay in it `select` would not see.
+        return os.read(sys.stdin.fileno(), 1).decode(errors="replace") or "q"
