@@ -17,9 +17,9 @@ from headrace.observe.tap.picture import Picture
 from headrace.observe.tap.reading import Line, News, parse
 from headrace.observe.tap.wording import say
 
-__all__ = ["STYLES", "show"]
+__all__ = ["show"]
 
-STYLES = {
+_STYLES = {
     "cdc": "blue",
     "sink.event": "blue",
     "watermark.written": "magenta",
@@ -93,7 +93,7 @@ def _print(line: Line, news: News, picture: Picture) -> None:
     elif news is News.AFTER_GAP:
         console.print(Text(f"{picture.order.missed} events of this run are missing", style="red"))
     number = "" if line["seq"] is None else str(line["seq"])
-    style = STYLES.get(line["kind"], "")
+    style = _STYLES.get(line["kind"], "")
     console.print(
         Text.assemble(
             (f"{number:>6} {line['ts'][11:23]} ", "dim"), (f"{line['kind']:18} ", style), say(line)

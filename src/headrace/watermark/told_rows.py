@@ -33,7 +33,7 @@ from headrace.observe.tap.events import (
 )
 from headrace.watermark.reconciler import DROPPED, KEPT, Reconciled
 
-__all__ = ["Fates", "RenderKeys", "RowChange", "RowChanges"]
+__all__ = ["Fates", "RenderKeys", "RowChange", "RowChanges", "truncates_of"]
 
 RenderKeys = Callable[[TableSchema, pa.RecordBatch], list[Key]]
 
@@ -57,7 +57,6 @@ class RowChange:
     key: Key
     from_key: Key | None
     xid: str | None
-    origin: int
 
 
 class RowChanges:
@@ -89,10 +88,7 @@ class RowChanges:
 
     def __iter__(self) -> Iterator[RowChange]:
         """Yield the changes in the order of the log."""
-        of = {
-            int(entry["scn"]): (str(entry["xid"]) if entry["xid"] else None, int(entry["origin"]))
-            for entry in self._index
-        }
+        xids = {int(e["scn"]): str(e["xid"]) if e["xid"] else None for e in self._index}
         found: list[RowChange] = []
         for schema, rows in self._parts:
             keys = self._render_keys(schema, rows) if schema.key else [()] * rows.num_rows
@@ -104,7 +100,7 @@ class RowChanges:
                     continue
                 moved = old if code == UPDATE_NEW and old != key else None
                 op = _OPS.get(code, "INSERT")
-                found.append(RowChange(scn, order, op, table, key, moved, *of[scn]))
+                found.append(RowChange(scn, order, op, table, key, moved, xids[scn]))
         found.sort(key=lambda change: (change.scn, change.order))
         return iter(found)
 
