@@ -92,7 +92,7 @@ def test_every_line_is_valid_and_the_lines_tell_the_windows_of_the_change_log(
                 for number in range(1_000):
                     shop.execute(
                         b"UPDATE orders SET note = %s WHERE id BETWEEN %s AND %s",
-                        (f"n{number}", number * 7 % 300, number * 7 % 300 + 20),
+                        (f"n{number}", number * 7 % 300, number * 7 % 300 + 6),
                     )
                     shop.execute(
                         b"UPDATE items SET line = line || 'x' WHERE order_id = %s", (number % 100,)
