@@ -25,10 +25,11 @@ from headrace.replicator.tap import tap_file
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import Scope
 from headrace.watermark.settings import DumpSettings
-from tests.integration.running import eventually, running_capture
+from tests.integration.running import running_capture
 from tests.observe.json_schema import assert_valid
 from tests.observe.taps import check_windows
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -106,7 +107,7 @@ def test_every_line_is_valid_and_the_lines_tell_the_windows_of_the_change_log(
                 shop.execute(b"TRUNCATE events")
                 shop.execute(b"ALTER TABLE orders ADD COLUMN more int")
                 shop.execute(b"INSERT INTO orders VALUES (1000, 'last', 1)")
-                eventually(running.dumped, "the keys")
+                until(running.dumped, "the keys")
                 last = shop.execute(
                     b"SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
                 ).fetchone()
@@ -189,7 +190,7 @@ def test_a_configured_capture_tells_hashed_keys_to_its_owner_alone(
             worker.start()
             shop.execute(b"UPDATE people SET mail = 'ann-moved' WHERE mail = 'ann7'")
             path = tap_file(paths.tap)
-            eventually(lambda: '"table.completed"' in path.read_text(), "the end of the dump")
+            until(lambda: '"table.completed"' in path.read_text(), "the end of the dump")
             stop.set()
             worker.join(60)
         PostgresSource(database, ["public.*"], name="shop").drop()

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.observe.tap.lines import Envelope
 from headrace.observe.tap.teaching import TeachingTap
 
-__all__ = ["ListTap", "check_windows", "told_windows"]
+__all__ = ["ListTap", "as_told", "check_windows", "told_windows"]
 
 Line = dict[str, Any]
 
@@ -40,12 +40,17 @@ def told_windows(events: Iterable[Line]) -> list[str]:
     return [f"{origin} {' '.join(rows)}" for (_, origin), rows in windows.items()]
 
 
-def as_told(window: str) -> str:
-    """Return a window of the scenario player in the words of `told_windows`."""
-    kind, _, rows = window.partition(" ")
+def as_told(windows: Iterable[str], *, keyed: bool) -> list[str]:
+    """Return windows of the scenario player in the words of `told_windows`; one of a truncate alone has no rows."""
     ops = {"+I": "INSERT", "+R": "INSERT", "=U": "UPDATE", "+U": "UPDATE", "-D": "DELETE"}
-    found = re.findall(r"([+=-][IUDR])\((\w+)", rows)
-    return f"{kind} {' '.join(f'{ops[op]} {key}' for op, key in found if op != '-U')}"
+    found = []
+    for window in windows:
+        kind, _, rows = window.partition(" ")
+        terms = [term for term in re.findall(r"([+=-][IUDR])\((\w+)", rows) if term[0] != "-U"]
+        if terms:
+            told = (f"{ops[op]} {key if keyed else ''}" for op, key in terms)
+            found.append(f"{kind} {' '.join(told)}")
+    return found
 
 
 def check_windows(events: list[Line]) -> int:

@@ -11,9 +11,9 @@ from headrace.observe.tap.events import Cdc
 from headrace.observe.tap.lines import Envelope
 from headrace.observe.tap.recorder import Recorder
 from headrace.observe.tap.teaching import Bookmark, TeachingTap
-from tests.integration.running import eventually
 from tests.observe.json_schema import assert_valid, lines_of
 from tests.requirements import req
+from tests.waiting import until
 
 EVENT = Cdc(lsn="1", op="INSERT", table="public.t", pk=("1",))
 
@@ -33,12 +33,12 @@ def test_the_teller_waits_for_each_event_to_be_read(tmp_path: Path) -> None:
     teller = threading.Thread(target=tell)
     teller.start()
     for number in range(3):
-        eventually(lambda n=number: len(lines_of(path)) == n + 1, "the next line")  # type: ignore[misc]
+        until(lambda n=number: len(lines_of(path)) == n + 1, "the next line")  # type: ignore[misc]
         assert len(told) == max(0, number - 1)
         # A bookmark in another run moves nobody.
         bookmark.put("another run", 99)
         bookmark.put("run", number)
-    eventually(lambda: len(lines_of(path)) == 4, "the last line")
+    until(lambda: len(lines_of(path)) == 4, "the last line")
     bookmark.put("run", 3)
     teller.join(30)
     assert told == [0, 1, 2]

@@ -14,7 +14,7 @@ from headrace.sources.base import LogItem
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.state.store import StateStore
 from headrace.testing.notation import table_of
-from headrace.testing.simulation import InlineExecutor
+from headrace.testing.scripted import InlineExecutor
 from tests.observe.json_schema import assert_valid
 from tests.observe.taps import ListTap
 from tests.requirements import req

@@ -172,4 +172,6 @@ class Reads:
 
     def _tell(self, token: str, chunk: Chunk) -> None:
         rows = chunk.rows
-        self._telling.selected(token, chunk.schema, rows.num_rows, rows, chunk.last_key)
+        self._telling.selected(
+            token, chunk.schema, rows.num_rows, rows, chunk.last_key, cut=chunk.cut
+        )

@@ -215,13 +215,16 @@ class Telling:
         count: int,
         keys: pa.RecordBatch | None = None,
         last_key: Key | None = None,
+        *,
+        cut: bool = False,
     ) -> None:
         """The select between the marks has ended; ``keys`` are its rows, unless the table has no key."""
         window = self._window
         if not self._tap.on or window is None or window.token != token:
             return
         if window.mode == "range":
-            window.final = last_key is None or count < window.limit or last_key == window.until
+            short = count < window.limit and not cut
+            window.final = last_key is None or short or last_key == window.until
         ends: list[Key] = []
         if keys is not None and count:
             edges = pa.array([0, count - 1])
