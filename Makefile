@@ -86,6 +86,10 @@ layers: setup ## Which package may import which
 requirements: setup ## Whether docs/requirements.md and the tests agree (ARGS=--write fills it in)
 	@$(BIN)/python tools/check_requirements.py $(ARGS)
 
+.PHONY: tap-data
+tap-data: setup ## Write the tap's schemas and recorded scenes anew
+	@$(BIN)/python -m tools.write_tap_data
+
 .PHONY: spelling
 spelling: setup ## Spelling of code and documents
 	@$(BIN)/codespell

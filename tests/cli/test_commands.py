@@ -16,7 +16,7 @@ from headrace.replicator import config_file
 from headrace.replicator.paths import StatePaths
 from tests.requirements import req
 
-COMMANDS = ("demo", "preflight", "run", "status", "dump", "verify", "version")
+COMMANDS = ("demo", "preflight", "run", "status", "dump", "verify", "tap", "version")
 
 
 @pytest.fixture

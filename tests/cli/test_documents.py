@@ -16,7 +16,7 @@ from headrace.replicator.config import Config
 from headrace.replicator.config_file import load
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/operations.md")
+PAGES = ("README.md", "docs/operations.md", "docs/tap.md")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -71,7 +71,7 @@ def test_the_full_configuration_names_every_setting_and_its_default(
     written = load(path)
 
     assert set(written.model_fields_set) == set(Config.model_fields)
-    for section in ("dump", "changelog", "apply", "spark"):
+    for section in ("dump", "changelog", "apply", "spark", "tap"):
         found = getattr(written, section)
         assert found.model_fields_set == set(type(found).model_fields)
         assert found == type(found)(), f"the page shows other defaults of {section}"

@@ -13,6 +13,7 @@ from headrace.changelog import ChangeLogReader, ChangeLogSettings
 from headrace.fold import fold, promote
 from headrace.model.block import SystemKind
 from headrace.model.schema import TableId
+from headrace.observe.tap import NO_TAP, Tap
 from headrace.registry.file import FileRegistry
 from headrace.relay.capture import Capture, CaptureSettings
 from headrace.replicator.capture_log import CaptureLog
@@ -73,11 +74,15 @@ class Running:
 
 @contextmanager
 def running_capture(
-    source: PostgresSource, folder: Path, dump: DumpSettings | None = None
+    source: PostgresSource,
+    folder: Path,
+    dump: DumpSettings | None = None,
+    tap: Tap = NO_TAP,
+    stop: threading.Event | None = None,
 ) -> Iterator[Running]:
     """Run a capture in a thread until the block ends."""
     running = Running(folder)
-    stop = threading.Event()
+    stop = stop or threading.Event()
     source.prepare()
     log = CaptureLog(folder / "changelog", ChangeLogSettings())
     capture = Capture(
@@ -87,6 +92,7 @@ def running_capture(
         state=StateStore(folder / "state.db"),
         settings=CaptureSettings(dump or DumpSettings(chunk_rows=2), spool_folder=folder / "spool"),
         tables=source.tables(),
+        tap=tap,
     )
 
     def work() -> None:

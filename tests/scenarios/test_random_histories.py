@@ -184,7 +184,7 @@ def test_oracle_finds_a_missing_visibility_guard(monkeypatch: pytest.MonkeyPatch
 @req("P44", "A-17", "H04")
 def test_oracle_finds_a_missing_collision_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     def keep_all(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconciled:
-        return Reconciled(rows, 0, 0, rows.slice(0, 0))
+        return Reconciled(rows, np.zeros(rows.num_rows, np.int8), rows.slice(0, 0))
 
     monkeypatch.setattr(reconciler_module, "_meet", keep_all)
     assert seeds_until_found(100)

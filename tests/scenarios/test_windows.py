@@ -6,10 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from headrace.testing.scenario import Player, Scenario
 from tests.requirements import req
-from tests.scenarios.windows import Player, Scenario
+from tests.scenarios.crashing_log import open_log
 
 FILES = sorted((Path(__file__).parent / "windows").glob("*.txt"))
+
+
+def played(text: str, folder: Path) -> Player:
+    log, lose = open_log(folder)
+    player = Player(Scenario(text), folder, log)
+    player.play()
+    lose()
+    return player
 
 
 @req(
@@ -18,14 +27,12 @@ FILES = sorted((Path(__file__).parent / "windows").glob("*.txt"))
 )  # fmt: skip
 @pytest.mark.parametrize("file", FILES, ids=[f.stem for f in FILES])
 def test_golden_window(file: Path, tmp_path: Path) -> None:
-    player = Player(Scenario(file.read_text()), tmp_path)
-    player.play()
+    player = played(file.read_text(), tmp_path)
     assert player.windows == player.scenario.expected
 
 
 @req("P15", "P42")
 def test_a_chunk_costs_one_select_and_two_marks(tmp_path: Path) -> None:
-    player = Player(Scenario("rows 1..9\nchunk 3\n"), tmp_path)
-    player.play()
+    player = played("rows 1..9\nchunk 3\n", tmp_path)
     chunks, end_mark = 3, 1
     assert player.source.statements == 3 * chunks + end_mark

@@ -12,6 +12,7 @@ from headrace.cli.dump import dump
 from headrace.cli.preflight import preflight
 from headrace.cli.run import run
 from headrace.cli.status import status
+from headrace.cli.tap import tap
 from headrace.cli.verify import verify
 from headrace.cli.version import version
 
@@ -38,6 +39,7 @@ app = typer.Typer(
 
 for command in (demo, preflight, run, status, dump, verify, version):
     app.command()(command)
+app.add_typer(tap, name="tap")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,9 @@ class TransactionSnapshot:
             seen &= ~np.isin(xid, np.fromiter(self.xip, np.int64))
         return seen.astype(np.int8)
 
+    def __str__(self) -> str:
+        return f"{self.xmin}:{self.xmax}:{','.join(str(xid) for xid in sorted(self.xip))}"
+
     @classmethod
     def parse(cls, text: str) -> TransactionSnapshot:
         """Read ``xmin:xmax:xip,xip,…``."""

@@ -22,6 +22,7 @@ from headrace.errors import (
     ChangeLogLost,
     DiskBudgetReached,
     DiskFull,
+    HeadraceError,
     ScnNotFound,
     SlotLost,
     SourceUnavailable,
@@ -29,6 +30,7 @@ from headrace.errors import (
 from headrace.model.block import ORIGIN_LOG, Block
 from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
+from headrace.observe.tap import NO_TAP, Tap
 from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
 from headrace.state.store import DumpProgress, StateStore
 from headrace.watermark.coordinator import Coordinator
@@ -36,6 +38,7 @@ from headrace.watermark.reads import Reads
 from headrace.watermark.reconciler import Reconciler
 from headrace.watermark.settings import DumpSettings
 from headrace.watermark.tasks import TaskQueue
+from headrace.watermark.telling import SILENT, Telling
 from headrace.watermark.window import Window
 
 __all__ = ["Capture", "CaptureSettings", "CaptureStatus", "Log"]
@@ -137,6 +140,7 @@ class Capture:
         executor: runs reads; one thread of its own by default.
         on_status: told how it goes, at most twice a second.
         clock: monotonic seconds.
+        tap: told every step of the algorithm.
     """
 
     def __init__(
@@ -151,7 +155,10 @@ class Capture:
         executor: Executor | None = None,
         on_status: Callable[[CaptureStatus], None] = lambda _status: None,
         clock: Callable[[], float] = time.monotonic,
+        tap: Tap = NO_TAP,
     ) -> None:
+        self._tap = tap
+        self._telling = SILENT
         self._source = source
         self._log = log
         self._registry = registry
@@ -184,11 +191,15 @@ class Capture:
         """
         self._check_incarnation()
         self._recall_streamed()
+        chunks = self._source.chunks()
+        self._tap.begin(self.run_id, self._source.name)
+        self._telling = Telling(self._tap, chunks.render_keys, self._registry.get, self._clock)
         self._reads = Reads(
-            self._source.chunks(),
+            chunks,
             self._source.watermarks(),
             self.run_id,
             self._settings.spool_folder,
+            self._telling,
         )
         self.coordinator = Coordinator(
             reads=self._reads,
@@ -201,8 +212,10 @@ class Capture:
             window=self._window,
             start_scn=self._log.complete_scn,
             clock=self._clock,
+            telling=self._telling,
         )
         self._queue.ensure_dumped()
+        self._telling.requests(self._state.requests)
         # Before the first block: moves into tables under dump must find their dump running.
         self._queue.current()
         self.open_connections()
@@ -216,11 +229,14 @@ class Capture:
                     self.step(self._settings.poll_s)
                     self._report("streaming", "")
                 except SourceUnavailable as error:
-                    self._report("waiting for source", str(error), at_once=True)
+                    self._wait("waiting for source", error)
                     self._reopen(stop)
                 except (DiskFull, DiskBudgetReached) as error:
-                    self._report("waiting for room", str(error), at_once=True)
+                    self._wait("waiting for room", error)
                     self._reopen(stop)
+        except Exception as error:
+            self._telling.failed(error)
+            raise
         finally:
             self.close()
 
@@ -271,11 +287,15 @@ class Capture:
                     self._log.retain(self.coordinator.needed_scn)
                 self.open_connections()
             except SourceUnavailable as error:
-                self._report("waiting for source", str(error), at_once=True)
+                self._wait("waiting for source", error)
             except (DiskFull, DiskBudgetReached) as error:
-                self._report("waiting for room", str(error), at_once=True)
+                self._wait("waiting for room", error)
             else:
                 return
+
+    def _wait(self, state: str, error: HeadraceError) -> None:
+        self._telling.waiting(state, error)
+        self._report(state, str(error), at_once=True)
 
     def close_connections(self) -> None:
         """Drop the log connection and void the open window."""
@@ -324,6 +344,7 @@ class Capture:
         assert self._reader is not None
         assert self.coordinator is not None
         held = self._log.complete_scn
+        self._telling.received(item.block)
         self.coordinator.observe(item.block)
         fresh = item.block.after(held)
         if len(fresh.index) or fresh.covered_scn > self._log.covered_scn:
@@ -339,6 +360,7 @@ class Capture:
         failpoint("capture.after_sync")
         self._write_pending()
         self._reader.acknowledge(item.position)
+        self._telling.checkpoint(self._log.covered_scn, item.position)
         failpoint("capture.after_acknowledge")
 
     def _write_pending(self) -> None:
@@ -347,10 +369,12 @@ class Capture:
         if changes:
             scn = str(self._log.covered_scn)
             self._state.write([*changes, lambda w: w.set("log_scn", scn)])
+            self._telling.requests(self._state.requests)
             failpoint("capture.after_progress")
 
     def _append(self, block: Block) -> None:
         self._log.append(block)
+        self._telling.appended(block)
         self._rows += block.rows
         if len(block.index):
             self._commit_us = int(block.index["commit_us"][-1])

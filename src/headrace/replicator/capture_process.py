@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 def _capture(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
-    with runner.capture(config, paths, report) as capture:
+    with runner.capture(config, paths, stop, report) as capture:
         capture.run(stop)
 
 

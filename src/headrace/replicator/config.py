@@ -23,6 +23,7 @@ __all__ = [
     "PostgresConfig",
     "SparkConfig",
     "StateConfig",
+    "TapConfig",
     "TargetConfig",
 ]
 
@@ -141,6 +142,26 @@ class SparkConfig(_Section):
     conf: dict[str, str] = {}
 
 
+class TapConfig(_Section):
+    """The algorithm's steps as lines of JSON in ``tap/`` of the state folder.
+
+    Attributes:
+        enabled: whether they are told.
+        rows: single rows too, and not only the steps.
+        keys: as they are, or as hashes; keys are row values.
+        size: what the file may take; the oldest lines go.
+        queue: events that may wait to be written; what does not fit is dropped and counted.
+        teach: stand still after each event until a reader has taken it. Never in production.
+    """
+
+    enabled: bool = False
+    rows: bool = True
+    keys: Literal["plain", "hashed"] = "plain"
+    size: Annotated[Bytes, Field(ge=2**20)] = 64 * 2**20
+    queue: Annotated[int, Field(ge=1_024, le=10_000_000)] = 131_072
+    teach: bool = False
+
+
 class StateConfig(_Section):
     """Where progress, change log and logs live; ``.headrace/<name>`` beside the file by default."""
 
@@ -157,6 +178,7 @@ class Config(_Section):
     changelog: ChangeLogConfig = ChangeLogConfig()
     apply: ApplyConfig = ApplyConfig()
     spark: SparkConfig = SparkConfig()
+    tap: TapConfig = TapConfig()
     state: StateConfig = StateConfig()
 
     @property

@@ -46,6 +46,11 @@ class StatePaths:
         return self.root / "spark"
 
     @property
+    def tap(self) -> Path:
+        """What the algorithm did, step by step, when the configuration asks for it."""
+        return self.root / "tap"
+
+    @property
     def freshness(self) -> Path:
         """Samples of source commit to visible in the target, one JSON object per batch."""
         return self.root / "freshness.jsonl"

@@ -58,12 +58,15 @@ def verify(config: Config) -> VerifyReport:
 
 
 @contextlib.contextmanager
-def capture(config: Config, paths: StatePaths, report: Report) -> Iterator[Capture]:
+def capture(
+    config: Config, paths: StatePaths, stop: threading.Event, report: Report
+) -> Iterator[Capture]:
     """Open what a capture stands on, and close it afterwards."""
     from headrace.changelog.jobs import jobs, register_job
     from headrace.registry.file import FileRegistry
     from headrace.relay.capture import Capture, CaptureSettings
     from headrace.replicator.capture_log import CaptureLog
+    from headrace.replicator.tap import open_tap
     from headrace.state.store import StateStore
     from headrace.watermark.settings import DumpSettings
 
@@ -76,6 +79,7 @@ def capture(config: Config, paths: StatePaths, report: Report) -> Iterator[Captu
         if config.name not in jobs(paths.changelog):
             # Before the first block: nothing may be dropped that the target does not have.
             register_job(paths.changelog, config.name, 0)
+        tap = stack.enter_context(open_tap(config.tap, paths.tap, stop))
         source = _source(config)
         source.prepare(fresh=state.get("incarnation") is None)
         yield Capture(
@@ -88,7 +92,10 @@ def capture(config: Config, paths: StatePaths, report: Report) -> Iterator[Captu
                 spool_folder=StatePaths.of(config).root / "spool",
             ),
             tables=source.tables(),
-            on_status=lambda status: report(_capture_detail(status)),
+            on_status=lambda status: report(
+                {**_capture_detail(status), "tap_dropped": tap.dropped}
+            ),
+            tap=tap,
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+from headrace.observe.tap import NO_TAP, Tap
 from headrace.registry.file import FileRegistry
 from headrace.relay.capture import Capture, CaptureSettings, Log
 from headrace.sources.scripted import ScriptedSource
@@ -39,6 +41,9 @@ def scripted_capture(
     state: StateStore,
     dump: DumpSettings,
     capture_type: type[Capture] = Capture,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    tap: Tap = NO_TAP,
 ) -> Capture:
     """Return a capture of all tables of a scripted source, ready to be started.
 
@@ -49,6 +54,8 @@ def scripted_capture(
         state: the state database.
         dump: how dumps are paced.
         capture_type: a subclass with a fault switched on, in mutation tests.
+        clock: monotonic seconds.
+        tap: told every step.
     """
     settings = CaptureSettings(dump, spool_folder=folder / "spool")
     return capture_type(
@@ -59,6 +66,8 @@ def scripted_capture(
         settings=settings,
         tables=source.tables(),
         executor=InlineExecutor(),
+        clock=clock,
+        tap=tap,
     )
 
 

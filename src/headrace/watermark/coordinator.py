@@ -35,6 +35,7 @@ from headrace.watermark.reads import Reads, Spool, TableStart
 from headrace.watermark.reconciler import Reconciler, moved_in
 from headrace.watermark.settings import DumpSettings
 from headrace.watermark.tasks import Change, Phase, Task, TaskQueue
+from headrace.watermark.telling import SILENT, Telling
 from headrace.watermark.window import Window
 
 __all__ = ["Coordinator"]
@@ -73,6 +74,7 @@ class Coordinator:
         window: validates marks.
         start_scn: last SCN that the change log held at the start.
         clock: monotonic seconds.
+        telling: is told of every step.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class Coordinator:
         window: Window,
         start_scn: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        telling: Telling = SILENT,
     ) -> None:
+        self._telling = telling
         self._reads = reads
         self._executor = executor
         self._queue = queue
@@ -132,6 +136,8 @@ class Coordinator:
             filled -= set(self._registry.get(before).names)
         if event.payload.get("needs_dump") or (before and filled):
             self._queue.request_again(event.table)
+        if self._versions.get(event.table) != schema_id:
+            self._telling.schema_changed(event.scn, event.table, schema_id)
         self._versions[event.table] = schema_id
         self._queue.note_schema(event.table, schema_id)
 
@@ -151,6 +157,7 @@ class Coordinator:
         for came_from, key in moves:
             if task.phase in (Phase.START, Phase.CHUNKS) or came_from in listed:
                 self._queue.add_reread(schema.table, [key])
+                self._telling.listed(schema.table, [key], "moved in")
 
     def receive(self, mark: ReceivedMark) -> Iterator[Block]:
         """Take a watermark from the log; yields the window that it closes, if any.
@@ -158,6 +165,7 @@ class Coordinator:
         Raises:
             WatermarkOutOfOrder: the mark breaks a rule.
         """
+        self._telling.met(mark)
         if not self._window.receive(mark.mark):
             if self._job and mark.mark.token == self._window.token:
                 self._job.low_scn = mark.scn
@@ -168,6 +176,7 @@ class Coordinator:
         try:
             result = job.future.result(READ_DEADLINE_S)
         except SourceUnavailable:
+            self._telling.voided("read failed")
             self._back_off()
             return
         if result is None:
@@ -184,6 +193,7 @@ class Coordinator:
             held_scn: last whole transaction that the change log holds; later ones come again.
         """
         self._window.reconnected()
+        self._telling.voided("connection lost")
         self._queue.reload()
         if self._job is not None and self._job.task is not None:
             self._job.future.add_done_callback(_discard)
@@ -237,6 +247,8 @@ class Coordinator:
         token = uuid.uuid4().hex
         # Before the read begins: its marks may come back while it is still running.
         self._window.open(token, chunk=task.phase is not Phase.END)
+        if task.phase is not Phase.END:
+            self._telling.opened(token, task, self._settings.chunk_rows)
         job = _Job(Future(), task, versions=dict(self._versions))
         job.floor_scn = self._reconciler.unseen_floor or self._last_scn + 1
         self._job = job
@@ -267,10 +279,11 @@ class Coordinator:
         if error is not None:
             self._job = None
             self._window.give_up()
+            self._telling.voided("read failed")
             self._failed(job.task, error)
         elif job.task is None:
             self._job = None
-            self._reconciler.forget(job.future.result())
+            self._forget(job.future.result())
         elif isinstance(start := job.future.result(), TableStart):
             self._job = None
             self._started(job.task, start)
@@ -284,6 +297,11 @@ class Coordinator:
             self._queue.fail(task, str(error))
         else:
             raise error
+
+    def _forget(self, saw: Visibility) -> None:
+        before = self._reconciler.remembered
+        self._reconciler.forget(saw)
+        self._telling.forgot(saw, before, self._reconciler.remembered)
 
     def _back_off(self) -> None:
         self._not_before = self._clock() + 1.0
@@ -319,23 +337,31 @@ class Coordinator:
         self, job: _Job, task: Task, chunk: Chunk, mark: ReceivedMark
     ) -> Iterator[Block]:
         if self._is_void(job, chunk.schema):
+            changed = self._reconciler.can_reconcile
+            self._telling.voided(
+                "schema changed" if changed else "rows let go", chunk.rows.num_rows
+            )
             self._queue.update(task, rows_voided=task.progress.rows_voided + chunk.rows.num_rows)
             return
         result = self._reconciler.reconcile(chunk.schema, chunk.rows, chunk.visibility)
+        self._telling.reconciled(chunk, result, self._reconciler)
         self._registry.put(chunk.schema)
         announce = self._versions.get(chunk.schema.table) != chunk.schema.schema_id
         if result.rows.num_rows:
             self._adopt(chunk.schema)
             yield chunk_block(mark, chunk.schema, result.rows, announce=announce)
-        self._certify(job, task, chunk, result.rows, mark)
-        self._reconciler.forget(chunk.visibility)
+        certificate = self._certify(job, task, chunk, result.rows, mark)
+        emitted = result.rows.num_rows
+        self._telling.completed(mark, emitted, result.dropped, chunk.last_key, certificate)
+        self._forget(chunk.visibility)
         self._not_before = self._clock() + self._settings.delay_s
         task.schema = chunk.schema
         if task.phase is Phase.CHUNKS:
             if result.unsettled.num_rows:
                 keys = self._reads.render_keys(chunk.schema, result.unsettled)
                 self._queue.add_reread(chunk.schema.table, keys)
-            self._advance(task, chunk, result.rows.num_rows)
+                self._telling.listed(chunk.schema.table, keys, "unsettled in chunk")
+            self._advance(task, chunk, emitted)
         else:
             self._settle_keys(job, task, chunk, result.unsettled)
 
@@ -366,7 +392,9 @@ class Coordinator:
         schema = chunk.schema
         if task.phase is Phase.REREAD:
             late = set(self._reads.render_keys(schema, unsettled)) if unsettled.num_rows else set()
-            self._queue.remove_reread(schema.table, [k for k in job.keys if k not in late])
+            settled = [key for key in job.keys if key not in late]
+            self._queue.remove_reread(schema.table, settled)
+            self._telling.settled(schema.table, settled, len(self._queue.rereads[schema.table]))
             task.phase = self._after_chunks(schema.table)
             return
         found = set(self._reads.render_keys(schema, chunk.rows)) if chunk.rows.num_rows else set()
@@ -383,6 +411,7 @@ class Coordinator:
     ) -> Iterator[Block]:
         try:
             if self._is_void_table(job, spool.schema):
+                self._telling.voided("schema changed", spool.rows)
                 self._queue.update(task, rows_voided=task.progress.rows_voided + spool.rows)
                 return
             self._registry.put(spool.schema)
@@ -395,7 +424,8 @@ class Coordinator:
                 yield block
         finally:
             spool.discard()
-        self._reconciler.forget(spool.visibility)
+        self._telling.completed(mark, emitted, 0)
+        self._forget(spool.visibility)
         task.schema, task.phase = spool.schema, Phase.END
         self._queue.update(task, chunks=1, rows_read=spool.rows, rows_emitted=emitted)
 
@@ -436,12 +466,13 @@ class Coordinator:
         failpoint("dump.before_complete")
         yield complete_block(mark, task.schema, task.request.request_id)
         failpoint("dump.after_complete")
+        self._telling.table_completed(task, mark)
         self._queue.update(task, state="done", completed_scn=mark.scn)
         self._queue.finish(task)
 
     def _certify(
         self, job: _Job, task: Task, chunk: Chunk, emitted: pa.RecordBatch, mark: ReceivedMark
-    ) -> None:
+    ) -> Certificate:
         certificate = Certificate(
             task.request.request_id,
             chunk.schema.table,
@@ -456,6 +487,7 @@ class Coordinator:
             chunk.schema.schema_id,
         )
         self._queue.pending.append(lambda w: w.add_certificate(certificate))
+        return certificate
 
 
 def _discard(future: Future[Any]) -> None:

@@ -21,6 +21,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import Chunk, ChunkReader, WatermarkWriter
+from headrace.watermark.telling import SILENT, Telling
 
 __all__ = ["Reads", "Spool", "TableStart"]
 
@@ -64,11 +65,18 @@ class Reads:
         marks: writes watermarks into the source's log.
         run_id: of this process, carried by every mark.
         spool_folder: where whole tables wait.
+        telling: is told of marks and selects.
     """
 
     def __init__(
-        self, chunks: ChunkReader, marks: WatermarkWriter, run_id: str, spool_folder: Path
+        self,
+        chunks: ChunkReader,
+        marks: WatermarkWriter,
+        run_id: str,
+        spool_folder: Path,
+        telling: Telling = SILENT,
     ) -> None:
+        self._telling = telling
         self._chunks = chunks
         self._marks = marks
         self._run_id = run_id
@@ -95,6 +103,7 @@ class Reads:
         self._mark(MarkKind.LOW, token)
         failpoint("window.after_low")
         chunk = self._chunks.read(table, after, until, limit)
+        self._tell(token, chunk)
         failpoint("window.after_select")
         self._mark(MarkKind.HIGH, token)
         failpoint("window.after_high")
@@ -104,6 +113,7 @@ class Reads:
         """Read the rows of some keys between marks."""
         self._mark(MarkKind.LOW, token)
         chunk = self._chunks.read_keys(table, keys)
+        self._tell(token, chunk)
         self._mark(MarkKind.HIGH, token)
         return chunk
 
@@ -130,6 +140,7 @@ class Reads:
                         stream.write_batch(batch)
                         spool.rows += batch.num_rows
                 failpoint("window.after_select")
+                self._telling.selected(token, dump.schema, spool.rows)
                 self._mark(MarkKind.HIGH, token)
             except BaseException:
                 spool.discard()
@@ -155,4 +166,12 @@ class Reads:
         self._marks.close()
 
     def _mark(self, kind: MarkKind, token: str) -> None:
-        self._marks.write(Mark(kind, token, self._run_id))
+        mark = Mark(kind, token, self._run_id)
+        self._marks.write(mark)
+        self._telling.wrote(mark)
+
+    def _tell(self, token: str, chunk: Chunk) -> None:
+        rows = chunk.rows
+        self._telling.selected(
+            token, chunk.schema, rows.num_rows, rows, chunk.last_key, cut=chunk.cut
+        )

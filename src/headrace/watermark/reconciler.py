@@ -19,7 +19,7 @@ Source: DBLog, Algorithm 1 steps 6 and 7; docs/paper_map.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,10 @@ from headrace.model.rowkey import encode_rows
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.model.snapshot import UNKNOWN, YES, Visibility
 
-__all__ = ["Reconciled", "Reconciler", "moved_in"]
+__all__ = ["DROPPED", "KEPT", "PATCHED", "Reconciled", "Reconciler", "moved_in"]
+
+KEPT, DROPPED, PATCHED = 0, 1, 2
+"""What became of a row of a chunk: it leaves as it was read, yields to the log, or took cells from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +44,27 @@ class Reconciled:
 
     Attributes:
         rows: surviving rows, whole, in the chunk's order; the table's own columns.
-        dropped: chunk rows that yielded to the log.
-        patched: surviving rows that took cells from the log.
+        fate: `KEPT`, `DROPPED` or `PATCHED` for each row that the chunk had.
         unsettled: rows that moved in with missing columns and that the chunk did not surely see, of which only
             the key columns mean anything; nobody has emitted them whole.
+        met: the changes that the chunk did not surely see, in order; ``truncates`` as ``(scn, ord)`` likewise.
     """
 
     rows: pa.RecordBatch
-    dropped: int
-    patched: int
+    fate: npt.NDArray[np.int8]
     unsettled: pa.RecordBatch
+    met: tuple[pa.RecordBatch, ...] = ()
+    truncates: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """Chunk rows that yielded to the log."""
+        return int((self.fate == DROPPED).sum())
+
+    @property
+    def patched(self) -> int:
+        """Surviving rows that took cells from the log."""
+        return int((self.fate == PATCHED).sum())
 
 
 @dataclass(slots=True)
@@ -182,7 +196,15 @@ class Reconciler:
         """
         changes, truncates = self._unseen(schema, saw)
         folded = fold(schema, changes, truncates)
-        return _meet(schema, rows, folded)
+        met = _meet(schema, rows, folded)
+        return replace(met, met=tuple(changes), truncates=tuple(truncates))
+
+    def transactions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return SCN and transaction id of everything remembered, in order."""
+        scn = [item.scn for item in self._recent]
+        xid = [item.xid for item in self._recent]
+        none = np.empty(0, np.int64)
+        return np.concatenate([none, *scn]), np.concatenate([none, *xid])
 
     def _unseen(
         self, schema: TableSchema, saw: Visibility
@@ -281,8 +303,9 @@ def _close_prefixes(
 
 def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconciled:
     """Return what is left of the chunk's rows after the folded effect of what it did not see."""
+    fate = np.full(rows.num_rows, KEPT, np.int8)
     if folded.num_rows == 0:
-        return Reconciled(rows, 0, 0, rows.slice(0, 0))
+        return Reconciled(rows, fate, rows.slice(0, 0))
     missing = missing_matrix(folded["_missing"].combine_chunks(), len(schema.columns))
     effects = np.array(folded["_effect"].to_pylist())
     keys = encode_rows([folded[name] for name in schema.key]).to_pylist()
@@ -296,18 +319,18 @@ def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconc
     late = folded.select(schema.names).filter(pa.array(moved)).combine_chunks().to_batches()
     unsettled = late[0] if late else rows.slice(0, 0)
     if ALL_DEAD in effects:
-        return Reconciled(rows.slice(0, 0), rows.num_rows, 0, unsettled)
+        fate[:] = DROPPED
+        return Reconciled(rows.slice(0, 0), fate, unsettled)
     places = {key: place for place, key in enumerate(keys)}
     chunk_keys = encode_rows([rows.column(name) for name in schema.key]).to_pylist()
     effect_at = np.array([places.get(key, -1) for key in chunk_keys], np.int64)
     hit = effect_at >= 0
     patched = np.zeros(len(hit), bool)
     patched[hit] = ((effects == ROW) & grown & own)[effect_at[hit]]
-    survives = ~hit | patched
+    fate[hit] = DROPPED
+    fate[patched] = PATCHED
     kept = _patch(schema, rows, folded, np.where(patched, effect_at, -1), missing)
-    return Reconciled(
-        kept.filter(pa.array(survives)), int((~survives).sum()), int(patched.sum()), unsettled
-    )
+    return Reconciled(kept.filter(pa.array(fate != DROPPED)), fate, unsettled)
 
 
 def _patch(
