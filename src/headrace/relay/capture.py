@@ -30,6 +30,7 @@ from headrace.model.block import ORIGIN_LOG, Block
 from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
+from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, StateStore
 from headrace.watermark.coordinator import Coordinator
 from headrace.watermark.reads import Reads
@@ -105,13 +106,15 @@ class CaptureStatus:
     """What a capture is doing; made at most a few times a second.
 
     Attributes:
-        state: ``streaming``, ``waiting for source`` or ``waiting for room``.
+        state: ``streaming``, ``log paused``, ``waiting for source`` or ``waiting for room``.
         detail: the error behind a wait, empty otherwise.
         complete_scn: last durable transaction; ``covered_scn``: the log is whole up to here.
         commit_us: commit time of the last transaction, microseconds since 1970 UTC.
         rows: change rows captured by this process.
         tables: progress of every dump that is not superseded.
         remembered: streamed transactions that no snapshot has seen.
+        chunk_rows: rows of the next chunk.
+        log_rows_per_s: most change rows delivered per second, 0 for no limit.
     """
 
     state: str
@@ -122,6 +125,8 @@ class CaptureStatus:
     rows: int
     tables: list[DumpProgress]
     remembered: int
+    chunk_rows: int = 0
+    log_rows_per_s: float = 0.0
 
 
 class Capture:
@@ -163,6 +168,9 @@ class Capture:
         self._owns_executor = executor is None
         self._reader: LogReader | None = None
         self._reads: Reads | None = None
+        self._pace = Pace()
+        self._steer_at = 0.0
+        self._deliver_at = 0.0
         self._status_at = 0.0
         self._rows = 0
         self._commit_us = 0
@@ -189,6 +197,7 @@ class Capture:
             self._source.watermarks(),
             self.run_id,
             self._settings.spool_folder,
+            self._clock,
         )
         self.coordinator = Coordinator(
             reads=self._reads,
@@ -214,7 +223,7 @@ class Capture:
             while not stop.is_set():
                 try:
                     self.step(self._settings.poll_s)
-                    self._report("streaming", "")
+                    self._report(self.doing, "")
                 except SourceUnavailable as error:
                     self._report("waiting for source", str(error), at_once=True)
                     self._reopen(stop)
@@ -310,8 +319,14 @@ class Capture:
         """Do one round; return whether the log gave anything."""
         assert self._reader is not None
         assert self.coordinator is not None
-        # First, so that snapshots are taken and let go of the log even while it has no room.
-        self.coordinator.tick()
+        self._steer()
+        # Windows close by marks in the log: while it stands still none is opened.
+        if not self._pace.log_paused:
+            # First, so that snapshots are taken and let go of the log even while it has no room.
+            self.coordinator.tick()
+        if self._held_back(timeout_s):
+            self._write_pending()
+            return False
         item = self._reader.poll(timeout_s)
         failpoint("capture.after_poll")
         if item is not None:
@@ -320,9 +335,38 @@ class Capture:
             self._write_pending()
         return item is not None
 
+    def _steer(self) -> None:
+        """Take up what people did to the pace."""
+        assert self.coordinator is not None
+        now = self._clock()
+        if now < self._steer_at:
+            return
+        self._steer_at = now + self._settings.dump.request_interval_s
+        pace = self._state.pace()
+        if pace.log_rows_per_s != self._pace.log_rows_per_s:
+            self._deliver_at = 0.0
+        self._pace = pace
+        self.coordinator.pace = self._settings.dump.pace(pace)
+
+    def _held_back(self, timeout_s: float) -> bool:
+        """Whether log delivery is paused, or ahead of its rate; waits a while if so, and nothing is polled.
+
+        The source keeps its log meanwhile.
+        """
+        assert self._reader is not None
+        left = timeout_s if self._pace.log_paused else self._deliver_at - self._clock()
+        if left <= 0 and not self._pace.log_paused:
+            return False
+        self._reader.keep_alive()
+        time.sleep(max(0.0, min(timeout_s, left)))
+        return True
+
     def _take(self, item: LogItem) -> None:
         assert self._reader is not None
         assert self.coordinator is not None
+        if self._pace.log_rows_per_s:
+            now, took_s = self._clock(), item.block.rows / self._pace.log_rows_per_s
+            self._deliver_at = max(now, self._deliver_at) + took_s
         held = self._log.complete_scn
         self.coordinator.observe(item.block)
         fresh = item.block.after(held)
@@ -373,11 +417,14 @@ class Capture:
         """Whether no dump is under way."""
         return self._queue.is_idle
 
+    @property
+    def doing(self) -> str:
+        """What a capture does that waits neither for its source nor for room."""
+        return "log paused" if self._pace.log_paused else "streaming"
+
     def status(self, state: str = "streaming", detail: str = "") -> CaptureStatus:
         """Return what the capture is doing."""
-        latest: dict[str, DumpProgress] = {}
-        for progress in self._state.progress():
-            latest[str(progress.table)] = progress
+        chunk_rows = self.coordinator.chunk_rows if self.coordinator else 0
         return CaptureStatus(
             state,
             detail,
@@ -385,6 +432,8 @@ class Capture:
             self._log.covered_scn,
             self._commit_us,
             self._rows,
-            list(latest.values()),
+            [copy.progress for copy in self._state.copies().values()],
             self._reconciler.remembered,
+            chunk_rows,
+            self._pace.log_rows_per_s,
         )
