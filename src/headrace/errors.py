@@ -159,7 +159,7 @@ class MissingBase(FoldError):
     def __init__(self, table: str, key: str, columns: list[str]) -> None:
         super().__init__(
             f"{table}: a change of key {key} left out {', '.join(columns)}, and no row holds them.",
-            next_step=f"re-read the key from the source: headrace dump FILE --table {table} --keys …",
+            next_step=f"re-read the key from the source: headrace dump start FILE --table {table} --keys …",
         )
         self.table = table
         self.key = key

@@ -16,7 +16,14 @@ from headrace.replicator.picture import Picture, TablePicture
 
 __all__ = ["Display", "render"]
 
-_STYLES = {"waiting": "dim", "copying": "cyan", "live": "green", "failing": "bold red"}
+_STYLES = {
+    "waiting": "dim",
+    "copying": "cyan",
+    "paused": "yellow",
+    "incomplete": "bold yellow",
+    "live": "green",
+    "failing": "bold red",
+}
 _PLAIN_INTERVAL_S = 5.0
 
 
@@ -37,7 +44,7 @@ def render(name: str, picture: Picture) -> RenderableType:
             f"{entry.lag_changes:,}",
         )
     line = f"{summary(picture)} · change log {_room(picture)}"
-    return Group(table, Text(line, style="bold"), *_errors(picture))
+    return Group(table, Text(line, style="bold"), *_delivery(picture), *_errors(picture))
 
 
 def summary(picture: Picture) -> str:
@@ -53,6 +60,14 @@ def summary(picture: Picture) -> str:
 def _room(picture: Picture) -> str:
     held, most = (decimal(size) for size in (picture.log_bytes, picture.log_budget_bytes))
     return f"{held} of {most}"
+
+
+def _delivery(picture: Picture) -> list[Text]:
+    """Return what people hold back, if they do."""
+    limit = picture.log_rows_per_s
+    if picture.log_paused:
+        return [Text("log delivery paused; the source keeps its log", style="yellow")]
+    return [Text(f"log delivery: at most {limit:,.0f} rows/s", style="yellow")] if limit else []
 
 
 def _bar(entry: TablePicture) -> RenderableType:

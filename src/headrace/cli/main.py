@@ -9,6 +9,7 @@ import typer
 
 from headrace.cli.demo import demo
 from headrace.cli.dump import dump
+from headrace.cli.log import log
 from headrace.cli.preflight import preflight
 from headrace.cli.run import run
 from headrace.cli.status import status
@@ -36,8 +37,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, preflight, run, status, dump, verify, version):
+for command in (demo, preflight, run, status, verify, version):
     app.command()(command)
+for name, group in (("dump", dump), ("log", log)):
+    app.add_typer(group, name=name)
 
 
 if __name__ == "__main__":

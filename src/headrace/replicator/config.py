@@ -91,12 +91,18 @@ class DumpConfig(_Section):
     """How tables are read in chunks.
 
     Attributes:
-        chunk_rows: rows of one bounded select.
+        chunk_rows: rows of one bounded select; the size follows the time that a chunk takes when absent.
+        chunk_s: seconds that such a chunk aims at.
+        load: share of one connection's time that selects may take.
         delay_s: pause between chunks, for the source's sake.
+        rows_per_s: most rows read per second, 0 for no limit.
     """
 
-    chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    chunk_rows: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    chunk_s: Annotated[float, Field(gt=0, le=60)] = 0.25
+    load: Annotated[float, Field(gt=0, le=1)] = 0.25
     delay_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
+    rows_per_s: Annotated[float, Field(ge=0)] = 0.0
 
 
 class ChangeLogConfig(_Section):

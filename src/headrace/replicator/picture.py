@@ -15,11 +15,13 @@ from typing import Any
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ScnNotFound
-from headrace.lake import FrontierStore, Manifest
+from headrace.lake import FrontierStore, Manifest, TableEntry
 from headrace.observe.status import ProcessStatus
 from headrace.registry.file import FileRegistry
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
+from headrace.state.copies import Copy
+from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, DumpRequest, StateStore
 
 __all__ = ["Observer", "Picture", "TablePicture"]
@@ -33,12 +35,14 @@ class TablePicture:
 
     Attributes:
         name: ``schema.table``.
-        phase: ``waiting``, ``copying``, ``live`` or ``failing``.
+        phase: ``waiting``, ``copying``, ``paused``, ``incomplete`` (its copy was cancelled), ``live`` or ``failing``.
         rows_read: rows that the running or last dump has read.
         rows_estimated: rows the catalog promised, 0 when it does not know.
         lag_changes: change rows in the log that the target does not show yet.
         applied_scn: position of the target table, 0 before the first commit.
-        error: why the table is failing, empty when it is not.
+        error: why the table is failing or incomplete, empty when it is neither.
+        rows_per_s: rows read per second of late, 0 when nothing is read.
+        seconds_left: estimated time to the end of the copy, None when nobody can know.
     """
 
     name: str
@@ -48,6 +52,8 @@ class TablePicture:
     lag_changes: int
     applied_scn: int
     error: str = ""
+    rows_per_s: float = 0.0
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,8 @@ class Picture:
         log_bytes: what the change log takes on disk.
         log_budget_bytes: what it may take before capture waits for the tables.
         roles: state and error of each process, by name.
+        log_paused: whether people stopped log delivery.
+        log_rows_per_s: most change rows delivered per second, 0 for no limit.
     """
 
     tables: tuple[TablePicture, ...]
@@ -76,6 +84,8 @@ class Picture:
     log_bytes: int
     log_budget_bytes: int
     roles: Mapping[str, ProcessStatus]
+    log_paused: bool = False
+    log_rows_per_s: float = 0.0
 
     def shows(self, scn: int) -> bool:
         """Whether the tables hold everything up to a position.
@@ -96,6 +106,8 @@ class Picture:
             "lag_s": self.lag_s,
             "log_bytes": self.log_bytes,
             "log_budget_bytes": self.log_budget_bytes,
+            "log_paused": self.log_paused,
+            "log_rows_per_s": self.log_rows_per_s,
             "roles": {
                 name: {
                     "state": role.state.value,
@@ -139,9 +151,12 @@ class Observer:
         return self._frontiers.latest()
 
     def progress(self) -> dict[str, DumpProgress]:
-        """Return the newest dump of each table."""
+        """Return the dump that says how each table's copy stands."""
+        return {name: copy.progress for name, copy in self._copies().items()}
+
+    def _copies(self) -> dict[str, Copy]:
         state = self._opened()
-        return {str(entry.table): entry for entry in state.progress()} if state else {}
+        return {str(table): copy for table, copy in state.copies().items()} if state else {}
 
     def requests(self) -> list[DumpRequest]:
         """Return every dump request, oldest first."""
@@ -159,6 +174,8 @@ class Observer:
         manifest = self.frontier()
         roles = {name: ProcessStatus.read(self._paths.status(name)) for name in ROLES}
         backlog = self._backlog(manifest.scn if manifest else 0)
+        state = self._opened()
+        pace = state.pace() if state else Pace()
         lag_s = None
         if manifest is not None:
             oldest = backlog.oldest_us
@@ -173,6 +190,8 @@ class Observer:
             self._log.used_bytes(),
             self._budget_bytes,
             {name: role for name, role in roles.items() if role is not None},
+            pace.log_paused,
+            pace.log_rows_per_s,
         )
 
     def close(self) -> None:
@@ -183,14 +202,17 @@ class Observer:
     def _tables(
         self, manifest: Manifest | None, lag: Mapping[str, int], errors: Mapping[str, str]
     ) -> tuple[TablePicture, ...]:
-        progress = self.progress()
+        copies = self._copies()
         entries = manifest.tables if manifest else {}
         pictures = []
-        for name in sorted({*progress, *entries}):
-            dump, entry = progress.get(name), entries.get(name)
-            phase: str = entry.state if entry else "copying"
-            if phase == "copying" and not (dump and dump.rows_read):
-                phase = "waiting"
+        for name in sorted({*copies, *entries}):
+            copy, entry = copies.get(name), entries.get(name)
+            dump = copy.progress if copy else None
+            phase, error = _phase(entry, copy), ""
+            if phase == "failing":
+                error = errors.get(name, "")
+            elif phase == "incomplete":
+                error = f"its copy was cancelled; headrace dump start FILE --table {name} begins another."
             pictures.append(
                 TablePicture(
                     name,
@@ -199,7 +221,9 @@ class Observer:
                     dump.rows_estimated if dump else 0,
                     lag.get(name, 0),
                     entry.applied_scn if entry else 0,
-                    errors.get(name, "") if phase == "failing" else "",
+                    error,
+                    dump.rows_per_s if dump and phase == "copying" else 0.0,
+                    dump.seconds_left if dump and phase == "copying" else None,
                 )
             )
         return tuple(pictures)
@@ -236,6 +260,18 @@ class Observer:
             int(index["commit_us"].min()) if len(index) else None,
             per_table,
         )
+
+
+def _phase(entry: TableEntry | None, copy: Copy | None) -> str:
+    """Return the phase of a table from what the target says of it, and what became of its copy."""
+    phase: str = entry.state if entry else "copying"
+    if copy is not None and copy.is_cancelled and phase != "failing":
+        return "incomplete"
+    if phase != "copying":
+        return phase
+    if copy is not None and copy.is_paused:
+        return "paused"
+    return "copying" if copy is not None and copy.progress.rows_read else "waiting"
 
 
 def _table_errors(apply: ProcessStatus | None) -> dict[str, str]:

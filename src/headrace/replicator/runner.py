@@ -84,7 +84,7 @@ def capture(config: Config, paths: StatePaths, report: Report) -> Iterator[Captu
             registry=FileRegistry(paths.registry),
             state=state,
             settings=CaptureSettings(
-                dump=DumpSettings(chunk_rows=config.dump.chunk_rows, delay_s=config.dump.delay_s),
+                dump=DumpSettings(**config.dump.model_dump()),
                 spool_folder=StatePaths.of(config).root / "spool",
             ),
             tables=source.tables(),
@@ -153,4 +153,6 @@ def _capture_detail(status: CaptureStatus) -> dict[str, Any]:
         "commit_us": status.commit_us,
         "rows": status.rows,
         "remembered": status.remembered,
+        "chunk_rows": status.chunk_rows,
+        "log_rows_per_s": status.log_rows_per_s,
     }
