@@ -24,8 +24,8 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.requests import Requests
 from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
 from headrace.state.records import OPEN, RequestState
-from tests.replicator.waiting import until
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
@@ -64,7 +64,7 @@ class Steered:
         self.type("dump pace", "--chunk-rows", "1000", "--delay", "0")
 
         def is_complete() -> bool:
-            return [s.request.state for s in self.api.list()] == [RequestState.COMPLETED]
+            return [s.request.state for s in self.api.all()] == [RequestState.COMPLETED]
 
         self.until(is_complete, "the first copy")
 
@@ -139,7 +139,7 @@ def insert(url: str, first: int, count: int = 1) -> None:
 @req("F7", "P07", "P08", "N04", "N05", "N06", "N08", "P19", "P57")
 def test_a_dump_is_paused_killed_resumed_and_hurried(steered: Steered, url: str) -> None:
     request = steered.until(
-        lambda: next((s for s in steered.api.list() if s.rows_read >= 200), None), "200 rows"
+        lambda: next((s for s in steered.api.all() if s.rows_read >= 200), None), "200 rows"
     ).request.request_id
     begun = steered.show(request)
     assert begun["cause"] == "FIRST_COPY"

@@ -58,16 +58,16 @@ def test_each_scope_is_asked_for(requests: Requests) -> None:
         requests.start(table, keys=["1", "2"], delete_missing=True),
     ):
         assert requests.show(asked[:6]).request.request_id == asked
-    shown = [(s.request.scope, s.request.table) for s in requests.list()]
+    shown = [(s.request.scope, s.request.table) for s in requests.all()]
     assert shown == [
         (Scope.ALL_TABLES, None),
         (Scope.TABLE, T.table),
         (Scope.PREDICATE, T.table),
         (Scope.PRIMARY_KEYS, T.table),
     ]
-    keyed = requests.list()[-1].request
+    keyed = requests.all()[-1].request
     assert (keyed.keys, keyed.delete_missing) == ((("1",), ("2",)), True)
-    assert requests.list()[1].request.priority == 7
+    assert requests.all()[1].request.priority == 7
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_queued(
     with pytest.raises(ConfigError, match=why) as caught:
         requests.start(**arguments)  # type: ignore[arg-type]
     assert caught.value.next_step
-    assert requests.list() == []
+    assert requests.all() == []
 
 
 def test_tables_and_keys_are_checked_once_they_are_known(
@@ -124,8 +124,8 @@ def test_moves_are_durable_and_may_be_asked_for_twice(config: Config, requests: 
     for refused in (requests.pause, requests.resume, lambda r: requests.prioritise(r, 1)):
         with pytest.raises(StateError, match="CANCELLED: it has ended"):
             refused(asked)
-    assert requests.list(ended=False) == []
-    assert len(requests.list()) == 1
+    assert requests.all(ended=False) == []
+    assert len(requests.all()) == 1
 
 
 def test_resuming_what_runs_is_no_mistake(requests: Requests, state: StateStore) -> None:

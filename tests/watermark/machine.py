@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -10,13 +11,12 @@ from headrace.model.block import SystemKind
 from headrace.model.mark import MarkKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe import failpoints
-from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings
+from headrace.relay.capture import Capture
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.sources.scripted.database import Change
 from headrace.state.store import DumpProgress, DumpRequest, Scope, StateStore
 from headrace.testing.notation import table_of
-from headrace.testing.scripted import InlineExecutor
+from headrace.testing.scripted import scripted_capture
 from headrace.watermark.settings import DumpSettings
 from tests.scenarios.crashing_log import open_log
 
@@ -41,9 +41,8 @@ class Machine:
             self.database.load(schema.table, [(key, f"v{key}") for key in range(10)])
         self.weather: Callable[[], None] = lambda: None
         self.source = ScriptedSource(self.database, lambda: self.weather())
-        self.registry = FileRegistry(folder / "schemas")
         self.dump = DumpSettings(chunk_rows=CHUNK, snapshot_interval_s=0.0, request_interval_s=0.0)
-        self.clock: Callable[[], float] | None = None
+        self.clock: Callable[[], float] = time.monotonic
 
     @contextmanager
     def state(self) -> Iterator[StateStore]:
@@ -60,19 +59,9 @@ class Machine:
     def capture(self) -> Iterator[tuple[Capture, StateStore]]:
         """Run one process for as long as the block lasts, or until it dies."""
         log, lose = open_log(self.folder)
-        clock = {"clock": self.clock} if self.clock else {}
         with self.state() as state:
-            capture = Capture(
-                source=self.source,
-                log=log,
-                registry=self.registry,
-                state=state,
-                settings=CaptureSettings(
-                    self.dump, spool_folder=self.folder / "spool"
-                ),
-                tables=[ONE, TWO, THREE],
-                executor=InlineExecutor(),
-                **clock,
+            capture = scripted_capture(
+                self.source, self.folder, log, state, self.dump, clock=self.clock
             )
             try:
                 capture.start()

@@ -469,3 +469,27 @@ def test_progress_tells_rate_and_time_left(tmp_path: Path) -> None:
         assert shown.seconds_left == pytest.approx(0.5)
         machine.work(capture, state)
         assert state.progress()[0].seconds_left is None
+
+
+def test_a_long_rest_does_not_hold_the_change_log(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    clock = machine.clock = Clock()
+    with machine.capture() as (capture, state):
+        stop_after(machine, capture, state, 1)
+        state.set_pace(delay_s=3_600.0)
+        capture.step(0.0)
+        held = machine.source.statements
+        for number in range(5):
+            machine.update(ONE, number, "later")
+        while capture.step(0.0):
+            pass
+        capture.step(0.0)
+        # No chunk was read; a snapshot saw what came, so nothing needs it any more.
+        assert machine.source.statements == held
+        assert capture.status().remembered == 0
+        assert capture.coordinator is not None
+        assert capture.coordinator.needed_scn >= machine.database.log[-1].scn
+        clock.now += 3_600
+        state.set_pace(delay_s=None)
+        machine.work(capture, state)
+    assert machine.completions() == [ONE.table, TWO.table, THREE.table]

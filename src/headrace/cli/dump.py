@@ -106,7 +106,7 @@ def list_(
     from headrace.replicator.requests import Requests
 
     with Requests(config_file.load(file)) as requests:
-        found = requests.list(ended=every)
+        found = requests.all(ended=every)
     if as_json:
         typer.echo(json.dumps([shown.to_json() for shown in found], indent=2))
     elif found:

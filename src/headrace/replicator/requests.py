@@ -203,7 +203,7 @@ class Requests:
 
     # -- look -------------------------------------------------------------------------------------
 
-    def list(self, *, ended: bool = True) -> list[Shown]:
+    def all(self, *, ended: bool = True) -> list[Shown]:
         """Return the requests in order of submission, with or without those that have ended."""
         progress = self._store.progress()
         return [

@@ -58,13 +58,17 @@ class Pace:
     @classmethod
     def of(cls, values: Mapping[str, str]) -> Pace:
         """Return the pace that stored values amount to; an empty value is none."""
-        kept = {name: value for name, value in values.items() if value}
+
+        def number(name: str) -> float | None:
+            return float(values[name]) if values.get(name) else None
+
+        rows = number("chunk_rows")
         return cls(
-            int(kept["chunk_rows"]) if "chunk_rows" in kept else None,
-            *(
-                float(kept[name]) if name in kept else None
-                for name in ("chunk_s", "load", "delay_s", "rows_per_s")
-            ),
-            log_paused=kept.get("log_paused") == "True",
-            log_rows_per_s=float(kept.get("log_rows_per_s", 0)),
+            None if rows is None else int(rows),
+            number("chunk_s"),
+            number("load"),
+            number("delay_s"),
+            number("rows_per_s"),
+            values.get("log_paused") == "True",
+            number("log_rows_per_s") or 0.0,
         )

@@ -15,7 +15,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event, insert, inspect, select, text, update
+from sqlalchemy import (
+    Connection,
+    bindparam,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.schema import CreateColumn, CreateTable
 
@@ -45,6 +56,21 @@ _BUSY_S = 30.0
 
 _PACE = "pace."
 """What the names of values begin with that make up the pace."""
+
+# Asked for again and again while a capture runs, so they are put together once.
+_PACE_VALUES = select(t.meta.c.name, t.meta.c.value).where(
+    t.meta.c.name > _PACE, t.meta.c.name < _PACE + "~"
+)
+_ONE = select(t.requests).where(t.requests.c.request_id == bindparam("wanted"))
+_LINE = (
+    select(t.requests.c.request_id, t.requests.c.state, t.requests.c.priority)
+    .where(or_(*(t.requests.c.state == state.value for state in OPEN)))
+    .order_by(
+        t.requests.c.priority.desc(),
+        t.requests.c.state != RequestState.ACTIVE.value,
+        t.requests.c.number,
+    )
+)
 
 
 def _load(text: str) -> Key | None:
@@ -160,23 +186,16 @@ class StateStore:
 
     def request(self, request_id: str) -> DumpRequest | None:
         """Return one request."""
-        query = select(t.requests).where(t.requests.c.request_id == request_id)
         with self._begin() as connection:
-            row = connection.execute(query).mappings().first()
+            row = connection.execute(_ONE, {"wanted": request_id}).mappings().first()
             return _request(row) if row else None
 
     def line(self) -> list[Turn]:
         """Return the requests that have not ended, in the order in which they are carried out."""
-        r = t.requests.c
-        query = (
-            select(r.request_id, r.state, r.priority)
-            .where(r.state.in_([state.value for state in OPEN]))
-            .order_by(r.priority.desc(), r.state != RequestState.ACTIVE.value, r.number)
-        )
         with self._begin() as connection:
             return [
                 Turn(request_id, RequestState(state), priority)
-                for request_id, state, priority in connection.execute(query)
+                for request_id, state, priority in connection.execute(_LINE)
             ]
 
     def next_request(self) -> DumpRequest | None:
@@ -207,10 +226,9 @@ class StateStore:
 
     def pace(self) -> Pace:
         """Return what people have set."""
-        query = select(t.meta).where(t.meta.c.name.startswith(_PACE))
         with self._begin() as connection:
-            rows = connection.execute(query).mappings()
-            return Pace.of({row["name"].removeprefix(_PACE): row["value"] for row in rows})
+            rows = connection.execute(_PACE_VALUES)
+            return Pace.of({name.removeprefix(_PACE): value for name, value in rows})
 
     def set_pace(self, **values: float | bool | None) -> Pace:
         """Change some settings of the pace, None taking one back, and return what they all are now.
@@ -218,9 +236,11 @@ class StateStore:
         Raises:
             ValueError: a value is out of bounds; nothing was changed.
         """
-        Pace(**{**asdict(Pace()), **values}).validate()  # type: ignore[arg-type]
-        texts = {name: "" if value is None else str(value) for name, value in values.items()}
-        self.write([lambda w, n=n, v=v: w.set(_PACE + n, v) for n, v in texts.items()])
+        Pace(**{**asdict(Pace()), **values}).validate()
+        with self._begin() as connection:
+            writer = StateWriter(connection)
+            for name, value in values.items():
+                writer.set(_PACE + name, "" if value is None else str(value))
         return self.pace()
 
     # -- progress ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -39,6 +40,7 @@ def scripted_capture(
     state: StateStore,
     dump: DumpSettings,
     capture_type: type[Capture] = Capture,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Capture:
     """Return a capture of all tables of a scripted source, ready to be started.
 
@@ -49,6 +51,7 @@ def scripted_capture(
         state: the state database.
         dump: how dumps are paced.
         capture_type: a subclass with a fault switched on, in mutation tests.
+        clock: monotonic seconds.
     """
     settings = CaptureSettings(dump, spool_folder=folder / "spool")
     return capture_type(
@@ -59,6 +62,7 @@ def scripted_capture(
         settings=settings,
         tables=source.tables(),
         executor=InlineExecutor(),
+        clock=clock,
     )
 
 

@@ -232,8 +232,11 @@ class Coordinator:
         now = self._clock()
         # Asked also while the source rests, so that nobody waits for the end of a rest to be heard.
         task = self._queue.current()
-        if now < max(self._not_before, self._pacer.ready_at):
+        if now < self._not_before:
             return
+        if now < self._pacer.ready_at:
+            # However long the rest, what snapshots have seen may be forgotten, and the change log dropped behind it.
+            task = None
         if self._wants_snapshot(task, now):
             self._snapshot_at = now + self._settings.snapshot_interval_s
             self._job = _Job(self._executor.submit(self._reads.snapshot), None)
@@ -254,8 +257,8 @@ class Coordinator:
             task.since = self._clock()
         request = task.request
         if task.phase is Phase.START and request.keys:
-            start = self._executor.submit(self._reads.start_keys, table, request.keys)
-            self._job = _Job(start, task)
+            keys = self._executor.submit(self._reads.start_keys, table, request.keys)
+            self._job = _Job(keys, task)
             return
         if task.phase is Phase.START:
             start = self._executor.submit(self._reads.start, table, request.predicate or None)
