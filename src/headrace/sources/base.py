@@ -275,6 +275,18 @@ class Source(Protocol):
         """Return the identity of the log's time line; a change means that positions start anew."""
         ...
 
+    def departs(self, incarnation: str, scn: int) -> str:
+        """Return why the present log does not hold all that another incarnation's, or its own, held up to an SCN.
+
+        Args:
+            incarnation: what `incarnation` returned when that was captured.
+            scn: the source's own number, no offset added.
+
+        Returns:
+            empty when the log only goes on from there.
+        """
+        ...
+
     def open(self, schemas: SchemaStore) -> LogReader:
         """Start reading the log from what was last acknowledged."""
         ...

@@ -70,6 +70,11 @@ class ScriptedSource:
         """Return a constant."""
         return "scripted"
 
+    def departs(self, incarnation: str, scn: int) -> str:
+        """Return nothing: a script has one life."""
+        del incarnation, scn
+        return ""
+
     def open(self, schemas: SchemaStore) -> _ScriptedLog:
         """Read the log from what was last acknowledged."""
         self.cut = False
