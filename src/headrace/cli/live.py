@@ -44,7 +44,8 @@ def render(name: str, picture: Picture) -> RenderableType:
             f"{entry.lag_changes:,}",
         )
     line = f"{summary(picture)} · change log {_room(picture)}"
-    return Group(table, Text(line, style="bold"), *_delivery(picture), *_errors(picture))
+    notes = [*_delivery(picture), *_slot(picture), *_resync(picture), *_errors(picture)]
+    return Group(table, Text(line, style="bold"), *notes)
 
 
 def summary(picture: Picture) -> str:
@@ -68,6 +69,24 @@ def _delivery(picture: Picture) -> list[Text]:
     if picture.log_paused:
         return [Text("log delivery paused; the source keeps its log", style="yellow")]
     return [Text(f"log delivery: at most {limit:,.0f} rows/s", style="yellow")] if limit else []
+
+
+def _slot(picture: Picture) -> list[Text]:
+    """Return what the source keeps for us; a warning is told from news."""
+    slot = picture.slot
+    if not slot:
+        return []
+    warning = slot["warning"]
+    return [Text(warning, style="bold yellow") if warning else Text(slot["text"], style="dim")]
+
+
+def _resync(picture: Picture) -> list[Text]:
+    resync = picture.resync
+    if not resync:
+        return []
+    if resync["state"] == "needed":
+        return [Text(f"RESYNC NEEDED: {resync['next_step']}", style="bold red")]
+    return [Text(f"resync {resync['state']}: {resync['reason'] or 'as asked for'}", style="yellow")]
 
 
 def _bar(entry: TablePicture) -> RenderableType:

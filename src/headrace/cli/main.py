@@ -11,6 +11,7 @@ from headrace.cli.demo import demo
 from headrace.cli.dump import dump
 from headrace.cli.log import log
 from headrace.cli.preflight import preflight
+from headrace.cli.resync import resync
 from headrace.cli.run import run
 from headrace.cli.status import status
 from headrace.cli.verify import verify
@@ -37,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, preflight, run, status, verify, version):
+for command in (demo, preflight, run, status, verify, resync, version):
     app.command()(command)
 for name, group in (("dump", dump), ("log", log)):
     app.add_typer(group, name=name)

@@ -49,6 +49,8 @@ class PostgresConfig(_Section):
         publication: an existing publication; headrace makes and names its own when absent.
         watermark: ``message`` (needs no table at the source) or ``table``.
         heartbeat_s: how often an idle database is moved on.
+        on_lost_slot: ``stop`` and wait for ``headrace resync``, or ``recover`` as if it had been given.
+        failover: let our own slot be kept on standbys too (PostgreSQL 17 and newer).
     """
 
     type: Literal["postgres"]
@@ -59,6 +61,8 @@ class PostgresConfig(_Section):
     publication: _Identifier | None = None
     watermark: Literal["message", "table"] = "message"
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    on_lost_slot: Literal["stop", "recover"] = "stop"
+    failover: bool = False
 
     @field_validator("url")
     @classmethod

@@ -19,7 +19,7 @@ class Goal:
     """The source as it was at a moment, in the tables.
 
     Attributes:
-        scn: the source's position at that moment.
+        scn: the source's position at that moment, in its own numbers until the incarnation's offset is added.
         tables: the captured tables.
         over: requests that had ended by then, whichever way.
     """

@@ -10,23 +10,27 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ChangeLogError, ScnNotFound
+from headrace.errors import ChangeLogError, ScnNotFound, SlotLost, SourceReplaced
 from headrace.lake import FrontierStore, Manifest, TableEntry
 from headrace.observe.status import ProcessStatus
 from headrace.registry.file import FileRegistry
+from headrace.replicator import resync
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
 from headrace.state.copies import Copy
+from headrace.state.incarnation import Incarnation
 from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, DumpRequest, StateStore
 
 __all__ = ["Observer", "Picture", "TablePicture"]
 
 ROLES = ("capture", "apply")
+
+_RESYNC_NEEDED = (SlotLost.__name__, SourceReplaced.__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Picture:
         roles: state and error of each process, by name.
         log_paused: whether people stopped log delivery.
         log_rows_per_s: most change rows delivered per second, 0 for no limit.
+        resync: ``needed``, ``ordered`` or ``repairing``, with the reason; empty when the tables only follow the log.
     """
 
     tables: tuple[TablePicture, ...]
@@ -86,6 +91,14 @@ class Picture:
     roles: Mapping[str, ProcessStatus]
     log_paused: bool = False
     log_rows_per_s: float = 0.0
+    resync: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def slot(self) -> Mapping[str, Any]:
+        """What the source keeps for us, as capture last measured it; empty before the first time."""
+        capture = self.roles.get("capture")
+        slot: Mapping[str, Any] = capture.detail.get("slot", {}) if capture else {}
+        return slot
 
     def shows(self, scn: int) -> bool:
         """Whether the tables hold everything up to a position.
@@ -108,6 +121,8 @@ class Picture:
             "log_budget_bytes": self.log_budget_bytes,
             "log_paused": self.log_paused,
             "log_rows_per_s": self.log_rows_per_s,
+            "slot": dict(self.slot),
+            "resync": dict(self.resync),
             "roles": {
                 name: {
                     "state": role.state.value,
@@ -192,7 +207,24 @@ class Observer:
             {name: role for name, role in roles.items() if role is not None},
             pace.log_paused,
             pace.log_rows_per_s,
+            self._resync(roles["capture"]),
         )
+
+    def offset(self) -> int:
+        """Return what is added to the source's own numbers to make SCNs of them."""
+        state = self._opened()
+        life = Incarnation.read(state) if state else None
+        return life.offset if life else 0
+
+    def _resync(self, capture: ProcessStatus | None) -> Mapping[str, Any]:
+        state = self._opened()
+        under_way = resync.read(state) if state else None
+        if under_way is not None:
+            return under_way.to_json()
+        error = capture.error if capture else None
+        if error and error["name"] in _RESYNC_NEEDED:
+            return {"state": "needed", "reason": error["message"], "next_step": error["next_step"]}
+        return {}
 
     def close(self) -> None:
         """Release the readers."""

@@ -32,11 +32,13 @@ class Scope(Enum):
     """The rows of one table for which a condition in SQL holds."""
     PRIMARY_KEYS = "PRIMARY_KEYS"
     """Some keys of one table."""
+    REPAIR = "REPAIR"
+    """What a comparison found to differ in one table behind a gap, which is complete afterwards; perhaps no key."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether tables are read from their first row to their last, so that they are complete afterwards."""
-        return self in (Scope.ALL_TABLES, Scope.TABLE)
+        """Whether tables are complete afterwards: read from their first row to their last, or compared."""
+        return self in (Scope.ALL_TABLES, Scope.TABLE, Scope.REPAIR)
 
 
 class RequestState(Enum):
@@ -74,6 +76,8 @@ class Cause(Enum):
     """The table was left out for a while; its changes passed by."""
     FILLED = "FILLED"
     """The source filled a column without a word in its log."""
+    GAP = "GAP"
+    """The source's log lacks changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from headrace.state.records import (
     Scope,
     Turn,
 )
-from headrace.state.writer import StateWriter
+from headrace.state.writer import GAP, StateWriter
 
 __all__ = ["Certificate", "DumpProgress", "DumpRequest", "RequestState", "Scope", "StateStore"]
 
@@ -150,13 +150,13 @@ class StateStore:
         scope = Scope(scope)
         if (
             (scope is Scope.ALL_TABLES) != (table is None)
-            or (scope is Scope.PRIMARY_KEYS) != bool(keys)
+            or (scope is not Scope.REPAIR and (scope is Scope.PRIMARY_KEYS) != bool(keys))
             or (scope is Scope.PREDICATE) != bool(predicate)
             or (delete_missing and not keys)
         ):
             raise ValueError(
                 "ALL_TABLES takes no table, TABLE takes a table, PREDICATE a table and a condition, "
-                "PRIMARY_KEYS a table and at least one key"
+                "PRIMARY_KEYS a table and at least one key, REPAIR a table"
             )
         now, request_id = time.time(), uuid.uuid4().hex[:12]
         row = {
@@ -263,6 +263,13 @@ class StateStore:
     def captured(self) -> list[TableId]:
         """Return the tables that were captured when capture last began; none before the first time."""
         return [TableId.parse(name) for name in json.loads(self.get("tables") or "[]")]
+
+    def gaps(self) -> set[TableId]:
+        """Return the tables that changes are missing of, and that are compared and repaired."""
+        query = select(t.meta.c.name).where(t.meta.c.name.startswith(GAP), t.meta.c.value != "")
+        with self._begin() as connection:
+            names = connection.execute(query).scalars()
+            return {TableId.parse(name.removeprefix(GAP)) for name in names}
 
     def reread(self, table: TableId) -> list[Key]:
         """Return the keys on a table's re-read list."""

@@ -14,9 +14,12 @@ from headrace.model.schema import TableId
 from headrace.state import tables as t
 from headrace.state.records import Certificate, DumpProgress, RequestState
 
-__all__ = ["StateWriter", "key_text"]
+__all__ = ["GAP", "StateWriter", "key_text"]
 
 Key = tuple[str, ...]
+
+GAP = "gap."
+"""What the names of values begin with that say that a table lacks changes."""
 
 
 def key_text(key: Sequence[str] | None) -> str:
@@ -36,6 +39,10 @@ class StateWriter:
         self._connection.execute(
             statement.on_conflict_do_update(index_elements=["name"], set_={"value": value})
         )
+
+    def set_gap(self, table: TableId, *, open_: bool) -> None:
+        """Say that changes of a table are missing, or that they are made up for."""
+        self.set(f"{GAP}{table}", "open" if open_ else "")
 
     def request_state(
         self,

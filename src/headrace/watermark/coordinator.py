@@ -30,8 +30,14 @@ from headrace.model.snapshot import YES, Visibility
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import Chunk, ReceivedMark, SchemaStore
 from headrace.state.pace import Pace
-from headrace.state.store import Certificate
-from headrace.watermark.emit import chunk_block, complete_block, multiset_rows, table_blocks
+from headrace.state.records import Cause, Certificate
+from headrace.watermark.emit import (
+    chunk_block,
+    complete_block,
+    gap_block,
+    multiset_rows,
+    table_blocks,
+)
 from headrace.watermark.pace import Chunked, DumpPace, Pacer
 from headrace.watermark.reads import KeysStart, Reads, Spool, TableStart
 from headrace.watermark.reconciler import Reconciler, moved_in
@@ -121,10 +127,17 @@ class Coordinator:
             if event.kind is SystemKind.SCHEMA:
                 self._note_schema(event)
         for body in block.bodies:
-            for task in self._queue.dumps_of(body.table):
+            dumps = self._queue.dumps_of(body.table)
+            for task in dumps:
                 # Before the bound is fixed the reconciler remembers them; `_started` asks it.
                 if task.phase is not Phase.START or task.progress.state == "copying":
-                    self._note_moves(task, self._registry.get(body.schema_id), body.batch)
+                    self._note_moves(
+                        self._registry.get(body.schema_id), body.batch, every=task.reads_on
+                    )
+            if body.table in self._queue.gaps and not any(
+                task.repairs and not task.reads_on for task in dumps
+            ):
+                self._note_moves(self._registry.get(body.schema_id), body.batch, every=True)
 
     def _note_schema(self, event: SystemEvent) -> None:
         """Follow a table's version; rows that got values no log event carries are dumped again."""
@@ -139,11 +152,11 @@ class Coordinator:
         self._versions[event.table] = schema_id
         self._queue.note_schema(event.table, schema_id)
 
-    def _note_moves(self, task: Task, schema: TableSchema, changes: pa.RecordBatch) -> None:
+    def _note_moves(self, schema: TableSchema, changes: pa.RecordBatch, *, every: bool) -> None:
         """Put rows that moved in with missing columns on the re-read list.
 
-        While chunks are read, every such row. After the last chunk the target holds every row whole but those on the
-        list, so only rows that come from a listed key; else a busy table would never be done.
+        While chunks are read or differing keys are sought, every such row. After that the target holds every row
+        whole but those on the list, so only rows that come from a listed key; else a busy table would never be done.
         """
         old, new = moved_in(schema, changes)
         if not new.num_rows:
@@ -153,7 +166,7 @@ class Coordinator:
         )
         listed = self._queue.rereads[schema.table]
         for came_from, key in moves:
-            if task.phase in (Phase.START, Phase.CHUNKS) or came_from in listed:
+            if every or came_from in listed:
                 self._queue.add_reread(schema.table, [key])
 
     def receive(self, mark: ReceivedMark) -> Iterator[Block]:
@@ -256,6 +269,13 @@ class Coordinator:
         if task.since is None:
             task.since = self._clock()
         request = task.request
+        if task.phase is Phase.START and task.repairs and not request.keys:
+            # The comparison found no difference.
+            task.schema = self._registry.get(self._queue.last_schemas[table])
+            self._after_chunks(task)
+            return
+        if task.phase is Phase.START and self._is_to_be_emptied(task):
+            task.phase = Phase.EMPTY
         if task.phase is Phase.START and request.keys:
             keys = self._executor.submit(self._reads.start_keys, table, request.keys)
             self._job = _Job(keys, task)
@@ -266,11 +286,12 @@ class Coordinator:
             return
         token = uuid.uuid4().hex
         # Before the read begins: its marks may come back while it is still running.
-        self._window.open(token, chunk=task.phase is not Phase.END)
+        chunk = task.phase not in (Phase.EMPTY, Phase.END)
+        self._window.open(token, chunk=chunk)
         job = _Job(Future(), task, versions=dict(self._versions))
         job.floor_scn = self._reconciler.unseen_floor or self._last_scn + 1
         self._job = job
-        if task.phase is Phase.END:
+        if not chunk:
             job.future = self._executor.submit(self._reads.end, token)
         elif task.phase is Phase.CHUNKS and task.schema and not task.schema.key:
             job.future = self._executor.submit(self._reads.table, token, table)
@@ -337,7 +358,7 @@ class Coordinator:
             # The bound's snapshot may have missed a row that moved past it, streamed before or while it was read:
             # no chunk reaches there.
             for schema, changes in self._reconciler.changes_of(start.schema.table):
-                self._note_moves(task, schema, changes)
+                self._note_moves(schema, changes, every=True)
         self._queue.update(
             task, state="copying", until=start.until, rows_estimated=start.rows_estimated
         )
@@ -471,8 +492,7 @@ class Coordinator:
             rows_per_s=self._rate(task, len(job.keys)),
         )
         if task.progress.keys_done >= len(task.keys):
-            self._queue.update(task, state="done")
-            self._queue.finish(task)
+            self._after_chunks(task)
 
     def _emit_table(
         self, job: _Job, task: Task, spool: Spool, mark: ReceivedMark
@@ -520,7 +540,19 @@ class Coordinator:
             ]
         return fold(schema, batches, truncates)
 
+    def _is_to_be_emptied(self, task: Task) -> bool:
+        """Whether a table with a gap is copied from the start; one without a key is emptied by its own window."""
+        table = task.progress.table
+        if table not in self._queue.gaps or task.request.cause is not Cause.GAP or task.repairs:
+            return False
+        return bool(self._registry.get(self._queue.last_schemas[table]).key)
+
     def _complete(self, task: Task, mark: ReceivedMark) -> Iterator[Block]:
+        if task.phase is Phase.EMPTY:
+            yield gap_block(mark.scn, mark.commit_us, [task.progress.table])
+            self._queue.close_gap(task.progress.table)
+            task.phase = Phase.START
+            return
         if task.schema is None:
             return
         table = task.progress.table
@@ -528,10 +560,16 @@ class Coordinator:
             # A row moved in between the last window and the end mark.
             task.phase = Phase.REREAD
             return
+        if table in self._queue.gaps and task.schema.key and not task.repairs:
+            # Rows that vanished meanwhile are still to be removed.
+            self._queue.update(task, state="done")
+            self._queue.finish(task)
+            return
         self._registry.put(task.schema)
         failpoint("dump.before_complete")
         yield complete_block(mark, task.schema, task.request.request_id)
         failpoint("dump.after_complete")
+        self._queue.close_gap(table)
         self._queue.update(task, state="done", completed_scn=mark.scn)
         self._queue.finish(task)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,10 @@ from headrace.model.block import (
 )
 from headrace.model.change import DELETE, INSERT, READ, change_schema, pack_missing
 from headrace.model.rowkey import encode_rows
-from headrace.model.schema import KeyCheck, TableSchema
+from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.sources.base import ReceivedMark
 
-__all__ = ["chunk_block", "complete_block", "multiset_rows", "table_blocks"]
+__all__ = ["chunk_block", "complete_block", "gap_block", "multiset_rows", "table_blocks"]
 
 
 def _change_rows(
@@ -88,6 +88,20 @@ def _deletes(schema: TableSchema, gone: pa.RecordBatch, scn: int, first_ord: int
 def _schema_event(scn: int, schema: TableSchema) -> SystemEvent:
     payload = {"schema_id": schema.schema_id}
     return SystemEvent(scn, 0, SystemKind.SCHEMA, schema.table, payload)
+
+
+def gap_block(
+    scn: int, commit_us: int, tables: Sequence[TableId], kept: Collection[TableId] = ()
+) -> Block:
+    """Return a window that says of tables that changes are missing before it; those not kept are emptied."""
+    events: list[SystemEvent] = []
+    for table in tables:
+        if table not in kept:
+            events.append(SystemEvent(scn, len(events), SystemKind.TRUNCATE, table))
+        # Behind the truncate: that the table is empty now is not what the source says.
+        events.append(SystemEvent(scn, len(events), SystemKind.GAP, table))
+    entry = (scn, commit_us, 0, len(events), ORIGIN_SELECT, 1)
+    return Block(transaction_index([entry]), (), tuple(events), scn)
 
 
 def complete_block(mark: ReceivedMark, schema: TableSchema, request_id: str) -> Block:

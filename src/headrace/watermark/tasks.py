@@ -35,6 +35,8 @@ Change = Callable[[StateWriter], object]
 class Phase(Enum):
     """What a table's dump does next."""
 
+    EMPTY = auto()
+    """Empty the table first: so much of it differs behind a gap that it is copied from the start."""
     START = auto()
     """Fix the shape and the upper bound, or how the source writes the requested keys."""
     CHUNKS = auto()
@@ -69,6 +71,16 @@ class Task:
     def is_whole(self) -> bool:
         """Whether the table is complete when this is done."""
         return self.request.scope.is_whole
+
+    @property
+    def repairs(self) -> bool:
+        """Whether this closes a gap."""
+        return self.request.scope is Scope.REPAIR
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether the target may lack rows that are not on the re-read list."""
+        return self.phase in (Phase.EMPTY, Phase.START, Phase.CHUNKS, Phase.KEYS)
 
 
 @dataclass(slots=True)
@@ -108,11 +120,13 @@ class TaskQueue:
         self._active: _Begun | None = None
         self.rereads: dict[TableId, set[Key]] = {}
         self.last_schemas: dict[TableId, int] = {}
+        self.gaps: set[TableId] = set()
         self._recall()
 
     def _recall(self) -> None:
         self.rereads = {t: set(self._store.reread(t)) for t in self._tables}
         self.last_schemas = {t: int(self._store.get(f"schema {t}") or 0) for t in self._tables}
+        self.gaps = self._store.gaps()
         # Also those that wait or rest: rows that move into their tables must find them.
         for turn in self._store.line():
             known = {p.table: p for p in self._store.progress(turn.request_id)}
@@ -144,7 +158,7 @@ class TaskQueue:
         returned = self._left_out(begun) - cancelled
         if not any(r.scope is Scope.ALL_TABLES for r in waiting):
             done = {table for table, copy in copies.items() if copy.progress.completed_scn}
-            done |= {r.table for r in waiting if r.scope is Scope.TABLE and r.table}
+            done |= {r.table for r in waiting if r.scope.is_whole and r.table} | self.gaps
             fresh = [table for table in self._tables if table not in done | returned | cancelled]
             if len(fresh) == len(self._tables):
                 self._store.submit(Scope.ALL_TABLES, cause=Cause.FIRST_COPY)
@@ -327,6 +341,12 @@ class TaskQueue:
         # Whoever paused or cancelled it during its last chunk came too late to stop it; a cancelled one stays so.
         self.pending.append(lambda w: w.request_state(request_id, state, since=OPEN, reason=reason))
         self._look_at = 0.0
+
+    def close_gap(self, table: TableId) -> None:
+        """Take note that a table lacks nothing any more."""
+        if table in self.gaps:
+            self.gaps.remove(table)
+            self.pending.append(lambda w: w.set_gap(table, open_=False))
 
     def add_reread(self, table: TableId, keys: Sequence[Key]) -> None:
         """Put keys on a table's re-read list."""

@@ -181,12 +181,22 @@ class Preflight:
                 Severity.WARNING,
             )
         if state.lost:
-            self._add(
-                "slot-lost",
-                f"Slot {name} was invalidated: {state.lost}.",
-                f"SELECT pg_drop_replication_slot({quote_literal(name).strip()}); then start from "
-                "an empty state, which dumps every table.",
-            )
+            self._lost_slot(name, state.lost)
+
+    def _lost_slot(self, name: str, why: str) -> None:
+        description = f"Slot {name} was invalidated ({why}): RESYNC NEEDED."
+        if self._settings.slot is None:
+            # Capture itself refuses to start, or recovers when that was asked for.
+            self._add("slot-lost", description, "Run `headrace resync FILE`.", Severity.WARNING)
+            return
+        literal = quote_literal(name).strip()
+        self._add(
+            "slot-lost",
+            description,
+            f"SELECT pg_drop_replication_slot({literal}); "
+            f"SELECT pg_create_logical_replication_slot({literal}, 'pgoutput'); then run "
+            "`headrace resync FILE`.",
+        )
 
     def _publication(self, publication: PublicationFacts | None, tables: list[TableFacts]) -> None:
         name = self._settings.publication_name
