@@ -18,7 +18,17 @@ from headrace.replicator.paths import StatePaths
 from headrace.state.store import Scope, StateStore
 from tests.requirements import req
 
-COMMANDS = ("demo", "preflight", "run", "status", "dump", "log", "verify", "version")
+COMMANDS = (
+    "demo",
+    "preflight",
+    "run",
+    "status",
+    "dump",
+    "log",
+    "verify",
+    "resync",
+    "version",
+)
 STEERING = (
     *(f"dump {name}" for name in ("start", "list", "show", "pause", "resume", "cancel")),
     "dump prioritise",
@@ -250,3 +260,33 @@ def test_the_demo_clears_no_folder_that_is_not_its_own(tmp_path: Path) -> None:
 
     assert shown.exit_code == 2
     assert (tmp_path / "precious").exists()
+
+
+def test_a_resync_of_nothing_is_refused_and_an_order_is_kept_and_shown(file: Path) -> None:
+    refused = call("resync", str(file))
+    assert refused.exit_code == 2
+    assert "captured nothing yet" in refused.output
+    config = config_file.load(file)
+    with closing(StateStore(StatePaths.of(config).database)) as store:
+        store.write([lambda w: w.set("incarnation", "7/1")])
+    for _ in range(2):
+        assert "ordered" in call("resync", str(file)).stdout
+    assert json.loads(call("status", str(file), "--json").stdout)["resync"]["state"] == "ordered"
+    assert "resync ordered" in call("status", str(file)).stdout
+
+
+def test_status_says_resync_needed_and_what_the_slot_keeps(file: Path) -> None:
+    paths = StatePaths.of(config_file.load(file))
+    paths.create()
+    slot = {"slot": "headrace_shop", "text": "slot headrace_shop keeps 1.0 GiB", "warning": ""}
+    StatusFile(paths.status("capture"), "capture").write(
+        ProcessState.FAILED,
+        {"slot": slot},
+        error=describe_error(SlotLost("Slot gone.", next_step="run `headrace resync FILE`")),
+    )
+    told = json.loads(call("status", str(file), "--json").stdout)
+    assert told["resync"]["state"] == "needed"
+    assert told["slot"] == slot
+    shown = call("status", str(file)).stdout
+    assert "RESYNC NEEDED: run `headrace resync FILE`" in shown
+    assert "keeps 1.0 GiB" in shown

@@ -97,6 +97,7 @@ def test_a_promoted_standby_with_the_slot_kept_in_step_is_followed_without_a_new
 
 
 @req("N24")
+@pytest.mark.long
 def test_a_promoted_standby_without_the_slot_is_never_skipped_over(tmp_path: Path) -> None:
     """PostgreSQL 16 keeps no slots on standbys: it stops with the reason, and recovers when told to."""
     state = tmp_path / "state"
@@ -176,7 +177,10 @@ def test_a_restored_base_backup_is_followed_and_rows_that_vanished_vanish(tmp_pa
 
 
 @req("P06", "H26")
-@pytest.mark.parametrize("grown", [False, True], ids=["behind", "grown past it"])
+@pytest.mark.parametrize(
+    "grown",
+    [pytest.param(False, id="behind", marks=pytest.mark.long), pytest.param(True, id="grown")],
+)
 def test_a_source_set_back_with_its_slot_is_told_by_what_it_sends_again(
     tmp_path: Path, grown: bool
 ) -> None:
@@ -209,6 +213,7 @@ def test_a_source_set_back_with_its_slot_is_told_by_what_it_sends_again(
     rising(state)
 
 
+@pytest.mark.long
 def test_a_standby_that_lacked_what_was_captured_is_refused(tmp_path: Path) -> None:
     """It was promoted before it received everything: its timeline leaves ours below what we hold."""
     state = tmp_path / "state"

@@ -225,6 +225,7 @@ def test_a_table_that_differs_in_much_is_emptied_and_copied(
 
 
 @req("H26")
+@pytest.mark.long
 def test_a_repair_that_was_cut_short_is_done_by_the_next_start(
     shop: Shop, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +248,7 @@ def test_a_repair_that_was_cut_short_is_done_by_the_next_start(
             follows(running, shop.url, table)
 
 
+@pytest.mark.long
 def test_a_table_that_was_not_whole_or_changed_its_shape_is_not_compared(
     shop: Shop, sql: Sql
 ) -> None:
