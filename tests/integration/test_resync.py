@@ -248,6 +248,27 @@ def test_a_repair_that_was_cut_short_is_done_by_the_next_start(
             follows(running, shop.url, table)
 
 
+def test_a_crash_between_log_and_state_begins_again_once_more(
+    shop: Shop, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.lose_slot()
+    sql(*UNREAD)
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StateStore, "write", crash)
+        with pytest.raises(KeyboardInterrupt):
+            shop.begin_again()
+    assert shop.state.gaps() == set()
+    assert shop.begin_again() == set(TABLES)
+    with at_work(shop.source, shop.folder) as running:
+        shop.repair(running)
+        for table in TABLES:
+            follows(running, shop.url, table)
+
+
 @pytest.mark.long
 def test_a_table_that_was_not_whole_or_changed_its_shape_is_not_compared(
     shop: Shop, sql: Sql

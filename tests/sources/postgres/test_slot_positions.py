@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from headrace.errors import SourceError
 from headrace.sources.postgres import PostgresSource
+from headrace.sources.postgres.connection import connect
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.faults.faulty import PUBLIC_T, at_work, follows
 from tests.fixtures_postgres import Sql
@@ -168,6 +170,16 @@ def test_our_slot_is_a_failover_slot_when_that_is_asked_for(
     with psycopg.connect(database) as connection:
         query = "SELECT failover FROM pg_replication_slots WHERE slot_name = 'headrace_kept'"
         assert connection.execute(query).fetchone() == (asked,)
+    # Asked for later, the slot that is there is altered as the finding says.
+    object.__setattr__(source.settings, "failover", True)
+    lacking = [f.suggestion for f in source.preflight() if f.name == "slot-not-failover"]
+    assert len(lacking) == (0 if asked else 1)
+    for suggestion in lacking:
+        statement = re.search(r"ALTER_REPLICATION_SLOT \w+ \(FAILOVER true\);", suggestion)
+        assert statement
+        with connect(source.settings, replication=True) as session:
+            session.run(statement[0])
+        assert source.preflight() == []
 
 
 def test_a_server_without_failover_slots_gets_a_plain_one(older_server: EmbeddedPostgres) -> None:
@@ -175,6 +187,7 @@ def test_a_server_without_failover_slots_gets_a_plain_one(older_server: Embedded
     older_server.execute("CREATE TABLE t (id int PRIMARY KEY)", database="no_failover")
     source = PostgresSource(url, name="kept")
     object.__setattr__(source.settings, "failover", True)
+    assert "failover-unsupported" in {finding.name for finding in source.preflight()}
     source.prepare()
     source.drop()
     older_server.drop_database("no_failover")

@@ -15,7 +15,7 @@ from headrace.sources.postgres.publication import (
     read_publication,
 )
 from headrace.sources.postgres.settings import MARKS_SCHEMA, MARKS_TABLE, PostgresSettings
-from headrace.sources.postgres.slot import read_slot
+from headrace.sources.postgres.slot import FAILOVER_VERSION, SlotState, read_slot
 from headrace.sources.postgres.tables_check import check_table
 
 __all__ = ["Preflight"]
@@ -152,6 +152,7 @@ class Preflight:
     def _slot(self) -> None:
         name = self._settings.slot_name
         state = read_slot(self._session, name)
+        self._failover(name, state)
         if state is None:
             if self._settings.slot is not None:
                 self._add(
@@ -182,6 +183,26 @@ class Preflight:
             )
         if state.lost:
             self._lost_slot(name, state.lost)
+
+    def _failover(self, name: str, state: SlotState | None) -> None:
+        if not self._settings.failover:
+            return
+        if self._session.version < FAILOVER_VERSION:
+            self._add(
+                "failover-unsupported",
+                f"source.failover is set, and PostgreSQL {self._session.version} keeps no slots on standbys: "
+                "a promoted standby means RESYNC NEEDED.",
+                f"Upgrade the server to PostgreSQL {FAILOVER_VERSION} or newer, or leave it out.",
+                Severity.WARNING,
+            )
+        elif state is not None and not state.failover:
+            self._add(
+                "slot-not-failover",
+                f"source.failover is set, and slot {name} is not one that standbys keep in step.",
+                f"Over a replication connection: ALTER_REPLICATION_SLOT {name} (FAILOVER true); while "
+                "nobody reads it.",
+                Severity.WARNING,
+            )
 
     def _lost_slot(self, name: str, why: str) -> None:
         description = f"Slot {name} was invalidated ({why}): RESYNC NEEDED."

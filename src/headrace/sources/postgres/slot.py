@@ -22,6 +22,7 @@ from headrace.sources.postgres.connection import (
 from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 
 __all__ = [
+    "FAILOVER_VERSION",
     "SlotState",
     "check_slot",
     "drop_own",
@@ -31,35 +32,44 @@ __all__ = [
 ]
 
 
-_FAILOVER_VERSION = 17
+FAILOVER_VERSION = 17
+"""From here on a slot may be kept in step on standbys."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A slot as the server shows it; ``lost`` says why it cannot be read any more, empty when it can."""
+    """A slot as the server shows it.
+
+    Attributes:
+        lost: why it cannot be read any more, empty when it can.
+        failover: whether standbys may keep it in step.
+    """
 
     plugin: str
     database: str
     active_pid: int | None
     confirmed: str | None
     lost: str
+    failover: bool = False
 
 
 def read_slot(session: Session, name: str) -> SlotState | None:
     """Return a slot's state, None when there is no such slot."""
-    reason = "NULL"
-    if session.version >= 17:
-        reason = "invalidation_reason"
+    newer = "NULL, false"
+    if session.version >= FAILOVER_VERSION:
+        newer = "invalidation_reason, failover"
     rows = session.rows(
         "SELECT plugin, database, active_pid, confirmed_flush_lsn, wal_status, "
-        f"{reason} FROM pg_replication_slots WHERE slot_name = $1",
+        f"{newer} FROM pg_replication_slots WHERE slot_name = $1",
         name,
     )
     if not rows:
         return None
-    plugin, database, pid, confirmed, wal_status, why = rows[0]
+    plugin, database, pid, confirmed, wal_status, why, failover = rows[0]
     lost = why or ("its log was removed" if wal_status == "lost" else "")
-    return SlotState(plugin or "", database or "", int(pid) if pid else None, confirmed, lost)
+    return SlotState(
+        plugin or "", database or "", int(pid) if pid else None, confirmed, lost, failover == "t"
+    )
 
 
 def check_slot(session: Session, settings: PostgresSettings) -> SlotState:
@@ -143,7 +153,7 @@ def ensure_slot(session: Session, settings: PostgresSettings, *, fresh: bool = F
         check_slot(session, settings)
     try:
         options = ""
-        if settings.failover and session.version >= _FAILOVER_VERSION:
+        if settings.failover and session.version >= FAILOVER_VERSION:
             options = ", false, false, true"
         session.rows(
             f"SELECT pg_create_logical_replication_slot($1, 'pgoutput'{options})",
