@@ -130,6 +130,10 @@ class Repair:
             except HeadraceError as error:
                 _LOG.warning("a comparison is tried again: %s", error)
                 pause = _RETRY_S
+            except Exception as error:  # noqa: BLE001 - the top of the thread
+                # Its message may hold anything.
+                _LOG.error("a comparison failed (%s) and is tried again", type(error).__name__)
+                pause = _RETRY_S
 
     def step(self, stop: threading.Event) -> bool:
         """Compare the next table; false when nothing is left to do."""
@@ -165,7 +169,10 @@ class Repair:
             registry = FileRegistry(self.changelog / "schemas")
             tails = fold_tail(reader, registry, {table: schema}, {table: entry.applied_scn}, log)
             target = TargetTable(self.lake, entry, entry.applied_scn, tails[table])
-            self._ask_for(table, _differing(view, table, target))
+            keys = _differing(view, table, target)
+        # Another gap may have come meanwhile, of which this comparison knows nothing.
+        if not stop.is_set():
+            self._ask_for(table, keys)
 
     def _ask_for(self, table: TableId, keys: Sequence[Key] | None) -> None:
         if keys is None:

@@ -561,8 +561,8 @@ class Coordinator:
             task.phase = Phase.REREAD
             return
         if table in self._queue.gaps and task.schema.key and not task.repairs:
-            # Rows that vanished meanwhile are still to be removed.
-            self._queue.update(task, state="done")
+            # Rows that vanished meanwhile are still to be removed; the repair says when the table is complete.
+            self._queue.update(task, state="done", completed_scn=mark.scn)
             self._queue.finish(task)
             return
         self._registry.put(task.schema)
