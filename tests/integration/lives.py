@@ -16,7 +16,7 @@ from headrace.sources.postgres import PostgresSource
 from headrace.state.incarnation import Incarnation
 from headrace.state.store import StateStore
 from headrace.testing.postgres import EmbeddedPostgres
-from tests.integration.running import eventually
+from tests.waiting import until
 
 __all__ = ["Server", "begun_again", "life_of", "one"]
 
@@ -69,7 +69,7 @@ class Server(EmbeddedPostgres):
     def promote(self) -> None:
         """Make a standby a primary."""
         self.execute("SELECT pg_promote()")
-        eventually(lambda: one(self.url(), "SELECT pg_is_in_recovery()") is False, "it is promoted")
+        until(lambda: one(self.url(), "SELECT pg_is_in_recovery()") is False, "it is promoted")
 
     def _prepare(self, folder: Path) -> None:
         folder.mkdir()

@@ -13,8 +13,8 @@ from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.lsn import parse_lsn
 from tests.faults.faulty import PUBLIC_T, at_work, confirmed, copied, failure_of, follows, named
 from tests.integration.lives import Server, begun_again, life_of, one
-from tests.integration.running import eventually
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -75,7 +75,7 @@ def test_a_promoted_standby_with_the_slot_kept_in_step_is_followed_without_a_new
                 follows(running, url)
                 write(url, "UPDATE t SET v = 'before' WHERE id < 4", "DELETE FROM t WHERE id = 9")
                 follows(running, url)
-                eventually(lambda: _kept(primary, standby), "the standby keeps the slot")
+                until(lambda: _kept(primary, standby), "the standby keeps the slot")
                 # What came last is not in the standby's slot yet: it is sent again after the fail-over.
                 write(url, "INSERT INTO t VALUES (20, 'last words')")
                 follows(running, url)
@@ -108,7 +108,7 @@ def test_a_promoted_standby_without_the_slot_is_never_skipped_over(tmp_path: Pat
         with standby:
             copied(source, state)
             end = parse_lsn(str(one(url, "SELECT pg_current_wal_lsn()::text")))
-            eventually(
+            until(
                 lambda: (
                     parse_lsn(str(one(standby.url(), "SELECT pg_last_wal_replay_lsn()::text")))
                     >= end
@@ -221,7 +221,7 @@ def test_a_standby_that_lacked_what_was_captured_is_refused(tmp_path: Path) -> N
         url = filled(primary)
         standby = primary.standby(tmp_path / "standby", {})
         with standby:
-            eventually(
+            until(
                 lambda: one(standby.url("shop"), "SELECT count(*) FROM t") == 9, "it has the table"
             )
             standby.promote()

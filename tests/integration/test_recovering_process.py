@@ -29,9 +29,10 @@ from headrace.state.store import StateStore
 from tests.faults.faulty import PUBLIC_T, rows_of
 from tests.faults.test_slot import drop_under
 from tests.fixtures_postgres import Sql
-from tests.integration.running import Running, eventually
+from tests.integration.running import Running
 from tests.lake.handmade import HandmadeTable
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.long]
 
@@ -83,7 +84,7 @@ class Lone:
             assert self.process.poll() is None, self.log.read_text()
             return bool(getattr(self, condition)())
 
-        eventually(look, condition)
+        until(look, condition)
 
     def dumped(self) -> bool:
         if not self.paths.database.exists():
@@ -163,7 +164,7 @@ def test_the_capture_process_recovers_on_a_word_and_then_by_policy(
         drop_under(connection, SLOT)
     sql("DELETE FROM t WHERE id BETWEEN 30 AND 34", "INSERT INTO t VALUES (9000, 'unread')")
     # Six keys, unless capture was back before the last of them was written.
-    eventually(lambda: len(repairs(lone)) == 1, "what differs is asked for")
+    until(lambda: len(repairs(lone)) == 1, "what differs is asked for")
     assert repairs(lone)[0] <= 6
     lone.until("whole")
     lone.until("follows")

@@ -27,9 +27,9 @@ from headrace.state.records import Cause, RequestState, Scope
 from headrace.state.store import StateStore
 from tests.faults.faulty import AtWork, at_work, copied, follows
 from tests.fixtures_postgres import Sql
-from tests.integration.running import eventually
 from tests.lake.handmade import HandmadeTable
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -71,7 +71,7 @@ class Shop:
                     return False
                 return True
 
-        eventually(dropped, "the slot is dropped")
+        until(dropped, "the slot is dropped")
 
     def begin_again(self) -> set[TableId]:
         """Do what the next start of capture does on the user's word; return the tables to compare."""
@@ -96,7 +96,7 @@ class Shop:
                 raise running.error
             return not work.step(stop)
 
-        eventually(done, "the resync is done")
+        until(done, "the resync is done")
         assert resync.read(self.state) is None
 
     def read_again(self) -> Counter[TableId]:

@@ -16,9 +16,9 @@ from headrace.testing.postgres import EmbeddedPostgres
 from tests.faults.faulty import PUBLIC_T, at_work, follows
 from tests.fixtures_postgres import Sql
 from tests.integration.lives import Server
-from tests.integration.running import eventually
 from tests.requirements import req
 from tests.sources.postgres.support import opened
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -106,7 +106,7 @@ def test_transaction_ids_past_their_first_four_billion_are_widened_and_seen(
         with at_work(source, tmp_path / "state") as running:
             for n in range(20):
                 server.execute(f"UPDATE t SET v = 'b{n}' WHERE id % 5 = {n % 5}", database="shop")
-            eventually(running.dumped, "the copy")
+            until(running.dumped, "the copy")
             follows(running, url)
             xids = [
                 int(xid)
@@ -115,7 +115,7 @@ def test_transaction_ids_past_their_first_four_billion_are_widened_and_seen(
             ]
             assert xids
             assert {xid >> 32 for xid in xids} == {3}
-            eventually(lambda: running.statuses[-1].remembered == 0, "a snapshot has seen all")
+            until(lambda: running.statuses[-1].remembered == 0, "a snapshot has seen all")
             assert running.content(PUBLIC_T).total() == 50
 
 

@@ -14,8 +14,8 @@ from headrace.sources.postgres.retained import Retained, RetainedWatch
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.faults.faulty import at_work, confirmed
 from tests.fixtures_postgres import Sql
-from tests.integration.running import eventually
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -104,7 +104,7 @@ def test_an_idle_database_lets_go_of_the_log_while_another_one_fills_it(
     source = PostgresSource(url, name="idle")
     object.__setattr__(source.settings, "heartbeat_s", 0.1)
     with at_work(source, tmp_path) as running, connect(source.settings) as session:
-        eventually(running.dumped, "the first copy")
+        until(running.dumped, "the first copy")
         tight_server.execute("SELECT pg_create_logical_replication_slot('stuck', 'pgoutput')")
         watch = RetainedWatch("headrace_idle")
         most = 0
@@ -114,12 +114,10 @@ def test_an_idle_database_lets_go_of_the_log_while_another_one_fills_it(
                 row = connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'").fetchone()
             assert row is not None
             end = int(row[0])
-            eventually(lambda end=end: confirmed(url, "headrace_idle") >= end, "it moved on")  # type: ignore[misc]
+            until(lambda end=end: confirmed(url, "headrace_idle") >= end, "it moved on")  # type: ignore[misc]
             # The server notes what a slot may let go of when it logs its running transactions.
             tight_server.execute("CHECKPOINT")
-            eventually(
-                lambda: watch.look(session, 0.0).retained_bytes < 2 * SEGMENT, "it was let go of"
-            )
+            until(lambda: watch.look(session, 0.0).retained_bytes < 2 * SEGMENT, "it was let go of")
             most = max(most, watch.look(session, 0.0).retained_bytes)
         assert most < 2 * SEGMENT
         assert RetainedWatch("stuck").look(session, 0.0).wal_status == "lost"
