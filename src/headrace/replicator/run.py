@@ -118,8 +118,8 @@ class Run:
         if self._goal is None:
             return False
         seen, capture = self._observer, self.picture.roles.get("capture")
-        # Before it has opened the log, a restored source may look as if nothing were to be done.
-        if capture is None or "covered_scn" not in capture.detail or self.picture.resync:
-            return False
         goal = replace(self._goal, scn=self._goal.scn + seen.offset())
-        return goal.is_reached(self.picture, seen.progress(), seen.requests())
+        reached = goal.is_reached(self.picture, seen.progress(), seen.requests())
+        # Before the log was opened, a restored source may look as if nothing were to be done.
+        opened = capture is not None and "covered_scn" in capture.detail
+        return reached and opened and not self.picture.resync
