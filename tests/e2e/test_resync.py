@@ -9,7 +9,6 @@ import pytest
 
 from headrace.changelog import ChangeLogReader
 from headrace.model.block import SystemKind
-from headrace.testing.postgres import EmbeddedPostgres
 from tests.e2e.pipeline import Pipeline
 from tests.faults.test_slot import drop_under
 from tests.requirements import req
@@ -22,7 +21,7 @@ pytestmark = [
 ]
 
 SLOT = "headrace_e2e"
-TABLES = 3
+COUNT = 3
 
 SCHEMA = (
     "CREATE TABLE t (id int PRIMARY KEY, v text)",
@@ -65,11 +64,8 @@ def gaps(pipeline: Pipeline) -> int:
 
 
 @req("H26", "N24")
-def test_a_lost_slot_is_recovered_on_a_word_and_by_policy(
-    postgres_server: EmbeddedPostgres, tmp_path: Path
-) -> None:
-    url = postgres_server.create_database("resync_e2e")
-    postgres_server.execute(*SCHEMA, database="resync_e2e")
+def test_a_lost_slot_is_recovered_on_a_word_and_by_policy(url: str, tmp_path: Path) -> None:
+    write(url, SCHEMA, 0)
     pipeline = Pipeline(tmp_path, url, ("public.*",), "changelog: {retain: 1GiB}\n")
     try:
         pipeline.succeed("run", "--once")
@@ -92,25 +88,24 @@ def test_a_lost_slot_is_recovered_on_a_word_and_by_policy(
         pipeline.succeed("run", "--once")
         pipeline.succeed("verify")
         assert pipeline.status()["resync"] == {}
-        assert gaps(pipeline) == TABLES
+        assert gaps(pipeline) == COUNT
 
         text = pipeline.file.read_text()
         pipeline.file.write_text(
             text.replace("heartbeat_s: 1", "heartbeat_s: 1, on_lost_slot: recover")
         )
         pipeline.start()
-        pipeline.running("all is live", lambda: pipeline.all_live(TABLES))
+        pipeline.running("all is live", lambda: pipeline.all_live(COUNT))
         with psycopg.connect(url, autocommit=True) as connection:
             drop_under(connection, SLOT)
         write(url, UNREAD, 2)
-        pipeline.running("it recovers", lambda: gaps(pipeline) == 2 * TABLES)
+        pipeline.running("it recovers", lambda: gaps(pipeline) == 2 * COUNT)
         write(url, READ, 2)
         pipeline.running("it is repaired", lambda: pipeline.status()["resync"] == {})
-        pipeline.running("all is live", lambda: pipeline.all_live(TABLES))
+        pipeline.running("all is live", lambda: pipeline.all_live(COUNT))
         assert pipeline.stop() == 0, pipeline.logs()
         pipeline.succeed("run", "--once")
         pipeline.succeed("verify")
-        assert gaps(pipeline) == 2 * TABLES
+        assert gaps(pipeline) == 2 * COUNT
     finally:
         pipeline.close()
-        postgres_server.drop_database("resync_e2e")
