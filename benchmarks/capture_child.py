@@ -98,7 +98,7 @@ def main() -> int:
     watch = _Watch(reader, given.until, given.dump)
     if not given.until and not given.dump:
         threading.Thread(target=_end_with_input, args=(watch,), daemon=True).start()
-    with runner.capture(config, paths, lambda _detail: None) as capture:
+    with runner.capture(config, paths, watch, lambda _detail: None) as capture:
         watch.capture = capture
         wall, cpu = time.perf_counter(), time.process_time()
         began_us = time.time_ns() // 1000

@@ -22,6 +22,7 @@ from headrace.changelog import ChangeLogReader
 from headrace.model.schema import TableId
 from headrace.replicator import config_file
 from headrace.replicator.paths import StatePaths
+from headrace.state.records import OPEN
 from headrace.state.store import DumpProgress, RequestState, Scope, StateStore
 
 __all__ = ["CaptureRun", "capture_run", "count_changes"]
@@ -83,7 +84,7 @@ class CaptureRun:
                     )
                     for at, table in enumerate(tables)
                 ]
-                + [lambda w: w.request_state(request, RequestState.COMPLETED)]
+                + [lambda w: w.request_state(request, RequestState.COMPLETED, since=OPEN)]
             )
 
     def dump(self, table: str) -> str:

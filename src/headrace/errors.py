@@ -6,6 +6,7 @@
     │   ├── SourceUnavailable        the server is gone or refuses us; tried again
     │   ├── PreflightFailed          the server or a table cannot be captured as it is
     │   ├── SlotLost                 the log below our position no longer exists
+    │   ├── SourceReplaced           the source was restored or promoted, and lacks what was captured
     │   ├── UndecodableValue         a cell that no exact type can hold
     │   └── IncompatibleSchemaChange a table changed in a way that cannot be carried over
     ├── ProtocolError                bytes that do not follow the protocol
@@ -58,6 +59,7 @@ __all__ = [
     "ScnNotFound",
     "SlotLost",
     "SourceError",
+    "SourceReplaced",
     "SourceUnavailable",
     "StateError",
     "TargetConflict",
@@ -133,6 +135,10 @@ class SlotLost(SourceError):
     """The replication slot, or the log it pointed to, no longer exists: RESYNC NEEDED."""
 
 
+class SourceReplaced(SourceError):
+    """The source is not the one that was captured, or went back to an older state: RESYNC NEEDED."""
+
+
 class UndecodableValue(SourceError):
     """A value that the column's type cannot hold exactly; names table, column and length."""
 
@@ -159,7 +165,7 @@ class MissingBase(FoldError):
     def __init__(self, table: str, key: str, columns: list[str]) -> None:
         super().__init__(
             f"{table}: a change of key {key} left out {', '.join(columns)}, and no row holds them.",
-            next_step=f"re-read the key from the source: headrace dump FILE --table {table} --keys …",
+            next_step=f"re-read the key from the source: headrace dump start FILE --table {table} --keys …",
         )
         self.table = table
         self.key = key

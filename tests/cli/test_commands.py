@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,29 @@ from headrace.errors import ScnNotFound, SlotLost
 from headrace.observe.status import ProcessState, StatusFile, describe_error
 from headrace.replicator import config_file
 from headrace.replicator.paths import StatePaths
+from headrace.state.store import Scope, StateStore
 from tests.requirements import req
 
-COMMANDS = ("demo", "preflight", "run", "status", "dump", "verify", "tap", "version")
+COMMANDS = (
+    "demo",
+    "preflight",
+    "run",
+    "status",
+    "dump",
+    "log",
+    "verify",
+    "resync",
+    "tap",
+    "version",
+)
+STEERING = (
+    *(f"dump {name}" for name in ("start", "list", "show", "pause", "resume", "cancel")),
+    "dump prioritise",
+    "dump pace",
+    "log pause",
+    "log resume",
+    "log pace",
+)
 
 
 @pytest.fixture
@@ -44,9 +65,9 @@ def test_help_lists_every_command() -> None:
         assert command in shown.stdout
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "version"])
+@pytest.mark.parametrize("command", [*(c for c in COMMANDS if c != "version"), *STEERING])
 def test_each_command_shows_an_example(command: str) -> None:
-    shown = call(command, "--help")
+    shown = call(*command.split(), "--help")
 
     assert shown.exit_code == 0
     assert "Example" in shown.stdout
@@ -120,26 +141,117 @@ def test_an_error_with_arguments_of_its_own_survives_the_status_file() -> None:
     assert "SCN 5" in restored.message
 
 
+def asked(file: Path, *words: str) -> str:
+    """Ask for a dump and return the request's name."""
+    shown = call("dump", "start", str(file), *words)
+    assert shown.exit_code == 0, shown.output
+    return shown.stdout.removeprefix("queued: request ").strip()
+
+
+@req("N02", "P56")
 def test_a_dump_request_waits_in_the_state(file: Path) -> None:
-    shown = call(
-        "dump", str(file), "--table", "public.orders", "--keys", "17,1", "--keys", '"a,b",2'
-    )
+    asked(file, "--table", "public.orders", "--keys", "17,1", "--keys", '"a,b",2')
 
-    assert shown.exit_code == 0
-    assert "queued: request" in shown.stdout
-
-    from headrace.state.store import Scope, StateStore
-
-    (request,) = StateStore(StatePaths.of(config_file.load(file)).database).requests()
+    with closing(StateStore(StatePaths.of(config_file.load(file)).database)) as state:
+        (request,) = state.requests()
     assert request.scope is Scope.PRIMARY_KEYS
     assert request.keys == (("17", "1"), ("a,b", "2"))
 
 
 def test_keys_of_all_tables_are_refused(file: Path) -> None:
-    shown = call("dump", str(file), "--table", "all", "--keys", "1")
+    shown = call("dump", "start", str(file), "--table", "all", "--keys", "1")
 
     assert shown.exit_code == 2
     assert "name the table" in shown.stderr
+
+
+@req("N08", "P08", "F7")
+def test_requests_are_steered_and_shown(file: Path) -> None:
+    first = asked(file, "--table", "public.orders")
+    second = asked(file, "--table", "public.items", "--where", "qty > 1", "--priority", "4")
+
+    assert f"paused: request {first}" in call("dump", "pause", str(file), first[:8]).stdout
+    assert f"priority 9: request {second}" in (
+        call("dump", "prioritise", str(file), second, "9").stdout
+    )
+    listed = json.loads(call("dump", "list", str(file), "--json").stdout)
+    assert [(r["request"], r["state"], r["priority"], r["where"]) for r in listed] == [
+        (first, "PAUSED", 0, None),
+        (second, "QUEUED", 9, "qty > 1"),
+    ]
+    plain = call("dump", "list", str(file)).stdout
+    assert "PAUSED" in plain
+    assert "public.items where qty > 1" in plain
+
+    assert f"resumed: request {first}" in call("dump", "resume", str(file), first).stdout
+    cancelled = call("dump", "cancel", str(file), first).stdout
+    assert f"cancelled: request {first}" in cancelled
+    assert "incomplete: public.orders" in cancelled
+    shown = call("dump", "show", str(file), first).stdout
+    assert "CANCELLED" in shown
+    assert (
+        json.loads(call("dump", "show", str(file), first, "--json").stdout)["state"] == "CANCELLED"
+    )
+    assert first not in call("dump", "list", str(file)).stdout
+    assert first in call("dump", "list", str(file), "--all").stdout
+    late = call("dump", "pause", str(file), first)
+    assert late.exit_code == 2
+    assert "it has ended" in late.stderr
+
+
+@req("N05", "N06", "P57", "F7")
+def test_the_pace_of_dumps_is_set_shown_and_given_back(file: Path) -> None:
+    shown = call("dump", "pace", str(file))
+    assert [line.split() for line in shown.stdout.splitlines()] == [
+        ["chunk_rows", "auto", "from", "the", "file"],
+        ["chunk_s", "0.25", "from", "the", "file"],
+        ["load", "0.25", "from", "the", "file"],
+        ["delay_s", "0.0", "from", "the", "file"],
+        ["rows_per_s", "no", "limit", "from", "the", "file"],
+    ]
+    call("dump", "pace", str(file), "--chunk-rows", "500", "--load", "0.1", "--delay", "0.2")
+    more = call("dump", "pace", str(file), "--rows-per-second", "20000", "--json")
+    assert json.loads(more.stdout) == {
+        "chunk_rows": 500,
+        "chunk_s": None,
+        "load": 0.1,
+        "delay_s": 0.2,
+        "rows_per_s": 20_000,
+    }
+    assert ["load", "0.1", "set"] in [
+        line.split() for line in call("dump", "pace", str(file)).stdout.splitlines()
+    ]
+    reset = call("dump", "pace", str(file), "--reset", "--chunk-rows", "auto", "--json")
+    assert json.loads(reset.stdout) == {
+        "chunk_rows": 0,
+        "chunk_s": None,
+        "load": None,
+        "delay_s": None,
+        "rows_per_s": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "words", [("--chunk-rows", "many"), ("--chunk-rows", "0"), ("--load", "2")]
+)
+def test_a_pace_that_is_none_is_refused(file: Path, words: tuple[str, ...]) -> None:
+    shown = call("dump", "pace", str(file), *words)
+    assert shown.exit_code == 2
+    assert "ConfigError" in shown.stderr
+    assert "next step" in shown.stderr
+
+
+@req("N07", "N08")
+def test_log_delivery_is_paused_and_throttled_and_status_says_so(file: Path) -> None:
+    call("dump", "list", str(file))
+    assert "the source keeps its log" in call("log", "pause", str(file)).stdout
+    assert "log delivery paused" in call("status", str(file)).stdout
+    assert json.loads(call("status", str(file), "--json").stdout)["log_paused"] is True
+    call("log", "resume", str(file))
+    call("log", "pace", str(file), "--rows-per-second", "5000")
+    assert "at most 5,000 rows/s" in call("status", str(file)).stdout
+    call("log", "pace", str(file), "--rows-per-second", "0")
+    assert "log delivery" not in call("status", str(file)).stdout
 
 
 def test_the_demo_clears_no_folder_that_is_not_its_own(tmp_path: Path) -> None:
@@ -149,3 +261,33 @@ def test_the_demo_clears_no_folder_that_is_not_its_own(tmp_path: Path) -> None:
 
     assert shown.exit_code == 2
     assert (tmp_path / "precious").exists()
+
+
+def test_a_resync_of_nothing_is_refused_and_an_order_is_kept_and_shown(file: Path) -> None:
+    refused = call("resync", str(file))
+    assert refused.exit_code == 2
+    assert "captured nothing yet" in refused.output
+    config = config_file.load(file)
+    with closing(StateStore(StatePaths.of(config).database)) as store:
+        store.write([lambda w: w.set("incarnation", "7/1")])
+    for _ in range(2):
+        assert "ordered" in call("resync", str(file)).stdout
+    assert json.loads(call("status", str(file), "--json").stdout)["resync"]["state"] == "ordered"
+    assert "resync ordered" in call("status", str(file)).stdout
+
+
+def test_status_says_resync_needed_and_what_the_slot_keeps(file: Path) -> None:
+    paths = StatePaths.of(config_file.load(file))
+    paths.create()
+    slot = {"slot": "headrace_shop", "text": "slot headrace_shop keeps 1.0 GiB", "warning": ""}
+    StatusFile(paths.status("capture"), "capture").write(
+        ProcessState.FAILED,
+        {"slot": slot},
+        error=describe_error(SlotLost("Slot gone.", next_step="run `headrace resync FILE`")),
+    )
+    told = json.loads(call("status", str(file), "--json").stdout)
+    assert told["resync"]["state"] == "needed"
+    assert told["slot"] == slot
+    shown = call("status", str(file)).stdout
+    assert "RESYNC NEEDED: run `headrace resync FILE`" in shown
+    assert "keeps 1.0 GiB" in shown

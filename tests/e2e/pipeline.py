@@ -41,9 +41,9 @@ class Pipeline:
         self.process: subprocess.Popen[bytes] | None = None
 
     def command(self, *words: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
-        """Run one command to its end."""
+        """Run one command to its end; the first word is the command, ``dump start`` with its group."""
         return subprocess.run(
-            [*HEADRACE, words[0], str(self.file), *words[1:]],
+            [*HEADRACE, *words[0].split(), str(self.file), *words[1:]],
             capture_output=True,
             text=True,
             timeout=timeout_s,

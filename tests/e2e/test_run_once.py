@@ -57,7 +57,7 @@ def test_once_copies_then_follows_and_verify_agrees(url: str, pipeline: Pipeline
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in CHANGES.split(";"):
             connection.execute(statement)
-    pipeline.succeed("dump", "--table", "shop.customers", "--keys", "8", "--keys", "-1")
+    pipeline.succeed("dump start", "--table", "shop.customers", "--keys", "8", "--keys", "-1")
     pipeline.succeed("run", "--once")
     second = json.loads(pipeline.succeed("verify", "--json"))
 

@@ -74,7 +74,7 @@ def test_a_slot_dropped_while_running_is_lost(
         eventually_dumped(running)
         # The walsender is ended and the slot dropped before we are back.
         with psycopg.connect(database, autocommit=True) as connection:
-            drop_under_reader(connection)
+            drop_under(connection, SLOT)
         named(failure_of(running), SlotLost, SLOT)
 
 
@@ -155,11 +155,17 @@ def eventually_dumped(running: AtWork) -> None:
     until(running.dumped, "the first copy")
 
 
-def drop_under_reader(connection: psycopg.Connection) -> None:
+def drop_under(connection: psycopg.Connection, slot: str) -> None:
+    """Drop a slot, whoever reads it."""
+
     def dropped() -> bool:
-        connection.execute(END_READER.encode())
+        connection.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
+            "WHERE slot_name = %s AND active_pid IS NOT NULL",
+            (slot,),
+        )
         try:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
         except psycopg.errors.ObjectInUse:
             return False
         return True

@@ -16,6 +16,7 @@ from headrace.errors import (
     ChangeLogLost,
     CorruptSegment,
     LeaseLost,
+    SourceReplaced,
     SourceUnavailable,
     StateError,
 )
@@ -229,7 +230,7 @@ def test_another_database_in_the_place_of_the_source_is_refused(
 ) -> None:
     copied(source, tmp_path)
     with at_work(PostgresSource(restored, name="state"), tmp_path) as running:
-        named(failure_of(running), ChangeLogLost, "state", "was")
+        named(failure_of(running), SourceReplaced, "state", "was", "database system")
 
 
 @req("C61")

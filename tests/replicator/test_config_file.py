@@ -40,7 +40,7 @@ def test_the_smallest_form_gets_defaults_and_absolute_paths(tmp_path: Path) -> N
     assert config.lake == tmp_path / "lake"
     assert config.state_dir == tmp_path / ".headrace" / "shop"
     assert StatePaths.of(config).changelog == tmp_path / ".headrace" / "shop" / "changelog"
-    assert config.dump.chunk_rows == 10_000
+    assert (config.dump.chunk_rows, config.dump.load) == (None, 0.25)
     assert config.source.watermark == "message"
 
 

@@ -55,6 +55,21 @@ def test_it_waits_for_requests_and_not_for_old_ones() -> None:
     assert goal.is_reached(PICTURE, DONE, after)
 
 
+@req("C24", "N08")
+def test_what_only_a_person_ends_ends_the_run_with_its_name() -> None:
+    goal = Goal.of(90, frozenset({NAME}), [])
+    with pytest.raises(StateError, match="request asked is paused") as caught:
+        goal.is_reached(PICTURE, DONE, [request("asked", RequestState.PAUSED)])
+    assert "headrace dump resume FILE asked" in caught.value.next_step
+    with pytest.raises(StateError, match="Log delivery is paused"):
+        goal.is_reached(replace(PICTURE, log_paused=True), DONE, [])
+    table = replace(PICTURE.tables[0], phase="incomplete", error="its copy was cancelled.")
+    with pytest.raises(StateError, match=r"public\.t is incomplete: its copy was cancelled"):
+        goal.is_reached(replace(PICTURE, tables=(table,)), DONE, [])
+    # A dump that the table did not need may be cancelled.
+    assert goal.is_reached(PICTURE, DONE, [request("asked", RequestState.CANCELLED)])
+
+
 @req("C24", "C60")
 def test_a_request_that_fails_ends_the_run_with_its_reason() -> None:
     goal = Goal.of(90, frozenset({NAME}), [])

@@ -20,7 +20,8 @@ from headrace.replicator.config import Config
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import Observer
-from headrace.state.store import DumpProgress, StateStore
+from headrace.state.records import OPEN, Cause
+from headrace.state.store import DumpProgress, RequestState, StateStore
 from tests.requirements import req
 
 
@@ -180,3 +181,40 @@ def test_a_failing_table_says_why(config: Config) -> None:
         "public.orders": ("failing", "MissingBase: public.orders: no row."),
         "public.items": ("live", ""),
     }
+
+
+@req("N08", "P55")
+def test_steered_copies_are_told(config: Config) -> None:
+    fill(config, manifest(10, orders="copying", items="copying"), block(10, 1_000_000, {ORDERS: 5}))
+    with contextlib.closing(StateStore(StatePaths.of(config).database)) as store:
+        paused, dropped = (store.submit("TABLE", t.table) for t in (ORDERS, ITEMS))
+        begun = DumpProgress(
+            paused, ORDERS.table, "copying", rows_read=40, rows_estimated=100, rows_per_s=6.0
+        )
+        store.write([lambda w: w.put_progress(begun, 0)])
+        with contextlib.closing(Observer(config)) as observer:
+            copying = observer.look().tables[1]
+            assert (copying.phase, copying.rows_per_s, copying.seconds_left) == ("copying", 6, 10)
+            store.move(paused, RequestState.PAUSED, since=OPEN)
+            store.move(dropped, RequestState.CANCELLED, since=OPEN)
+            items, orders = observer.look().tables
+
+    assert (orders.phase, orders.seconds_left) == ("paused", None)
+    assert items.phase == "incomplete"
+    assert "headrace dump start FILE --table public.items" in items.error
+
+
+@req("N08")
+def test_a_live_table_stays_live_when_a_needless_dump_is_cancelled(config: Config) -> None:
+    fill(config, manifest(10, orders="live"), block(10, 1_000_000, {ORDERS: 5}))
+    with contextlib.closing(StateStore(StatePaths.of(config).database)) as store:
+        first, needed = store.submit("TABLE", ORDERS.table), Cause.FILLED
+        done = DumpProgress(first, ORDERS.table, "done", rows_read=5, completed_scn=10)
+        store.write([lambda w: w.put_progress(done, 0)])
+        store.move(store.submit("TABLE", ORDERS.table), RequestState.CANCELLED, since=OPEN)
+        with contextlib.closing(Observer(config)) as observer:
+            assert observer.look().tables[0].phase == "live"
+            again = store.submit("TABLE", ORDERS.table, cause=needed)
+            store.move(again, RequestState.CANCELLED, since=OPEN)
+            # What the source filled in never reached it.
+            assert observer.look().tables[0].phase == "incomplete"

@@ -6,6 +6,7 @@ The long run takes 10,000 histories over all cores and keeps its coverage table.
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import tempfile
@@ -39,6 +40,7 @@ from tests.requirements import req
 from tests.scenarios.crashing_log import open_log
 
 DEFAULT, LONG = 500, 10_000
+STEERED_DEFAULT, STEERED_LONG = 24, 2_000
 STEP = 25
 MUST_HAPPEN = (
     "rows before the dump",
@@ -68,7 +70,21 @@ MUST_HAPPEN = (
 )
 
 
-def run_some(first: int, count: int) -> tuple[Counter[str], list[str]]:
+MUST_BE_STEERED = (
+    "steering: QUEUED to PAUSED",
+    "steering: ACTIVE to PAUSED",
+    "steering: PAUSED to QUEUED",
+    "steering: ACTIVE to CANCELLED",
+    "steering: asked again",
+    "steering: priorities",
+    "steering: chunk sizes",
+    "steering: keys with deletes",
+    "steering: log pauses",
+    "frontiers compared",
+)
+
+
+def run_some(first: int, count: int, *, steered: bool = False) -> tuple[Counter[str], list[str]]:
     """Run some seeds in this process; return what happened, and what went wrong."""
     coverage: Counter[str] = Counter()
     faults = []
@@ -76,7 +92,7 @@ def run_some(first: int, count: int) -> tuple[Counter[str], list[str]]:
     for seed in range(first, first + count):
         with tempfile.TemporaryDirectory(dir=base) as folder:
             try:
-                Simulation(seed, Path(folder), open_log, coverage).run()
+                Simulation(seed, Path(folder), open_log, coverage, steered=steered).run()
             except (SimulationFailed, OracleViolation, HeadraceError) as error:
                 faults.append(f"seed {seed}: {type(error).__name__}: {error}")
     return coverage, faults
@@ -103,24 +119,41 @@ def run_some(first: int, count: int) -> tuple[Counter[str], list[str]]:
 @pytest.mark.timeout(10_800)
 def test_random_histories_with_crashes(request: pytest.FixtureRequest) -> None:
     count = LONG if request.config.getoption("--long") else DEFAULT
-    coverage: Counter[str] = Counter()
-    faults: list[str] = []
-    begun = time.monotonic()
-    # Not forked: a child would inherit the locks of Arrow's and SQLite's threads as they happened to be.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        starts = range(0, count, STEP)
-        for part, wrong in pool.map(run_some, starts, [STEP] * len(starts)):
-            coverage += part
-            faults += wrong
-    table = "\n".join(f"{n:>9,}  {name}" for name, n in sorted(coverage.items()))
-    seconds = time.monotonic() - begun
-    print(f"{count:,} histories in {seconds:.0f} s\n{table}")
+    coverage, faults, seconds = run_all(0, count, STEP)
     if count == LONG:
         keep_figures(count, coverage, faults, seconds)
     assert not faults, faults[:5]
     crashes = [f"crash at {name}" for name in CAPTURE_FAILPOINTS]
     assert [name for name in (*MUST_HAPPEN, *crashes) if not coverage[name]] == []
+
+
+@req("F1", "F7", "N08", "P19", "P06", "A-17")
+@pytest.mark.timeout(10_800)
+def test_random_histories_that_people_steer(request: pytest.FixtureRequest) -> None:
+    count = STEERED_LONG if request.config.getoption("--long") else STEERED_DEFAULT
+    coverage, faults, _ = run_all(100_000, count, 6, steered=True)
+    assert not faults, faults[:5]
+    assert [name for name in MUST_BE_STEERED if not coverage[name]] == []
+
+
+def run_all(
+    first: int, count: int, step: int, *, steered: bool = False
+) -> tuple[Counter[str], list[str], float]:
+    """Run seeds in as many processes as there are cores; return what happened, what went wrong, and seconds."""
+    coverage: Counter[str] = Counter()
+    faults: list[str] = []
+    begun = time.monotonic()
+    # Not forked: a child would inherit the locks of Arrow's and SQLite's threads as they happened to be.
+    context = multiprocessing.get_context("spawn")
+    run = functools.partial(run_some, count=step, steered=steered)
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+        for part, wrong in pool.map(run, range(first, first + count, step)):
+            coverage += part
+            faults += wrong
+    table = "\n".join(f"{n:>9,}  {name}" for name, n in sorted(coverage.items()))
+    seconds = time.monotonic() - begun
+    print(f"{count:,} histories in {seconds:.0f} s\n{table}")
+    return coverage, faults, seconds
 
 
 def keep_figures(count: int, coverage: Counter[str], faults: list[str], seconds: float) -> None:

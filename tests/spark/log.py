@@ -64,6 +64,10 @@ class Log:
         """Append the end of a table's dump and return its SCN."""
         return self._system(schema, SystemKind.DUMP_COMPLETE)
 
+    def gap(self, schema: TableSchema) -> int:
+        """Append a gap of a table and return its SCN."""
+        return self._system(schema, SystemKind.GAP)
+
     def _system(self, schema: TableSchema, kind: SystemKind) -> int:
         payload = {"schema_id": self.registry.put(schema), "request_id": "1"}
         event = SystemEvent(self._next(), 0, kind, schema.table, payload)

@@ -3,115 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headrace.changelog import ChangeLogReader
 from headrace.model.mark import MarkKind
-from headrace.model.schema import TableId, TableSchema
 from headrace.observe import failpoints
-from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
-from headrace.sources.scripted.database import Change
-from headrace.state.store import DumpProgress, DumpRequest, RequestState, Scope, StateStore
-from headrace.testing.notation import table_of
-from headrace.testing.scripted import run_dry, scripted_capture
-from headrace.watermark.settings import DumpSettings
+from headrace.state.store import RequestState, Scope
 from tests.requirements import req
-from tests.scenarios.crashing_log import open_log
-
-ONE, TWO, THREE = (table_of(2, name=name) for name in ("one", "two", "three"))
-CHUNK = 3
-
-
-class Crash(BaseException):
-    """The process dies here."""
-
-
-class Machine:
-    """A scripted database with ten rows in each of three tables, and captures that come and go."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.database = ScriptedDatabase([ONE, TWO, THREE])
-        for schema in (ONE, TWO, THREE):
-            self.database.load(schema.table, [(key, f"v{key}") for key in range(10)])
-        self.weather: Callable[[], None] = lambda: None
-        self.source = ScriptedSource(self.database, lambda: self.weather())
-
-    def state(self) -> StateStore:
-        return StateStore(self.folder / "state.db")
-
-    def submit(self, scope: Scope, table: TableSchema, *keys: int) -> str:
-        state = self.state()
-        try:
-            return state.submit(scope, table.table, [(str(key),) for key in keys])
-        finally:
-            state.close()
-
-    def run(self) -> None:
-        """Run one process until it has nothing left to do, or until it dies."""
-        log, lose = open_log(self.folder)
-        state = self.state()
-        dump = DumpSettings(chunk_rows=CHUNK, snapshot_interval_s=0.0, request_interval_s=0.0)
-        capture = scripted_capture(self.source, self.folder, log, state, dump)
-        try:
-            capture.start()
-            assert run_dry(capture, state), "the requests are never done"
-        except Crash:
-            pass
-        finally:
-            failpoints.disarm()
-            state.close()
-            lose()
-
-    def progress(self) -> dict[TableId, DumpProgress]:
-        """Return the newest dump of each table."""
-        state = self.state()
-        try:
-            return {entry.table: entry for entry in state.progress()}
-        finally:
-            state.close()
-
-    def request(self, request_id: str) -> DumpRequest:
-        state = self.state()
-        try:
-            return next(r for r in state.requests() if r.request_id == request_id)
-        finally:
-            state.close()
-
-    def read_rows(self, schema: TableSchema, after_scn: int = 0) -> list[tuple[int, str]]:
-        """Return the chunk rows that the change log holds of a table, in its order."""
-        rows = []
-        for block in ChangeLogReader(self.folder / "changelog").blocks(after_scn):
-            for body in block.bodies:
-                if body.table == schema.table:
-                    for row in body.batch.to_pylist():
-                        if row["_op"] == "+R":
-                            rows.append((row["k"], row["c1"]))
-        return rows
-
-    def update(self, schema: TableSchema, key: int, value: str) -> None:
-        """Commit an update of one row, visible at once."""
-        transaction = self.database.begin()
-        old = next(row for row in self.database.visible(schema.table) if row[0] == key)
-        transaction.changes = [
-            Change(schema.table, "-U", old),
-            Change(schema.table, "+U", (key, value)),
-        ]
-        transaction.puts = [(schema.table, "remove", old), (schema.table, "add", (key, value))]
-        self.database.commit(transaction)
-        self.database.reveal(transaction)
-
-
-def windows(machine: Machine) -> list[tuple[str, list[MarkKind]]]:
-    """Return the marks of the source's log by token, in order of appearance."""
-    found: dict[str, list[MarkKind]] = {}
-    for transaction in machine.database.log:
-        if transaction.mark:
-            found.setdefault(transaction.mark.token, []).append(transaction.mark.kind)
-    return list(found.items())
+from tests.watermark.machine import CHUNK, ONE, THREE, TWO, Crash, Machine, windows
 
 
 @req("H08", "P19")

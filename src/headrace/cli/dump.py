@@ -1,7 +1,8 @@
-"""``headrace dump``."""
+"""``headrace dump``: read tables again, and steer how."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -10,33 +11,253 @@ from headrace.cli.output import ConfigFile, console, errors_without_traceback
 
 __all__ = ["dump"]
 
+dump = typer.Typer(
+    help=(
+        "Read tables, or parts of them, from the source again, while everything else goes on.\n\n"
+        "Requests are durable: a running replicator takes one up, and whatever is done to it, within a second; "
+        "one that does not run takes it up when it starts. Rows flow through watermark windows, so nothing that "
+        "a table shows ever goes back to an older state.\n\n"
+        "[bold]Examples[/bold]\n\n"
+        "  headrace dump start shop.yaml --table public.orders --wait\n\n"
+        "  headrace dump list shop.yaml\n\n"
+        "  headrace dump pause shop.yaml 3f2a\n\n"
+        "  headrace dump pace shop.yaml --load 0.5"
+    ),
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
+Request = Annotated[
+    str, typer.Argument(metavar="REQUEST", help="The request's name, or the beginning of it.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@dump.command()
 @errors_without_traceback
-def dump(
+def start(
     file: ConfigFile,
     table: Annotated[str, typer.Option(help="schema.table, or 'all'.")],
     keys: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this key; repeat it. Parts of a composite key stand apart by commas."
+            help="Only this key; repeat it. A composite key is 17,1 or (17,1) or {order_id=17,line=1}."
         ),
     ] = None,
+    where: Annotated[
+        str, typer.Option(help="Only rows for which this SQL condition holds at the source.")
+    ] = "",
+    delete_missing: Annotated[
+        bool,
+        typer.Option(
+            "--delete-missing", help="Delete from the target those keys that the source lacks."
+        ),
+    ] = False,
+    priority: Annotated[
+        int, typer.Option(help="From -100 to 100; the highest goes first and overtakes the others.")
+    ] = 0,
     wait: Annotated[
         bool, typer.Option("--wait", help="Return when the rows are in the change log.")
     ] = False,
 ) -> None:
-    """Read a table, or some of its rows, again, while everything else goes on.
+    """Ask for tables, one table, the rows of a condition, or single keys.
 
-    The request is queued durably; a running replicator takes it up within a second.
+    Keys that no longer exist at the source are listed. After the source was restored from a backup the target may hold
+    rows that it lost: --delete-missing deletes those of the keys.
 
     [bold]Examples[/bold]
-      headrace dump shop.yaml --table public.orders --wait
-      headrace dump shop.yaml --table public.items --keys 17,1 --keys 17,2
+      headrace dump start shop.yaml --table public.orders --wait
+      headrace dump start shop.yaml --table public.orders --where "placed_at > '2026-01-01'"
+      headrace dump start shop.yaml --table public.items --keys 17,1 --keys "{order_id=17,line=2}"
+      headrace dump start shop.yaml --table public.orders --keys 99 --delete-missing --priority 10
+      headrace dump start shop.yaml --table all
     """
-    from headrace.replicator import config_file, requests
+    from headrace.cli.dump_view import outcome
+    from headrace.replicator import config_file
+    from headrace.replicator.requests import Requests
 
-    request_id = requests.submit(config_file.load(file), table, keys or [])
-    console.print(f"queued: request {request_id}")
-    if wait:
-        outcome = requests.wait(config_file.load(file), request_id)
-        console.print(outcome)
+    with Requests(config_file.load(file)) as requests:
+        asked = requests.start(
+            table,
+            keys=keys or (),
+            where=where,
+            delete_missing=delete_missing,
+            priority=priority,
+        )
+        console.print(f"queued: request {asked}")
+        if wait:
+            console.print(outcome(requests.wait(asked)))
+
+
+@dump.command(name="list")
+@errors_without_traceback
+def list_(
+    file: ConfigFile,
+    every: Annotated[bool, typer.Option("--all", help="Those that have ended, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the requests that have not ended, with how far they are.
+
+    [bold]Example[/bold]  headrace dump list shop.yaml --all
+    """
+    from headrace.cli.dump_view import requests_table
+    from headrace.replicator import config_file
+    from headrace.replicator.requests import Requests
+
+    with Requests(config_file.load(file)) as requests:
+        found = requests.all(ended=every)
+    if as_json:
+        typer.echo(json.dumps([shown.to_json() for shown in found], indent=2))
+    elif found:
+        console.print(requests_table(found))
+    else:
+        console.print("no request waits" if not every else "nothing was ever asked for")
+
+
+@dump.command()
+@errors_without_traceback
+def show(file: ConfigFile, request: Request, as_json: AsJson = False) -> None:
+    """Show one request, table by table: rows, rate, time left.
+
+    The time left is an estimate: the catalog's number of rows at the present rate.
+
+    [bold]Example[/bold]  headrace dump show shop.yaml 3f2a --json
+    """
+    from headrace.cli.dump_view import request_view
+    from headrace.replicator import config_file
+    from headrace.replicator.requests import Requests
+
+    with Requests(config_file.load(file)) as requests:
+        shown = requests.show(request)
+    if as_json:
+        typer.echo(json.dumps(shown.to_json(), indent=2))
+    else:
+        console.print(request_view(shown))
+
+
+@dump.command()
+@errors_without_traceback
+def pause(file: ConfigFile, request: Request) -> None:
+    """Let a request rest after its present chunk. Nothing that it has read is read again.
+
+    [bold]Example[/bold]  headrace dump pause shop.yaml 3f2a
+    """
+    from headrace.replicator import config_file
+    from headrace.replicator.requests import Requests
+
+    with Requests(config_file.load(file)) as requests:
+        paused = requests.pause(request)
+    console.print(f"paused: request {paused.request_id}")
+
+
+@dump.command()
+@errors_without_traceback
+def resume(file: ConfigFile, request: Request) -> None:
+    """Let a paused request go on with its next chunk.
+
+    [bold]Example[/bold]  headrace dump resume shop.yaml 3f2a
+    """
+    from headrace.replicator import config_file
+    from headrace.replicator.requests import Requests
+
+    with Requests(config_file.load(file)) as requests:
+        resumed = requests.resume(request)
+    console.print(f"resumed: request {resumed.request_id}")
+
+
+@dump.command()
+@errors_without_traceback
+def cancel(file: ConfigFile, request: Request) -> None:
+    """Give a request up after its present chunk.
+
+    A table that was complete stays so. One whose first copy is cancelled is incomplete until another is asked for: it
+    is not taken up again by itself.
+
+    [bold]Example[/bold]  headrace dump cancel shop.yaml 3f2a
+    """
+    from headrace.replicator import config_file
+    from headrace.replicator.requests import Requests
+
+    with Requests(config_file.load(file)) as requests:
+        cancelled = requests.cancel(request)
+        incomplete = requests.incomplete()
+    console.print(f"cancelled: request {cancelled.request_id}")
+    for table in incomplete:
+        console.print(
+            f"incomplete: {table}; headrace dump start FILE --table {table} copies it",
+            style="yellow",
+        )
+
+
+@dump.command()
+@errors_without_traceback
+def prioritise(
+    file: ConfigFile,
+    request: Request,
+    priority: Annotated[int, typer.Argument(help="From -100 to 100; 0 is usual.")],
+) -> None:
+    """Give a request another priority. The highest goes first; what it overtakes waits where it is.
+
+    [bold]Example[/bold]  headrace dump prioritise shop.yaml 3f2a 10
+    """
+    from headrace.replicator import config_file
+    from headrace.replicator.requests import Requests
+
+    with Requests(config_file.load(file)) as requests:
+        moved = requests.prioritise(request, priority)
+    console.print(f"priority {moved.priority}: request {moved.request_id}")
+
+
+@dump.command()
+@errors_without_traceback
+def pace(
+    file: ConfigFile,
+    chunk_rows: Annotated[
+        str | None,
+        typer.Option(help="Rows of one select; 'auto' lets the size follow the time it takes."),
+    ] = None,
+    chunk_seconds: Annotated[
+        float | None, typer.Option(help="Seconds that an automatic chunk aims at.")
+    ] = None,
+    load: Annotated[
+        float | None,
+        typer.Option(help="Share of one connection's time that selects may take, up to 1."),
+    ] = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds between two chunks.")] = None,
+    rows_per_second: Annotated[
+        float | None, typer.Option(help="Most rows read per second; 0 lifts the limit.")
+    ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="First take everything as the file has it.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change how fast tables are read, also while they are; without an option, show it.
+
+    What is set here wins over the file, and stays until --reset.
+
+    [bold]Examples[/bold]
+      headrace dump pace shop.yaml --load 0.1 --rows-per-second 20000
+      headrace dump pace shop.yaml --chunk-rows 500 --delay 0.2
+      headrace dump pace shop.yaml --reset
+    """
+    from headrace.cli.dump_view import chunk_size, pace_lines
+    from headrace.replicator import config_file
+    from headrace.replicator.requests import Requests
+
+    given = {
+        "chunk_rows": None if chunk_rows is None else chunk_size(chunk_rows),
+        "chunk_s": chunk_seconds,
+        "load": load,
+        "delay_s": delay,
+        "rows_per_s": rows_per_second,
+    }
+    wanted = {name: value for name, value in given.items() if reset or value is not None}
+    config = config_file.load(file)
+    with Requests(config) as requests:
+        now = requests.set_pace(**wanted) if wanted else requests.pace()
+    if as_json:
+        typer.echo(json.dumps({name: getattr(now, name) for name in given}, indent=2))
+    else:
+        console.print("\n".join(pace_lines(config.dump, now)))

@@ -16,7 +16,14 @@ from headrace.replicator.picture import Picture, TablePicture
 
 __all__ = ["Display", "render"]
 
-_STYLES = {"waiting": "dim", "copying": "cyan", "live": "green", "failing": "bold red"}
+_STYLES = {
+    "waiting": "dim",
+    "copying": "cyan",
+    "paused": "yellow",
+    "incomplete": "bold yellow",
+    "live": "green",
+    "failing": "bold red",
+}
 _PLAIN_INTERVAL_S = 5.0
 
 
@@ -37,7 +44,8 @@ def render(name: str, picture: Picture) -> RenderableType:
             f"{entry.lag_changes:,}",
         )
     line = f"{summary(picture)} · change log {_room(picture)}"
-    return Group(table, Text(line, style="bold"), *_errors(picture))
+    notes = [*_delivery(picture), *_slot(picture), *_resync(picture), *_errors(picture)]
+    return Group(table, Text(line, style="bold"), *notes)
 
 
 def summary(picture: Picture) -> str:
@@ -53,6 +61,32 @@ def summary(picture: Picture) -> str:
 def _room(picture: Picture) -> str:
     held, most = (decimal(size) for size in (picture.log_bytes, picture.log_budget_bytes))
     return f"{held} of {most}"
+
+
+def _delivery(picture: Picture) -> list[Text]:
+    """Return what people hold back, if they do."""
+    limit = picture.log_rows_per_s
+    if picture.log_paused:
+        return [Text("log delivery paused; the source keeps its log", style="yellow")]
+    return [Text(f"log delivery: at most {limit:,.0f} rows/s", style="yellow")] if limit else []
+
+
+def _slot(picture: Picture) -> list[Text]:
+    """Return what the source keeps for us; a warning is told from news."""
+    slot = picture.slot
+    if not slot:
+        return []
+    warning = slot["warning"]
+    return [Text(warning, style="bold yellow") if warning else Text(slot["text"], style="dim")]
+
+
+def _resync(picture: Picture) -> list[Text]:
+    resync = picture.resync
+    if not resync:
+        return []
+    if resync["state"] == "needed":
+        return [Text(f"RESYNC NEEDED: {resync['next_step']}", style="bold red")]
+    return [Text(f"resync {resync['state']}: {resync['reason'] or 'as asked for'}", style="yellow")]
 
 
 def _bar(entry: TablePicture) -> RenderableType:

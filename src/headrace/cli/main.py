@@ -9,7 +9,9 @@ import typer
 
 from headrace.cli.demo import demo
 from headrace.cli.dump import dump
+from headrace.cli.log import log
 from headrace.cli.preflight import preflight
+from headrace.cli.resync import resync
 from headrace.cli.run import run
 from headrace.cli.status import status
 from headrace.cli.tap import tap
@@ -37,9 +39,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, preflight, run, status, dump, verify, version):
+for command in (demo, preflight, run, status, verify, resync, version):
     app.command()(command)
-app.add_typer(tap, name="tap")
+for name, group in (("dump", dump), ("log", log), ("tap", tap)):
+    app.add_typer(group, name=name)
 
 
 if __name__ == "__main__":

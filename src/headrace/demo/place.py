@@ -81,6 +81,8 @@ class Place:
             "name: shop\n"
             f'source: {{type: postgres, url: {json.dumps(url)}, tables: ["shop.*"]}}\n'
             "target: {type: delta, path: ./lake}\n"
+            # Nobody else needs this server: tables are read as fast as they can be.
+            "dump: {load: 1}\n"
             "state: {dir: ./state}\n",
             encoding="utf-8",
         )

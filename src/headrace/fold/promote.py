@@ -43,6 +43,6 @@ def promote(batch: pa.RecordBatch, old: TableSchema, new: TableSchema) -> pa.Rec
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise IncompatibleSchemaChange(
                 f"{new.table}.{column.name} changed to {column.source_type}, which cannot hold its older values.",
-                next_step=f"copy the table again: headrace dump FILE --table {new.table}.",
+                next_step=f"copy the table again: headrace dump start FILE --table {new.table}.",
             ) from error
     return pa.record_batch(cells, schema=target)

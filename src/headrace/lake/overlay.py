@@ -48,7 +48,7 @@ def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
             raise IncompatibleSchemaChange(
                 f"The target's values of {schema.table}.{column.name} do not fit the source's type "
                 f"{column.source_type}.",
-                next_step=f"copy the table again: headrace dump FILE --table {schema.table}.",
+                next_step=f"copy the table again: headrace dump start FILE --table {schema.table}.",
             ) from error
     return pa.RecordBatch.from_arrays(cells, schema=table_arrow_schema(schema))
 

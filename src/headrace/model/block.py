@@ -68,6 +68,8 @@ class SystemKind(Enum):
     """From here on ``table`` has the schema id in ``payload["schema_id"]``."""
     DUMP_COMPLETE = "dump_complete"
     """The dump ``payload["request_id"]`` of ``table`` and its re-read list lie before this position."""
+    GAP = "gap"
+    """Changes of ``table`` before this position may be missing: it is incomplete until its next dump completion."""
 
 
 @dataclass(frozen=True, slots=True)

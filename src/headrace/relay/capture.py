@@ -7,12 +7,13 @@ then dump progress is written, then the source is acknowledged. A crash between 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,13 +26,18 @@ from headrace.errors import (
     HeadraceError,
     ScnNotFound,
     SlotLost,
+    SourceReplaced,
     SourceUnavailable,
 )
-from headrace.model.block import ORIGIN_LOG, Block
+from headrace.model.block import ORIGIN_LOG, Block, transaction_index
 from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.observe.tap import NO_TAP, Tap
+from headrace.relay.again import SentAgain
+from headrace.relay.renumbered import RenumberedReader
 from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
+from headrace.state.incarnation import Incarnation
+from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, StateStore
 from headrace.watermark.coordinator import Coordinator
 from headrace.watermark.reads import Reads
@@ -42,6 +48,8 @@ from headrace.watermark.telling import SILENT, Telling
 from headrace.watermark.window import Window
 
 __all__ = ["Capture", "CaptureSettings", "CaptureStatus", "Log"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class Log(Protocol):
@@ -108,13 +116,15 @@ class CaptureStatus:
     """What a capture is doing; made at most a few times a second.
 
     Attributes:
-        state: ``streaming``, ``waiting for source`` or ``waiting for room``.
+        state: ``streaming``, ``log paused``, ``waiting for source`` or ``waiting for room``.
         detail: the error behind a wait, empty otherwise.
         complete_scn: last durable transaction; ``covered_scn``: the log is whole up to here.
         commit_us: commit time of the last transaction, microseconds since 1970 UTC.
         rows: change rows captured by this process.
         tables: progress of every dump that is not superseded.
         remembered: streamed transactions that no snapshot has seen.
+        chunk_rows: rows of the next chunk.
+        log_rows_per_s: most change rows delivered per second, 0 for no limit.
     """
 
     state: str
@@ -125,6 +135,8 @@ class CaptureStatus:
     rows: int
     tables: list[DumpProgress]
     remembered: int
+    chunk_rows: int = 0
+    log_rows_per_s: float = 0.0
 
 
 class Capture:
@@ -170,9 +182,14 @@ class Capture:
         self._owns_executor = executor is None
         self._reader: LogReader | None = None
         self._reads: Reads | None = None
+        self._pace = Pace()
+        self._steer_at = 0.0
+        self._deliver_at = 0.0
         self._status_at = 0.0
         self._rows = 0
         self._commit_us = 0
+        self._life = Incarnation("")
+        self._again = SentAgain(transaction_index(()), 0, source.name, lambda _scn: False)
         self.run_id = uuid.uuid4().hex
         self._queue = TaskQueue(
             state, [schema.table for schema in tables], settings.dump.request_interval_s, clock
@@ -187,9 +204,11 @@ class Capture:
         """Check that the log belongs to the source, recall what was streamed, queue missing dumps.
 
         Raises:
-            ChangeLogLost: the state speaks of a log that is not there, or of another database.
+            ChangeLogLost: the state speaks of a log that is not there.
+            SourceReplaced: the source lacks what the log holds.
         """
-        self._check_incarnation()
+        self._check_life()
+        self._check_log()
         self._recall_streamed()
         chunks = self._source.chunks()
         self._tap.begin(self.run_id, self._source.name)
@@ -200,6 +219,7 @@ class Capture:
             self.run_id,
             self._settings.spool_folder,
             self._telling,
+            self._clock,
         )
         self.coordinator = Coordinator(
             reads=self._reads,
@@ -227,7 +247,7 @@ class Capture:
             while not stop.is_set():
                 try:
                     self.step(self._settings.poll_s)
-                    self._report("streaming", "")
+                    self._report(self.doing, "")
                 except SourceUnavailable as error:
                     self._wait("waiting for source", error)
                     self._reopen(stop)
@@ -251,15 +271,34 @@ class Capture:
             self._reads.close()
             self._reads = None
 
-    def _check_incarnation(self) -> None:
-        now, known = self._source.incarnation(), self._state.get("incarnation")
+    def _check_life(self) -> None:
+        """Refuse a source that lacks what was captured; follow one that only goes on elsewhere.
+
+        Raises:
+            SourceReplaced: it was restored or promoted, and what the change log holds is not all in its log.
+        """
+        now, known = self._source.incarnation(), Incarnation.read(self._state)
         if known is None:
-            self._state.write([lambda w: w.set("incarnation", now)])
-        elif known != now:
-            raise ChangeLogLost(
-                f"The source {self._source.name} is not the database that was captured: it is {now}, was {known}.",
-                next_step="it was restored or promoted; start a new state folder and copy the tables again.",
+            self._life = Incarnation(now)
+            self._state.write([self._life.keep])
+            return
+        self._life, covered = known, self._log.covered_scn
+        why = self._source.departs(known.name, covered - known.offset) if covered else ""
+        if why:
+            raise SourceReplaced(
+                f"The source {self._source.name} is not the database that was captured: it is {now}, was "
+                f"{known.name}; {why}. RESYNC NEEDED.",
+                next_step="`headrace resync FILE` compares the tables and repairs what differs; or point "
+                "source.url at the database that was captured.",
             )
+        if now != known.name:
+            # A standby that had received everything we have: its numbers go on from ours.
+            _LOG.warning("the source is %s now, was %s: nothing is lost", now, known.name)
+            self._life = replace(known, name=now)
+            self._state.write([self._life.keep])
+
+    def _check_log(self) -> None:
+        """Refuse a change log that is older than the state."""
         held = int(self._state.get("log_scn") or 0)
         if held > self._log.covered_scn:
             raise ChangeLogLost(
@@ -269,13 +308,17 @@ class Capture:
 
     def _recall_streamed(self) -> None:
         """Hold chunks back until a snapshot has seen what was streamed before this start."""
-        seen = int(self._state.get("seen_scn") or 0)
+        logged = self._streamed(int(self._state.get("seen_scn") or 0))
+        self._reconciler.remember_unseen(logged["scn"].copy(), logged["xid"].copy())
+
+    def _streamed(self, after_scn: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """Return the index of the source's own transactions above an SCN, as far as the log reaches back."""
         try:
-            index = self._log.streamed(seen)
+            index = self._log.streamed(after_scn)
         except ScnNotFound as error:
             index = self._log.streamed(error.oldest - 1)
-        logged = index[index["origin"] == ORIGIN_LOG]
-        self._reconciler.remember_unseen(logged["scn"].copy(), logged["xid"].copy())
+        logged: np.ndarray[tuple[int], np.dtype[np.void]] = index[index["origin"] == ORIGIN_LOG]
+        return logged
 
     def _reopen(self, stop: threading.Event) -> None:
         """Open the log and the reading side again, after a pause, until it works or we are stopped."""
@@ -286,6 +329,8 @@ class Capture:
                 with contextlib.suppress(DiskBudgetReached):
                     self._log.retain(self.coordinator.needed_scn)
                 self.open_connections()
+                # Another server may answer under the same name by now.
+                self._check_life()
             except SourceUnavailable as error:
                 self._wait("waiting for source", error)
             except (DiskFull, DiskBudgetReached) as error:
@@ -312,17 +357,35 @@ class Capture:
         Raises:
             SlotLost: the source was told of more than the change log holds, and will not send it again.
         """
-        self._reader = self._source.open(self._registry)
+        reader = self._source.open(self._registry)
+        offset = self._life.offset
+        self._reader = RenumberedReader(reader, offset) if offset else reader
         # Only now: while the log is open nobody else can move the position.
-        acknowledged, covered = self._source.acknowledged_scn(), self._log.covered_scn
+        acknowledged, covered = self._source.acknowledged_scn() + offset, self._log.covered_scn
         # An empty log begins where the position is; the SCN behind what is covered may be a watermark.
         if covered and acknowledged > covered + 1:
             raise SlotLost(
                 f"The source {self._source.name} will send nothing up to SCN {acknowledged} again, and the "
                 f"change log ends at {covered}: the position was moved by somebody else, or the log is an older one.",
-                next_step="RESYNC NEEDED: restore the newest change log, or start a new state folder and copy the "
-                "tables again; let nobody else advance or read the slot.",
+                next_step="RESYNC NEEDED: restore the newest change log, or run `headrace resync FILE`, which "
+                "compares the tables and repairs what differs; let nobody else advance or read the slot.",
             )
+        held = self._streamed(acknowledged)
+        self._again = SentAgain(
+            held, self._log.complete_scn, self._source.name, self._is_still_captured
+        )
+
+    def _is_still_captured(self, scn: int) -> bool:
+        """Whether a table that a held transaction changed is captured now, so that it has to come again."""
+        captured = {schema.table for schema in self._source.tables()}
+        for block in self._log.blocks(scn - 1):
+            if block.first_scn > scn:
+                break
+            part = block.upto(scn)
+            touched = {body.table for body in part.bodies} | {event.table for event in part.system}
+            if touched & captured:
+                return True
+        return False
 
     # -- one round --------------------------------------------------------------------------------
 
@@ -330,8 +393,14 @@ class Capture:
         """Do one round; return whether the log gave anything."""
         assert self._reader is not None
         assert self.coordinator is not None
-        # First, so that snapshots are taken and let go of the log even while it has no room.
-        self.coordinator.tick()
+        self._steer()
+        # Windows close by marks in the log: while it stands still none is opened.
+        if not self._pace.log_paused:
+            # First, so that snapshots are taken and let go of the log even while it has no room.
+            self.coordinator.tick()
+        if self._held_back(timeout_s):
+            self._write_pending()
+            return False
         item = self._reader.poll(timeout_s)
         failpoint("capture.after_poll")
         if item is not None:
@@ -340,11 +409,41 @@ class Capture:
             self._write_pending()
         return item is not None
 
+    def _steer(self) -> None:
+        """Take up what people did to the pace."""
+        assert self.coordinator is not None
+        now = self._clock()
+        if now < self._steer_at:
+            return
+        self._steer_at = now + self._settings.dump.request_interval_s
+        pace = self._state.pace()
+        if pace.log_rows_per_s != self._pace.log_rows_per_s:
+            self._deliver_at = 0.0
+        self._pace = pace
+        self.coordinator.pace = self._settings.dump.pace(pace)
+
+    def _held_back(self, timeout_s: float) -> bool:
+        """Whether log delivery is paused, or ahead of its rate; waits a while if so, and nothing is polled.
+
+        The source keeps its log meanwhile.
+        """
+        assert self._reader is not None
+        left = timeout_s if self._pace.log_paused else self._deliver_at - self._clock()
+        if left <= 0 and not self._pace.log_paused:
+            return False
+        self._reader.keep_alive()
+        time.sleep(max(0.0, min(timeout_s, left)))
+        return True
+
     def _take(self, item: LogItem) -> None:
         assert self._reader is not None
         assert self.coordinator is not None
+        if self._pace.log_rows_per_s:
+            now, took_s = self._clock(), item.block.rows / self._pace.log_rows_per_s
+            self._deliver_at = max(now, self._deliver_at) + took_s
         held = self._log.complete_scn
         self._telling.received(item.block)
+        self._again.check(item.block)
         self.coordinator.observe(item.block)
         fresh = item.block.after(held)
         if len(fresh.index) or fresh.covered_scn > self._log.covered_scn:
@@ -397,11 +496,14 @@ class Capture:
         """Whether no dump is under way."""
         return self._queue.is_idle
 
+    @property
+    def doing(self) -> str:
+        """What a capture does that waits neither for its source nor for room."""
+        return "log paused" if self._pace.log_paused else "streaming"
+
     def status(self, state: str = "streaming", detail: str = "") -> CaptureStatus:
         """Return what the capture is doing."""
-        latest: dict[str, DumpProgress] = {}
-        for progress in self._state.progress():
-            latest[str(progress.table)] = progress
+        chunk_rows = self.coordinator.chunk_rows if self.coordinator else 0
         return CaptureStatus(
             state,
             detail,
@@ -409,6 +511,8 @@ class Capture:
             self._log.covered_scn,
             self._commit_us,
             self._rows,
-            list(latest.values()),
+            [copy.progress for copy in self._state.copies().values()],
             self._reconciler.remembered,
+            chunk_rows,
+            self._pace.log_rows_per_s,
         )

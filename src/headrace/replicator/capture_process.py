@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 
+from headrace.errors import SlotLost, SourceReplaced
 from headrace.replicator import runner
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
@@ -12,10 +14,23 @@ from headrace.replicator.worker import Report, run_worker
 
 __all__ = ["main"]
 
+_LOG = logging.getLogger(__name__)
+
 
 def _capture(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
-    with runner.capture(config, paths, stop, report) as capture:
-        capture.run(stop)
+    while True:
+        try:
+            with (
+                runner.capture(config, paths, stop, report) as capture,
+                runner.slot_watched(config, report),
+                runner.repaired(config, paths),
+            ):
+                capture.run(stop)
+                return
+        except (SlotLost, SourceReplaced) as error:
+            if not runner.recovers(config, error):
+                raise
+            _LOG.warning("recovering, as source.on_lost_slot says: %s", error)
 
 
 def main() -> int:

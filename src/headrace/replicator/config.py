@@ -50,6 +50,8 @@ class PostgresConfig(_Section):
         publication: an existing publication; headrace makes and names its own when absent.
         watermark: ``message`` (needs no table at the source) or ``table``.
         heartbeat_s: how often an idle database is moved on.
+        on_lost_slot: ``stop`` and wait for ``headrace resync``, or ``recover`` as if it had been given.
+        failover: let our own slot be kept on standbys too (PostgreSQL 17 and newer).
     """
 
     type: Literal["postgres"]
@@ -60,6 +62,8 @@ class PostgresConfig(_Section):
     publication: _Identifier | None = None
     watermark: Literal["message", "table"] = "message"
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    on_lost_slot: Literal["stop", "recover"] = "stop"
+    failover: bool = False
 
     @field_validator("url")
     @classmethod
@@ -92,12 +96,18 @@ class DumpConfig(_Section):
     """How tables are read in chunks.
 
     Attributes:
-        chunk_rows: rows of one bounded select.
+        chunk_rows: rows of one bounded select; the size follows the time that a chunk takes when absent.
+        chunk_s: seconds that such a chunk aims at.
+        load: share of one connection's time that selects may take.
         delay_s: pause between chunks, for the source's sake.
+        rows_per_s: most rows read per second, 0 for no limit.
     """
 
-    chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    chunk_rows: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    chunk_s: Annotated[float, Field(gt=0, le=60)] = 0.25
+    load: Annotated[float, Field(gt=0, le=1)] = 0.25
     delay_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
+    rows_per_s: Annotated[float, Field(ge=0)] = 0.0
 
 
 class ChangeLogConfig(_Section):

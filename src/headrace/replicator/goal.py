@@ -11,7 +11,7 @@ from headrace.state.store import DumpProgress, DumpRequest, RequestState
 
 __all__ = ["Goal"]
 
-_OVER = (RequestState.COMPLETED, RequestState.FAILED)
+_OVER = (RequestState.COMPLETED, RequestState.FAILED, RequestState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Goal:
     """The source as it was at a moment, in the tables.
 
     Attributes:
-        scn: the source's position at that moment.
+        scn: the source's position at that moment, in its own numbers until the incarnation's offset is added.
         tables: the captured tables.
         over: requests that had ended by then, whichever way.
     """
@@ -42,8 +42,10 @@ class Goal:
         """Whether every table is complete and shows the moment, and no request waits.
 
         Raises:
-            StateError: a request failed, so that what it asked for never comes.
+            StateError: something that only a person ends stands in the way: a request that failed or was paused, a
+                copy that was cancelled, a log that was paused.
         """
+        _refuse_what_waits_for_people(picture, requests)
         fresh = [request for request in requests if request.request_id not in self.over]
         for request in fresh:
             if request.state is RequestState.FAILED:
@@ -58,3 +60,23 @@ class Goal:
         return picture.shows(
             max(self.scn, *(progress[name].completed_scn for name in self.tables), 0)
         )
+
+
+def _refuse_what_waits_for_people(picture: Picture, requests: Sequence[DumpRequest]) -> None:
+    paused = next((r.request_id for r in requests if r.state is RequestState.PAUSED), None)
+    if paused is not None:
+        raise StateError(
+            f"request {paused} is paused, and the run would wait for it for ever.",
+            next_step=f"headrace dump resume FILE {paused}, or cancel it; then run again.",
+        )
+    if picture.log_paused:
+        raise StateError(
+            "Log delivery is paused, and the run would wait for it for ever.",
+            next_step="headrace log resume FILE; then run again.",
+        )
+    for table in picture.tables:
+        if table.phase == "incomplete":
+            raise StateError(
+                f"{table.name} is incomplete: {table.error}",
+                next_step=f"headrace dump start FILE --table {table.name}; then run again.",
+            )

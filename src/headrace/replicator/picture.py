@@ -10,21 +10,27 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ChangeLogError, ScnNotFound
-from headrace.lake import FrontierStore, Manifest
+from headrace.errors import ChangeLogError, ScnNotFound, SlotLost, SourceReplaced
+from headrace.lake import FrontierStore, Manifest, TableEntry
 from headrace.observe.status import ProcessStatus
 from headrace.registry.file import FileRegistry
+from headrace.replicator import resync
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
+from headrace.state.copies import Copy
+from headrace.state.incarnation import Incarnation
+from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, DumpRequest, StateStore
 
 __all__ = ["Observer", "Picture", "TablePicture"]
 
 ROLES = ("capture", "apply")
+
+_RESYNC_NEEDED = (SlotLost.__name__, SourceReplaced.__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +39,14 @@ class TablePicture:
 
     Attributes:
         name: ``schema.table``.
-        phase: ``waiting``, ``copying``, ``live`` or ``failing``.
+        phase: ``waiting``, ``copying``, ``paused``, ``incomplete`` (its copy was cancelled), ``live`` or ``failing``.
         rows_read: rows that the running or last dump has read.
         rows_estimated: rows the catalog promised, 0 when it does not know.
         lag_changes: change rows in the log that the target does not show yet.
         applied_scn: position of the target table, 0 before the first commit.
-        error: why the table is failing, empty when it is not.
+        error: why the table is failing or incomplete, empty when it is neither.
+        rows_per_s: rows read per second of late, 0 when nothing is read.
+        seconds_left: estimated time to the end of the copy, None when nobody can know.
     """
 
     name: str
@@ -48,6 +56,8 @@ class TablePicture:
     lag_changes: int
     applied_scn: int
     error: str = ""
+    rows_per_s: float = 0.0
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,9 @@ class Picture:
         log_bytes: what the change log takes on disk.
         log_budget_bytes: what it may take before capture waits for the tables.
         roles: state and error of each process, by name.
+        log_paused: whether people stopped log delivery.
+        log_rows_per_s: most change rows delivered per second, 0 for no limit.
+        resync: ``needed``, ``ordered`` or ``repairing``, with the reason; empty when the tables only follow the log.
     """
 
     tables: tuple[TablePicture, ...]
@@ -76,6 +89,16 @@ class Picture:
     log_bytes: int
     log_budget_bytes: int
     roles: Mapping[str, ProcessStatus]
+    log_paused: bool = False
+    log_rows_per_s: float = 0.0
+    resync: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def slot(self) -> Mapping[str, Any]:
+        """What the source keeps for us, as capture last measured it; empty before the first time."""
+        capture = self.roles.get("capture")
+        slot: Mapping[str, Any] = capture.detail.get("slot", {}) if capture else {}
+        return slot
 
     def shows(self, scn: int) -> bool:
         """Whether the tables hold everything up to a position.
@@ -96,6 +119,10 @@ class Picture:
             "lag_s": self.lag_s,
             "log_bytes": self.log_bytes,
             "log_budget_bytes": self.log_budget_bytes,
+            "log_paused": self.log_paused,
+            "log_rows_per_s": self.log_rows_per_s,
+            "slot": dict(self.slot),
+            "resync": dict(self.resync),
             "roles": {
                 name: {
                     "state": role.state.value,
@@ -139,9 +166,12 @@ class Observer:
         return self._frontiers.latest()
 
     def progress(self) -> dict[str, DumpProgress]:
-        """Return the newest dump of each table."""
+        """Return the dump that says how each table's copy stands."""
+        return {name: copy.progress for name, copy in self._copies().items()}
+
+    def _copies(self) -> dict[str, Copy]:
         state = self._opened()
-        return {str(entry.table): entry for entry in state.progress()} if state else {}
+        return {str(table): copy for table, copy in state.copies().items()} if state else {}
 
     def requests(self) -> list[DumpRequest]:
         """Return every dump request, oldest first."""
@@ -159,6 +189,8 @@ class Observer:
         manifest = self.frontier()
         roles = {name: ProcessStatus.read(self._paths.status(name)) for name in ROLES}
         backlog = self._backlog(manifest.scn if manifest else 0)
+        state = self._opened()
+        pace = state.pace() if state else Pace()
         lag_s = None
         if manifest is not None:
             oldest = backlog.oldest_us
@@ -173,7 +205,26 @@ class Observer:
             self._log.used_bytes(),
             self._budget_bytes,
             {name: role for name, role in roles.items() if role is not None},
+            pace.log_paused,
+            pace.log_rows_per_s,
+            self._resync(roles["capture"]),
         )
+
+    def offset(self) -> int:
+        """Return what is added to the source's own numbers to make SCNs of them."""
+        state = self._opened()
+        life = Incarnation.read(state) if state else None
+        return life.offset if life else 0
+
+    def _resync(self, capture: ProcessStatus | None) -> Mapping[str, Any]:
+        state = self._opened()
+        under_way = resync.read(state) if state else None
+        if under_way is not None:
+            return under_way.to_json()
+        error = capture.error if capture else None
+        if error and error["name"] in _RESYNC_NEEDED:
+            return {"state": "needed", "reason": error["message"], "next_step": error["next_step"]}
+        return {}
 
     def close(self) -> None:
         """Release the readers."""
@@ -183,14 +234,17 @@ class Observer:
     def _tables(
         self, manifest: Manifest | None, lag: Mapping[str, int], errors: Mapping[str, str]
     ) -> tuple[TablePicture, ...]:
-        progress = self.progress()
+        copies = self._copies()
         entries = manifest.tables if manifest else {}
         pictures = []
-        for name in sorted({*progress, *entries}):
-            dump, entry = progress.get(name), entries.get(name)
-            phase: str = entry.state if entry else "copying"
-            if phase == "copying" and not (dump and dump.rows_read):
-                phase = "waiting"
+        for name in sorted({*copies, *entries}):
+            copy, entry = copies.get(name), entries.get(name)
+            dump = copy.progress if copy else None
+            phase, error = _phase(entry, copy), ""
+            if phase == "failing":
+                error = errors.get(name, "")
+            elif phase == "incomplete":
+                error = f"its copy was cancelled; headrace dump start FILE --table {name} begins another."
             pictures.append(
                 TablePicture(
                     name,
@@ -199,7 +253,9 @@ class Observer:
                     dump.rows_estimated if dump else 0,
                     lag.get(name, 0),
                     entry.applied_scn if entry else 0,
-                    errors.get(name, "") if phase == "failing" else "",
+                    error,
+                    dump.rows_per_s if dump and phase == "copying" else 0.0,
+                    dump.seconds_left if dump and phase == "copying" else None,
                 )
             )
         return tuple(pictures)
@@ -236,6 +292,18 @@ class Observer:
             int(index["commit_us"].min()) if len(index) else None,
             per_table,
         )
+
+
+def _phase(entry: TableEntry | None, copy: Copy | None) -> str:
+    """Return the phase of a table from what the target says of it, and what became of its copy."""
+    phase: str = entry.state if entry else "copying"
+    if copy is not None and copy.is_cancelled and phase != "failing":
+        return "incomplete"
+    if phase != "copying":
+        return phase
+    if copy is not None and copy.is_paused:
+        return "paused"
+    return "copying" if copy is not None and copy.progress.rows_read else "waiting"
 
 
 def _table_errors(apply: ProcessStatus | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ import contextlib
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -116,5 +117,9 @@ class Run:
         """Whether a run with a goal may end."""
         if self._goal is None:
             return False
-        seen = self._observer
-        return self._goal.is_reached(self.picture, seen.progress(), seen.requests())
+        seen, capture = self._observer, self.picture.roles.get("capture")
+        goal = replace(self._goal, scn=self._goal.scn + seen.offset())
+        reached = goal.is_reached(self.picture, seen.progress(), seen.requests())
+        # Before the log was opened, a restored source may look as if nothing were to be done.
+        opened = capture is not None and "covered_scn" in capture.detail
+        return reached and opened and not self.picture.resync

@@ -18,12 +18,22 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import Report
 
 if TYPE_CHECKING:
+    from headrace.errors import HeadraceError
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.verify_report import VerifyReport
     from headrace.sources.base import Finding
     from headrace.sources.postgres import PostgresSource
 
-__all__ = ["apply", "capture", "goal", "preflight", "verify"]
+__all__ = [
+    "apply",
+    "capture",
+    "goal",
+    "preflight",
+    "recovers",
+    "repaired",
+    "slot_watched",
+    "verify",
+]
 
 
 def preflight(config: Config) -> list[Finding]:
@@ -46,14 +56,19 @@ def goal(config: Config) -> tuple[int, frozenset[str]]:
 def verify(config: Config) -> VerifyReport:
     """Compare every captured table with its replica."""
     from headrace.replicator.verify import verify as compare
+    from headrace.state.incarnation import Incarnation
+    from headrace.state.store import StateStore
 
-    source = _source(config)
+    source, paths = _source(config), StatePaths.of(config)
+    with contextlib.closing(StateStore(paths.database)) as state:
+        life = Incarnation.read(state)
     return compare(
         source.settings.url,
         sorted(str(schema.table) for schema in source.tables()),
-        StatePaths.of(config).changelog,
+        paths.changelog,
         config.lake,
         config.name,
+        life=life,
     )
 
 
@@ -65,7 +80,11 @@ def capture(
     from headrace.changelog.jobs import jobs, register_job
     from headrace.registry.file import FileRegistry
     from headrace.relay.capture import Capture, CaptureSettings
+    from headrace.relay.recovery import begin_again
+    from headrace.replicator import resync
     from headrace.replicator.capture_log import CaptureLog
+    from headrace.replicator.repair import comparable
+    from headrace.replicator.resync import ResyncState
     from headrace.replicator.tap import open_tap
     from headrace.state.store import StateStore
     from headrace.watermark.settings import DumpSettings
@@ -81,14 +100,21 @@ def capture(
             register_job(paths.changelog, config.name, 0)
         tap = stack.enter_context(open_tap(config.tap, paths.tap, stop))
         source = _source(config)
-        source.prepare(fresh=state.get("incarnation") is None)
+        ordered = resync.read(state)
+        begins_again = ordered is not None and ordered.state is ResyncState.ORDERED
+        source.prepare(fresh=begins_again or state.get("incarnation") is None)
+        if ordered is not None and begins_again:
+            shapes = {schema.table: schema.schema_id for schema in source.tables()}
+            kept = comparable(config.lake, config.name, state, shapes)
+            begin_again(source, log, state, list(shapes), kept)
+            state.write([replace(ordered, state=ResyncState.REPAIRING).put])
         yield Capture(
             source=source,
             log=log,
             registry=FileRegistry(paths.registry),
             state=state,
             settings=CaptureSettings(
-                dump=DumpSettings(chunk_rows=config.dump.chunk_rows, delay_s=config.dump.delay_s),
+                dump=DumpSettings(**config.dump.model_dump()),
                 spool_folder=StatePaths.of(config).root / "spool",
             ),
             tables=source.tables(),
@@ -97,6 +123,35 @@ def capture(
             ),
             tap=tap,
         )
+
+
+def slot_watched(config: Config, report: Report) -> contextlib.AbstractContextManager[None]:
+    """Report how much log the source keeps for us, for as long as the block runs."""
+    from headrace.replicator.slot_watch import slot_watched as watched
+
+    return watched(_source(config).settings, report)
+
+
+def recovers(config: Config, error: HeadraceError) -> bool:
+    """Order a resync if the configuration says so; return whether capture is to start again."""
+    from headrace.replicator import resync
+    from headrace.state.store import StateStore
+
+    with contextlib.closing(StateStore(StatePaths.of(config).database)) as state:
+        under_way = resync.read(state)
+    ordered = under_way is not None and under_way.state is resync.ResyncState.ORDERED
+    # An order that could not be carried out needs a person: a named slot, for one, is not ours to make.
+    if config.source.on_lost_slot != "recover" or ordered:
+        return False
+    resync.order(config, error.message)
+    return True
+
+
+def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextManager[None]:
+    """Bring the tables back while the block runs, if a resync is under way."""
+    from headrace.replicator.repair import repaired as bring_back
+
+    return bring_back(paths, _source(config).settings, config.lake, config.name)
 
 
 def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
@@ -134,6 +189,7 @@ def _source(config: Config) -> PostgresSource:
     source.settings = replace(
         source.settings,
         heartbeat_s=given.heartbeat_s,
+        failover=given.failover,
         spool_folder=StatePaths.of(config).root / "spool",
     )
     return source
@@ -160,4 +216,6 @@ def _capture_detail(status: CaptureStatus) -> dict[str, Any]:
         "commit_us": status.commit_us,
         "rows": status.rows,
         "remembered": status.remembered,
+        "chunk_rows": status.chunk_rows,
+        "log_rows_per_s": status.log_rows_per_s,
     }

@@ -23,6 +23,7 @@ from headrace.replicator.verify_report import TableReport, VerifyReport
 from headrace.replicator.verify_tail import LogView, fold_tail
 from headrace.sources.postgres.digest import SourceView
 from headrace.sources.postgres.settings import PostgresSettings
+from headrace.state.incarnation import Incarnation
 
 __all__ = ["TableReport", "VerifyReport", "verify"]
 
@@ -39,6 +40,7 @@ def verify(
     pipeline: str,
     timeout_s: float = 120.0,
     progress: Callable[[str], None] | None = None,
+    life: Incarnation | None = None,
 ) -> VerifyReport:
     """Compare tables of a PostgreSQL source with their replicas.
 
@@ -50,6 +52,7 @@ def verify(
         pipeline: name of the pipeline.
         timeout_s: how long to wait for dumps, log and frontier; comparing itself has no limit.
         progress: called with one line about what is being done.
+        life: of the source that the log follows; its first when None.
 
     Raises:
         SourceError: the source cannot be read.
@@ -66,6 +69,7 @@ def verify(
         lake=lake,
         deadline=time.monotonic() + timeout_s,
         say=_once(progress),
+        life=life or Incarnation(""),
     )
     return run.execute(copy_deadline=time.monotonic() + timeout_s / 2)
 
@@ -98,13 +102,14 @@ class _Run:
     lake: Path
     deadline: float
     say: Callable[[str], None]
+    life: Incarnation
 
     def execute(self, copy_deadline: float) -> VerifyReport:
         copying = self._await_copies(copy_deadline)
         while True:
             with SourceView(self.settings, self.tables) as view:
                 covered = self._await_log(view, _QUIET_S)
-                log = LogView.of(self.reader, view.snapshot)
+                log = LogView.of(self.reader, view.snapshot, self.life.since_scn)
                 manifest = self._frontier(log)
                 ready = self._complete(manifest, log)
                 late = time.monotonic() > self.deadline
@@ -142,7 +147,8 @@ class _Run:
         """Wait until the log holds all that the view sees, or stands still; return whether it does."""
         moved, last = time.monotonic(), -1
         # The end is where the next record begins, and a transaction's SCN where its commit record does.
-        while (covered := self.reader.tail().covered_scn) < view.log_end - 1:
+        end = view.log_end - 1 + self.life.offset
+        while (covered := self.reader.tail().covered_scn) < end:
             now = time.monotonic()
             if covered != last:
                 moved, last = now, covered
@@ -170,7 +176,7 @@ class _Run:
         if unequal and not covered:
             # What differs may still be on its way.
             covered = self._await_log(view, self.deadline - time.monotonic())
-            log = LogView.of(self.reader, view.snapshot)
+            log = LogView.of(self.reader, view.snapshot, self.life.since_scn)
             reports |= self._compare(view, log, manifest, unequal)
         newest = self._complete(self.frontiers.latest())
         for table in self.tables:

@@ -24,7 +24,7 @@ from headrace.model.schema import TableId
 from headrace.replicator.verify_report import TableReport
 from headrace.sources.postgres.digest import SourceView
 
-__all__ = ["TargetTable", "compare"]
+__all__ = ["TargetTable", "compare", "drill", "passes", "range_sums"]
 
 _DRILL_ROWS = 1_000_000
 """Rows of both sides that are compared one by one at a time."""
@@ -52,26 +52,28 @@ class TargetTable:
         self, view: SourceView, table: TableId
     ) -> Iterator[tuple[RowDigests, Weights | None]]:
         """Yield the digests of all rows, with how often each counts."""
+        for batch, weights in self.rows(view, table):
+            yield digest_rows(view.schemas[table], batch), weights
+
+    def rows(
+        self, view: SourceView, table: TableId
+    ) -> Iterator[tuple[pa.RecordBatch, Weights | None]]:
+        """Yield all rows in the view's shape, with how often each counts."""
         schema = view.schemas[table]
         # A table that never had a row may have no files yet.
         version = self.entry.version
         path = table_path(self.lake, table)
         batches = DeltaTable(path).snapshot(version).batches() if version >= 0 else iter(())
-        for batch, weights in Overlay(schema, self.tail).rows(batches):
-            yield digest_rows(schema, batch), weights
+        yield from Overlay(schema, self.tail).rows(batches)
 
 
 def compare(view: SourceView, table: TableId, target: TargetTable) -> TableReport:
     """Return what differs between the snapshot's table and the target's."""
     started = time.monotonic()
-    source, ours = RangeSums(), RangeSums()
-    for number, count, total in view.range_sums(table):
-        source.counts[number], source.sums[number] = count, total
-    for digests, weights in target.digests(view, table):
-        ours.add(digests, weights)
+    source, ours = range_sums(view, table, target)
     found = _Differences()
-    for ranges in _passes(source, ours):
-        found.add(_drill(view, table, target, ranges))
+    for ranges in passes(source, ours):
+        found.add(drill(view, table, target, ranges))
     return TableReport(
         table=str(table),
         source_rows=source.rows,
@@ -86,6 +88,18 @@ def compare(view: SourceView, table: TableId, target: TargetTable) -> TableRepor
         state="different" if source.differing(ours) else "equal",
         key_hashes=tuple(found.keys),
     )
+
+
+def range_sums(
+    view: SourceView, table: TableId, target: TargetTable
+) -> tuple[RangeSums, RangeSums]:
+    """Return counts and sums of every key range, of the source and of the target."""
+    source, ours = RangeSums(), RangeSums()
+    for number, count, total in view.range_sums(table):
+        source.counts[number], source.sums[number] = count, total
+    for digests, weights in target.digests(view, table):
+        ours.add(digests, weights)
+    return source, ours
 
 
 class _Differences:
@@ -105,7 +119,7 @@ class _Differences:
         self.keys += [key.hex() for key in keys["key"].sort().head(room)]
 
 
-def _passes(source: RangeSums, ours: RangeSums) -> Iterator[list[int]]:
+def passes(source: RangeSums, ours: RangeSums) -> Iterator[list[int]]:
     """Yield the differing ranges in groups that fit in memory."""
     group: list[int] = []
     rows = 0
@@ -120,9 +134,7 @@ def _passes(source: RangeSums, ours: RangeSums) -> Iterator[list[int]]:
         yield group
 
 
-def _drill(
-    view: SourceView, table: TableId, target: TargetTable, ranges: list[int]
-) -> pl.DataFrame:
+def drill(view: SourceView, table: TableId, target: TargetTable, ranges: list[int]) -> pl.DataFrame:
     """Return the keys of some ranges whose rows differ, with the copies that only one side has."""
     frames = []
     for keys, rows in view.row_digests(table, ranges):

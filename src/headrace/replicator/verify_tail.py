@@ -40,12 +40,20 @@ class LogView:
     first_unseen: int | None
 
     @classmethod
-    def of(cls, reader: ChangeLogReader, snapshot: TransactionSnapshot) -> LogView:
-        """Return the view that a snapshot has of everything in the log now."""
+    def of(
+        cls, reader: ChangeLogReader, snapshot: TransactionSnapshot, since_scn: int = 0
+    ) -> LogView:
+        """Return the view that a snapshot has of everything in the log now.
+
+        Args:
+            reader: of the change log.
+            snapshot: of the source.
+            since_scn: all up to here counts as seen; it belongs to earlier lives of the source, whose ids mean others.
+        """
         index = reader.index(reader.tail().oldest_scn)
         log = index[index["origin"] == ORIGIN_LOG]
         scn = log["scn"].astype(np.int64)
-        seen = snapshot.sees(log["xid"].astype(np.int64), scn) == YES
+        seen = (snapshot.sees(log["xid"].astype(np.int64), scn) == YES) | (scn <= since_scn)
         unseen = scn[~seen]
         return cls(np.unique(scn[seen]), int(unseen.min()) if len(unseen) else None)
 

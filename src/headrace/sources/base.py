@@ -106,6 +106,14 @@ class LogReader(Protocol):
         """Tell the source that everything up to ``position`` is durable here; never blocks for long."""
         ...
 
+    def keep_alive(self) -> None:
+        """Show the source that we are there while nothing is polled; cheap to call often.
+
+        Raises:
+            SourceUnavailable: the connection is gone; open again.
+        """
+        ...
+
     def close(self) -> None:
         """Release the connection; the slot stays."""
         ...
@@ -153,8 +161,16 @@ class ChunkReader(Protocol):
         """Return the catalog's estimate of the number of rows, 0 when unknown."""
         ...
 
-    def upper_bound(self, table: TableId) -> tuple[str, ...] | None:
-        """Return the largest key as the database renders it, None for an empty table."""
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
+        """Return the largest key as the database renders it, None where there is no row.
+
+        Args:
+            table: whose.
+            predicate: count only rows for which this condition holds, in the source's own language.
+
+        Raises:
+            SourceError: the source refuses the condition; the message has its reason.
+        """
         ...
 
     def read(
@@ -163,12 +179,30 @@ class ChunkReader(Protocol):
         after: Sequence[str] | None,
         until: Sequence[str],
         limit: int,
+        predicate: str | None = None,
     ) -> Chunk:
-        """Return at most ``limit`` rows with ``after < key <= until``, ordered and compared by the database."""
+        """Return at most ``limit`` rows with ``after < key <= until``, ordered and compared by the database.
+
+        With a predicate, only rows for which it holds.
+        """
         ...
 
     def read_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> Chunk:
         """Return the rows of the given keys that exist; ``last_key`` is None."""
+        ...
+
+    def canonical_keys(
+        self, table: TableId, keys: Sequence[Sequence[str]]
+    ) -> list[tuple[str, ...]]:
+        """Return keys that people wrote as the database renders them, each once, in the order given.
+
+        Raises:
+            ConfigError: one is not a key of the table.
+        """
+        ...
+
+    def key_rows(self, schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.RecordBatch:
+        """Return a row for each rendered key, all other columns null; the reverse of `render_keys`."""
         ...
 
     def read_table(self, table: TableId) -> TableDump:
@@ -239,6 +273,18 @@ class Source(Protocol):
 
     def incarnation(self) -> str:
         """Return the identity of the log's time line; a change means that positions start anew."""
+        ...
+
+    def departs(self, incarnation: str, scn: int) -> str:
+        """Return why the present log does not hold all that another incarnation's, or its own, held up to an SCN.
+
+        Args:
+            incarnation: what `incarnation` returned when that was captured.
+            scn: the source's own number, no offset added.
+
+        Returns:
+            empty when the log only goes on from there.
+        """
         ...
 
     def open(self, schemas: SchemaStore) -> LogReader:

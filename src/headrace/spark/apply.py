@@ -230,16 +230,20 @@ class Applier:
         return not patterns or any(fnmatchcase(str(table), pattern) for pattern in patterns)
 
     def _learn(self, batch: Range) -> None:
-        """Take note of new tables and of dumps that end in the batch."""
+        """Take note of new tables, of gaps and of dumps that end in the batch."""
         for table in batch.tables():
             if table not in self._tables and self._wanted(table):
                 state = self._target.state(table)
                 at = Position(max(state.applied_scn if state else 0, batch.after_scn), None, state)
                 self._tables[table] = _Table.of(table, at)
         for event in batch.events:
-            if event.kind is SystemKind.DUMP_COMPLETE and event.table in self._tables:
-                entry = self._tables[event.table]
+            entry = self._tables.get(event.table)
+            if entry is None:
+                continue
+            if event.kind is SystemKind.DUMP_COMPLETE:
                 entry.complete_scn = max(entry.complete_scn or 0, event.scn)
+            elif event.kind is SystemKind.GAP and (entry.complete_scn or 0) < event.scn:
+                entry.complete_scn = None
 
     def _plan(self, batch: Range) -> list[_Work]:
         """Return the tables that have something to do; the longest first."""

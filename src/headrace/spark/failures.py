@@ -61,7 +61,7 @@ def translate(error: Exception, table: TableId, schema: TableSchema | None) -> H
     if NEGATIVE_COUNT in text:
         return NegativeCount(
             f"{table} has no key, and a change removes a row more often than the target holds it.",
-            next_step=f"copy the table again: headrace dump FILE --table {table}.",
+            next_step=f"copy the table again: headrace dump start FILE --table {table}.",
         )
     if ours := known(error):
         return ours

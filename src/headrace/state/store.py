@@ -1,4 +1,4 @@
-"""The state of one capture in a database: requests, progress, re-read lists, certificates.
+"""The state of one capture in a database: requests, progress, re-read lists, certificates, the pace.
 
 Any SQLAlchemy URL works; SQLite beside the change log is the default. Writers wait for each other, readers never
 see half a change. Every write that belongs to a finished chunk goes into one transaction (`StateStore.write`).
@@ -11,19 +11,41 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, delete, event, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import (
+    Connection,
+    bindparam,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateColumn, CreateTable
 
 from headrace.errors import StateError
 from headrace.model.schema import TableId
 from headrace.state import tables as t
+from headrace.state.copies import Copy, copies_of
+from headrace.state.pace import Pace
+from headrace.state.records import (
+    OPEN,
+    Cause,
+    Certificate,
+    DumpProgress,
+    DumpRequest,
+    RequestState,
+    Scope,
+    Turn,
+)
+from headrace.state.writer import GAP, StateWriter
 
 __all__ = ["Certificate", "DumpProgress", "DumpRequest", "RequestState", "Scope", "StateStore"]
 
@@ -32,87 +54,23 @@ Key = tuple[str, ...]
 _BUSY_S = 30.0
 """How long a write waits for another process to finish its own."""
 
+_PACE = "pace."
+"""What the names of values begin with that make up the pace."""
 
-class Scope(Enum):
-    """What a request asks for."""
-
-    ALL_TABLES = "ALL_TABLES"
-    """Every captured table, one after the other."""
-    TABLE = "TABLE"
-    """One table."""
-    PRIMARY_KEYS = "PRIMARY_KEYS"
-    """Some keys of one table."""
-
-
-class RequestState(Enum):
-    """Where a request stands."""
-
-    QUEUED = "QUEUED"
-    """Accepted, not begun."""
-    ACTIVE = "ACTIVE"
-    """Capture works on it."""
-    COMPLETED = "COMPLETED"
-    """Everything it asked for is in the change log."""
-    FAILED = "FAILED"
-    """It cannot be carried out; the reason is kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class DumpRequest:
-    """One request. ``table`` is empty for all tables; keys are as the source renders them."""
-
-    request_id: str
-    scope: Scope
-    table: TableId | None
-    keys: tuple[Key, ...]
-    missing: tuple[Key, ...]
-    state: RequestState
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DumpProgress:
-    """How far one table of one request is.
-
-    Attributes:
-        until: largest key when the dump began, None when it has not begun or the table was empty.
-        after: last key of the last finished chunk, None at the start.
-        rows_read: rows of finished chunks; ``rows_voided``: rows read in vain.
-        completed_scn: position of the completion, 0 before.
-    """
-
-    request_id: str
-    table: TableId
-    state: str = "waiting"
-    until: Key | None = None
-    after: Key | None = None
-    chunks: int = 0
-    rows_read: int = 0
-    rows_emitted: int = 0
-    rows_voided: int = 0
-    rows_estimated: int = 0
-    completed_scn: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """What one finished chunk vouches for; ``digest`` is over the emitted rows."""
-
-    request_id: str
-    table: TableId
-    after: Key | None
-    last: Key | None
-    low_scn: int
-    high_scn: int
-    snapshot: str
-    rows: int
-    emitted: int
-    digest: str
-    schema_id: int
-
-
-def _dump(key: Sequence[str] | None) -> str:
-    return "" if key is None else json.dumps(list(key))
+# Asked for again and again while a capture runs, so they are put together once.
+_PACE_VALUES = select(t.meta.c.name, t.meta.c.value).where(
+    t.meta.c.name > _PACE, t.meta.c.name < _PACE + "~"
+)
+_ONE = select(t.requests).where(t.requests.c.request_id == bindparam("wanted"))
+_LINE = (
+    select(t.requests.c.request_id, t.requests.c.state, t.requests.c.priority)
+    .where(or_(*(t.requests.c.state == state.value for state in OPEN)))
+    .order_by(
+        t.requests.c.priority.desc(),
+        t.requests.c.state != RequestState.ACTIVE.value,
+        t.requests.c.number,
+    )
+)
 
 
 def _load(text: str) -> Key | None:
@@ -136,6 +94,21 @@ class StateStore:
         with self._engine.begin() as connection:
             for table in t.metadata.sorted_tables:
                 connection.execute(CreateTable(table, if_not_exists=True))
+        held = inspect(self._engine)
+        for table in t.metadata.sorted_tables:
+            known = {column["name"] for column in held.get_columns(table.name)}
+            if missing := [column for column in table.columns if column.name not in known]:
+                self._add_columns(table.name, missing)
+
+    def _add_columns(self, table: str, columns: Sequence[Any]) -> None:
+        """Bring a table of an older headrace up to date; a process that opens it at the same time may be first."""
+        with self._engine.begin() as connection:
+            connection.execute(text("BEGIN IMMEDIATE"))
+            held = {row[1] for row in connection.execute(text(f'PRAGMA table_info("{table}")'))}
+            for column in columns:
+                if column.name not in held:
+                    wanted = CreateColumn(column).compile(self._engine)
+                    connection.execute(text(f'ALTER TABLE "{table}" ADD COLUMN {wanted}'))
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -159,19 +132,31 @@ class StateStore:
     # -- requests ---------------------------------------------------------------------------------
 
     def submit(
-        self, scope: str | Scope, table: TableId | None = None, keys: Sequence[Sequence[str]] = ()
+        self,
+        scope: str | Scope,
+        table: TableId | None = None,
+        keys: Sequence[Sequence[str]] = (),
+        *,
+        predicate: str = "",
+        delete_missing: bool = False,
+        priority: int = 0,
+        cause: Cause = Cause.ASKED,
     ) -> str:
         """Queue a request and return its id; it survives restarts.
 
         Raises:
-            ValueError: the scope, table and keys do not fit together.
+            ValueError: the scope and what goes with it do not fit together.
         """
         scope = Scope(scope)
-        if (scope is Scope.ALL_TABLES) != (table is None) or (scope is Scope.PRIMARY_KEYS) != bool(
-            keys
+        if (
+            (scope is Scope.ALL_TABLES) != (table is None)
+            or (scope is not Scope.REPAIR and (scope is Scope.PRIMARY_KEYS) != bool(keys))
+            or (scope is Scope.PREDICATE) != bool(predicate)
+            or (delete_missing and not keys)
         ):
             raise ValueError(
-                "ALL_TABLES takes no table, TABLE takes a table, PRIMARY_KEYS a table and at least one key"
+                "ALL_TABLES takes no table, TABLE takes a table, PREDICATE a table and a condition, "
+                "PRIMARY_KEYS a table and at least one key, REPAIR a table"
             )
         now, request_id = time.time(), uuid.uuid4().hex[:12]
         row = {
@@ -184,6 +169,10 @@ class StateStore:
             "reason": "",
             "created_s": now,
             "updated_s": now,
+            "priority": priority,
+            "cause": cause.value,
+            "predicate": predicate,
+            "delete_missing": delete_missing,
         }
         with self._begin() as connection:
             connection.execute(insert(t.requests).values(row))
@@ -195,10 +184,64 @@ class StateStore:
             rows = connection.execute(select(t.requests).order_by(t.requests.c.number)).mappings()
             return [_request(row) for row in rows]
 
+    def request(self, request_id: str) -> DumpRequest | None:
+        """Return one request."""
+        with self._begin() as connection:
+            row = connection.execute(_ONE, {"wanted": request_id}).mappings().first()
+            return _request(row) if row else None
+
+    def line(self) -> list[Turn]:
+        """Return the requests that have not ended, in the order in which they are carried out."""
+        with self._begin() as connection:
+            return [
+                Turn(request_id, RequestState(state), priority)
+                for request_id, state, priority in connection.execute(_LINE)
+            ]
+
     def next_request(self) -> DumpRequest | None:
-        """Return the oldest request that is not finished."""
-        open_states = (RequestState.QUEUED, RequestState.ACTIVE)
-        return next((r for r in self.requests() if r.state in open_states), None)
+        """Return the request whose turn it is; paused ones have none."""
+        turns = (turn for turn in self.line() if turn.state is not RequestState.PAUSED)
+        turn = next(turns, None)
+        return self.request(turn.request_id) if turn else None
+
+    def move(self, request_id: str, state: RequestState, *, since: Sequence[RequestState]) -> bool:
+        """Move a request to a state if it is in one of some others; return whether it was."""
+        with self._begin() as connection:
+            return StateWriter(connection).request_state(request_id, state, since=since)
+
+    def prioritise(self, request_id: str, priority: int) -> bool:
+        """Give a request that has not ended another priority; return whether there is one."""
+        with self._begin() as connection:
+            done = connection.execute(
+                update(t.requests)
+                .where(
+                    t.requests.c.request_id == request_id,
+                    t.requests.c.state.in_([state.value for state in OPEN]),
+                )
+                .values(priority=priority, updated_s=time.time())
+            )
+            return bool(done.rowcount)
+
+    # -- the pace ---------------------------------------------------------------------------------
+
+    def pace(self) -> Pace:
+        """Return what people have set."""
+        with self._begin() as connection:
+            rows = connection.execute(_PACE_VALUES)
+            return Pace.of({name.removeprefix(_PACE): value for name, value in rows})
+
+    def set_pace(self, **values: float | bool | None) -> Pace:
+        """Change some settings of the pace, None taking one back, and return what they all are now.
+
+        Raises:
+            ValueError: a value is out of bounds; nothing was changed.
+        """
+        Pace(**{**asdict(Pace()), **values}).validate()
+        with self._begin() as connection:
+            writer = StateWriter(connection)
+            for name, value in values.items():
+                writer.set(_PACE + name, "" if value is None else str(value))
+        return self.pace()
 
     # -- progress ---------------------------------------------------------------------------------
 
@@ -212,6 +255,21 @@ class StateStore:
         query = query.order_by(t.requests.c.number, t.progress.c.position)
         with self._begin() as connection:
             return [_progress(row) for row in connection.execute(query).mappings()]
+
+    def copies(self) -> dict[TableId, Copy]:
+        """Return for each table the dump that says how its copy stands."""
+        return copies_of(self.requests(), self.progress(), self.captured())
+
+    def captured(self) -> list[TableId]:
+        """Return the tables that were captured when capture last began; none before the first time."""
+        return [TableId.parse(name) for name in json.loads(self.get("tables") or "[]")]
+
+    def gaps(self) -> set[TableId]:
+        """Return the tables that changes are missing of, and that are compared and repaired."""
+        query = select(t.meta.c.name).where(t.meta.c.name.startswith(GAP), t.meta.c.value != "")
+        with self._begin() as connection:
+            names = connection.execute(query).scalars()
+            return {TableId.parse(name.removeprefix(GAP)) for name in names}
 
     def reread(self, table: TableId) -> list[Key]:
         """Return the keys on a table's re-read list."""
@@ -234,7 +292,7 @@ class StateStore:
 
     # -- writes -----------------------------------------------------------------------------------
 
-    def write(self, changes: Sequence[Callable[[StateWriter], None]]) -> None:
+    def write(self, changes: Sequence[Callable[[StateWriter], object]]) -> None:
         """Carry out changes in one transaction; durable when it returns."""
         if not changes:
             return
@@ -242,83 +300,6 @@ class StateStore:
             writer = StateWriter(connection)
             for change in changes:
                 change(writer)
-
-
-class StateWriter:
-    """Writes inside one transaction of `StateStore.write`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def set(self, name: str, value: str) -> None:
-        """Keep a single value."""
-        statement = upsert(t.meta).values(name=name, value=value)
-        self._connection.execute(
-            statement.on_conflict_do_update(index_elements=["name"], set_={"value": value})
-        )
-
-    def request_state(
-        self, request_id: str, state: RequestState, reason: str = "", missing: Sequence[Key] = ()
-    ) -> None:
-        """Move a request to a state."""
-        values: dict[str, Any] = {"state": state.value, "reason": reason, "updated_s": time.time()}
-        if missing:
-            values["missing"] = json.dumps([list(key) for key in missing])
-        self._connection.execute(
-            update(t.requests).where(t.requests.c.request_id == request_id).values(values)
-        )
-
-    def put_progress(self, progress: DumpProgress, position: int) -> None:
-        """Keep a table's progress."""
-        row = {
-            "request_id": progress.request_id,
-            "table": str(progress.table),
-            "position": position,
-            "state": progress.state,
-            "until": _dump(progress.until),
-            "after": _dump(progress.after),
-            "chunks": progress.chunks,
-            "rows_read": progress.rows_read,
-            "rows_emitted": progress.rows_emitted,
-            "rows_voided": progress.rows_voided,
-            "rows_estimated": progress.rows_estimated,
-            "completed_scn": progress.completed_scn,
-        }
-        statement = upsert(t.progress).values(row)
-        self._connection.execute(
-            statement.on_conflict_do_update(index_elements=["request_id", "table"], set_=row)
-        )
-
-    def add_reread(self, table: TableId, keys: Sequence[Key]) -> None:
-        """Put keys on a table's re-read list."""
-        for key in keys:
-            row = {"table": str(table), "key": _dump(key)}
-            self._connection.execute(upsert(t.reread).values(row).on_conflict_do_nothing())
-
-    def remove_reread(self, table: TableId, keys: Sequence[Key]) -> None:
-        """Take keys off a table's re-read list."""
-        for key in keys:
-            self._connection.execute(
-                delete(t.reread).where(t.reread.c.table == str(table), t.reread.c.key == _dump(key))
-            )
-
-    def add_certificate(self, c: Certificate) -> None:
-        """Keep what a chunk vouches for."""
-        self._connection.execute(
-            insert(t.certificates).values(
-                request_id=c.request_id,
-                table=str(c.table),
-                after=_dump(c.after),
-                last=_dump(c.last),
-                low_scn=c.low_scn,
-                high_scn=c.high_scn,
-                snapshot=c.snapshot,
-                rows=c.rows,
-                emitted=c.emitted,
-                digest=c.digest,
-                schema_id=f"{c.schema_id:016x}",
-            )
-        )
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -338,6 +319,11 @@ def _request(row: Any) -> DumpRequest:
         tuple(tuple(key) for key in json.loads(row["missing"])),
         RequestState(row["state"]),
         row["reason"],
+        row["priority"],
+        Cause(row["cause"]),
+        row["predicate"],
+        row["delete_missing"],
+        row["created_s"],
     )
 
 
@@ -354,6 +340,8 @@ def _progress(row: Any) -> DumpProgress:
         row["rows_voided"],
         row["rows_estimated"],
         row["completed_scn"],
+        row["keys_done"],
+        row["rows_per_s"],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, MetaData, String, Table, Text
 
 __all__ = ["certificates", "meta", "metadata", "progress", "requests", "reread"]
 
@@ -21,6 +21,10 @@ requests = Table(
     Column("reason", Text, nullable=False),
     Column("created_s", Float, nullable=False),
     Column("updated_s", Float, nullable=False),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("cause", String, nullable=False, server_default="ASKED"),
+    Column("predicate", Text, nullable=False, server_default=""),
+    Column("delete_missing", Boolean, nullable=False, server_default="0"),
 )
 """Dump requests in order of submission. ``keys`` and ``missing`` are JSON lists of keys as the source renders them."""
 
@@ -39,6 +43,8 @@ progress = Table(
     Column("rows_voided", BigInteger, nullable=False),
     Column("rows_estimated", BigInteger, nullable=False),
     Column("completed_scn", BigInteger, nullable=False),
+    Column("keys_done", BigInteger, nullable=False, server_default="0"),
+    Column("rows_per_s", Float, nullable=False, server_default="0"),
 )
 """One table of one request. ``after`` is the last key of the last finished chunk, JSON, empty at the start."""
 
@@ -74,4 +80,4 @@ meta = Table(
     Column("name", String, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Single values: the source's incarnation, the SCN up to which a snapshot has seen everything."""
+"""Single values: the source's incarnation, the SCN up to which a snapshot has seen everything, the pace."""

@@ -82,8 +82,9 @@ class LedgerOracle:
         self._check_order(block)
         rows: dict[int, list[tuple[int, TableId, str, Any, Any]]] = {}
         for event in block.system:
-            if event.kind is SystemKind.TRUNCATE:
-                rows.setdefault(event.scn, []).append((event.ord, event.table, "T", None, None))
+            if event.kind in (SystemKind.TRUNCATE, SystemKind.GAP):
+                change = (event.ord, event.table, event.kind.name, None, None)
+                rows.setdefault(event.scn, []).append(change)
         for body in block.bodies:
             self._spread(body, rows)
         for entry in block.index:
@@ -122,8 +123,10 @@ class LedgerOracle:
         deferred: dict[TableId, tuple[TableSchema, Counter[Cells]]] = {}
         moved: Cells | None = None
         for _, table, op, cells, schema in changes:
-            if op == "T":
+            if op == SystemKind.TRUNCATE.name:
                 self._truncate(table)
+            elif op == SystemKind.GAP.name:
+                self._forget(table)
             elif schema.key_check is KeyCheck.NONE:
                 self._bag(scn, origin, table, op, cells)
             elif op == "+R":
@@ -151,6 +154,12 @@ class LedgerOracle:
             self._tables[table].all_gone = True
         self._bags[table] = Counter()
         self._covered_bags.add(table)
+
+    def _forget(self, table: TableId) -> None:
+        """Know nothing more: what changed before this place may never have been said."""
+        self._tables.pop(table, None)
+        self._bags.pop(table, None)
+        self._covered_bags.discard(table)
 
     def _bag(self, scn: int, origin: int, table: TableId, op: str, cells: Cells) -> None:
         if origin != ORIGIN_LOG and op != "+I":

@@ -26,6 +26,7 @@ from headrace.state.store import RequestState, Scope, StateStore
 from headrace.testing.histories import TABLES, RandomHistory
 from headrace.testing.oracle import LedgerOracle
 from headrace.testing.scripted import ROUNDS, run_dry, scripted_capture
+from headrace.testing.steering import SteeringHand
 from headrace.testing.target import ModelTable
 from headrace.watermark.settings import DumpSettings
 
@@ -67,6 +68,8 @@ class Simulation:
             loss of everything that was not synced when the process died.
         coverage: counts what happened, over many runs.
         capture_type: a subclass with a fault switched on, in mutation tests.
+        steered: let somebody pause, resume, cancel and overtake dumps, and hold the log back. Decided by a
+            generator of its own, so that the history of a seed stays what it is without.
     """
 
     def __init__(
@@ -76,7 +79,10 @@ class Simulation:
         open_log: Callable[[Path], tuple[Log, Callable[[], None]]],
         coverage: Counter[str],
         capture_type: type[Capture] = Capture,
+        *,
+        steered: bool = False,
     ) -> None:
+        self.hand = SteeringHand(seed, coverage) if steered else None
         self.rng = random.Random(seed)
         self.folder = folder
         self.open_log = open_log
@@ -176,6 +182,8 @@ class Simulation:
             if self.rng.random() < 0.1:
                 self._apply()
             self._maybe_request(state)
+            if self.hand is not None:
+                self.hand.act(state, calm=number > CALM)
             done = capture.is_idle and self._all_completed(state)
             idle = idle + 1 if done and not gave else 0
             if done and (idle > 2 or self.rng.random() < 0.05):
@@ -183,7 +191,11 @@ class Simulation:
         raise SimulationFailed("the dumps do not end")
 
     def _all_completed(self, state: StateStore) -> bool:
-        return all(r.state is RequestState.COMPLETED for r in state.requests())
+        states = {request.state for request in state.requests()}
+        if self.hand is None or RequestState.CANCELLED not in states:
+            return states <= {RequestState.COMPLETED}
+        over = states <= {RequestState.COMPLETED, RequestState.CANCELLED}
+        return over and not any(copy.is_cancelled for copy in state.copies().values())
 
     def _step(self, capture: Capture) -> bool:
         """Do one round, in which the connection may be cut before anything is acknowledged."""
@@ -209,7 +221,10 @@ class Simulation:
         schema = self.rng.choice(TABLES)
         if schema.key and self.rng.random() < 0.5:
             keys = [(str(key),) for key in self.rng.sample(range(1, 15), 3)]
-            state.submit(Scope.PRIMARY_KEYS, schema.table, keys)
+            # Under a steering hand those that are not there are deleted, which must never hit one that is.
+            state.submit(
+                Scope.PRIMARY_KEYS, schema.table, keys, delete_missing=self.hand is not None
+            )
             self.coverage["requests for keys"] += 1
         else:
             state.submit(Scope.TABLE, schema.table)
@@ -218,6 +233,8 @@ class Simulation:
     def _drain(self, capture: Capture, state: StateStore) -> None:
         """Let the history settle, the log run dry, and compare everything at the end."""
         self.history.settle()
+        if self.hand is not None:
+            self.hand.let_go(state)
         if not run_dry(capture, state):
             raise SimulationFailed("the log does not run dry")
         while self._apply():

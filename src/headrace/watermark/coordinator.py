@@ -29,9 +29,17 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES, Visibility
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import Chunk, ReceivedMark, SchemaStore
-from headrace.state.store import Certificate
-from headrace.watermark.emit import chunk_block, complete_block, multiset_rows, table_blocks
-from headrace.watermark.reads import Reads, Spool, TableStart
+from headrace.state.pace import Pace
+from headrace.state.records import Cause, Certificate
+from headrace.watermark.emit import (
+    chunk_block,
+    complete_block,
+    gap_block,
+    multiset_rows,
+    table_blocks,
+)
+from headrace.watermark.pace import Chunked, DumpPace, Pacer
+from headrace.watermark.reads import KeysStart, Reads, Spool, TableStart
 from headrace.watermark.reconciler import Reconciler, moved_in
 from headrace.watermark.settings import DumpSettings
 from headrace.watermark.tasks import Change, Phase, Task, TaskQueue
@@ -45,6 +53,9 @@ _LOG = logging.getLogger(__name__)
 READ_DEADLINE_S = 60.0
 """How long a received high mark waits for the reader thread to hand over its chunk: it has only to return."""
 
+_NEWEST = 0.3
+"""Share of the newest chunk in the rate that is shown."""
+
 LogBlocks = Callable[[int], Iterator[Block]]
 
 
@@ -55,6 +66,7 @@ class _Job:
     future: Future[Any]
     task: Task | None
     keys: tuple[tuple[str, ...], ...] = ()
+    limit: int = 0
     low_scn: int = 0
     floor_scn: int = 0
     versions: dict[TableId, int] = field(default_factory=dict)
@@ -70,7 +82,7 @@ class Coordinator:
         reconciler: what was streamed and not seen.
         registry: keeps table versions.
         log_blocks: yields what the change log holds above an SCN, everything appended so far included.
-        settings: pace.
+        settings: bounds, and the pace to begin with.
         window: validates marks.
         start_scn: last SCN that the change log held at the start.
         clock: monotonic seconds.
@@ -102,6 +114,7 @@ class Coordinator:
         self._settings = settings
         self._window = window
         self._clock = clock
+        self._pacer = Pacer(settings.pace(Pace()))
         self._job: _Job | None = None
         self._versions: dict[TableId, int] = {}
         self._not_before = 0.0
@@ -118,13 +131,17 @@ class Coordinator:
             if event.kind is SystemKind.SCHEMA:
                 self._note_schema(event)
         for body in block.bodies:
-            task = self._queue.dump_of(body.table)
-            # Before the bound is fixed the reconciler remembers them; `_started` asks it.
-            begun = task is not None and (
-                task.phase is not Phase.START or task.progress.state == "copying"
-            )
-            if task is not None and begun:
-                self._note_moves(task, self._registry.get(body.schema_id), body.batch)
+            dumps = self._queue.dumps_of(body.table)
+            for task in dumps:
+                # Before the bound is fixed the reconciler remembers them; `_started` asks it.
+                if task.phase is not Phase.START or task.progress.state == "copying":
+                    self._note_moves(
+                        self._registry.get(body.schema_id), body.batch, every=task.reads_on
+                    )
+            if body.table in self._queue.gaps and not any(
+                task.repairs and not task.reads_on for task in dumps
+            ):
+                self._note_moves(self._registry.get(body.schema_id), body.batch, every=True)
 
     def _note_schema(self, event: SystemEvent) -> None:
         """Follow a table's version; rows that got values no log event carries are dumped again."""
@@ -141,11 +158,11 @@ class Coordinator:
         self._versions[event.table] = schema_id
         self._queue.note_schema(event.table, schema_id)
 
-    def _note_moves(self, task: Task, schema: TableSchema, changes: pa.RecordBatch) -> None:
+    def _note_moves(self, schema: TableSchema, changes: pa.RecordBatch, *, every: bool) -> None:
         """Put rows that moved in with missing columns on the re-read list.
 
-        While chunks are read, every such row. After the last chunk the target holds every row whole but those on the
-        list, so only rows that come from a listed key; else a busy table would never be done.
+        While chunks are read or differing keys are sought, every such row. After that the target holds every row
+        whole but those on the list, so only rows that come from a listed key; else a busy table would never be done.
         """
         old, new = moved_in(schema, changes)
         if not new.num_rows:
@@ -155,7 +172,7 @@ class Coordinator:
         )
         listed = self._queue.rereads[schema.table]
         for came_from, key in moves:
-            if task.phase in (Phase.START, Phase.CHUNKS) or came_from in listed:
+            if every or came_from in listed:
                 self._queue.add_reread(schema.table, [key])
                 self._telling.listed(schema.table, [key], "moved in")
 
@@ -201,6 +218,20 @@ class Coordinator:
         self._reconciler.rewind(held_scn)
 
     @property
+    def pace(self) -> DumpPace:
+        """What dumps are held to; replace it at any time."""
+        return self._pacer.pace
+
+    @pace.setter
+    def pace(self, pace: DumpPace) -> None:
+        self._pacer.pace = pace
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of the next chunk."""
+        return self._pacer.rows
+
+    @property
     def needed_scn(self) -> int:
         """The change log is needed above this SCN: a keyless dump or a restart reads it from there."""
         floors = [self._reconciler.unseen_floor, self._job.floor_scn if self._job else None]
@@ -222,9 +253,13 @@ class Coordinator:
             self._collect()
             return
         now = self._clock()
+        # Asked also while the source rests, so that nobody waits for the end of a rest to be heard.
+        task = self._queue.current()
         if now < self._not_before:
             return
-        task = self._queue.current()
+        if now < self._pacer.ready_at:
+            # However long the rest, what snapshots have seen may be forgotten, and the change log dropped behind it.
+            task = None
         if self._wants_snapshot(task, now):
             self._snapshot_at = now + self._settings.snapshot_interval_s
             self._job = _Job(self._executor.submit(self._reads.snapshot), None)
@@ -241,34 +276,52 @@ class Coordinator:
 
     def _start(self, task: Task) -> None:
         table = task.progress.table
+        if task.since is None:
+            task.since = self._clock()
+        request = task.request
+        if task.phase is Phase.START and task.repairs and not request.keys:
+            # The comparison found no difference.
+            task.schema = self._registry.get(self._queue.last_schemas[table])
+            self._after_chunks(task)
+            return
+        if task.phase is Phase.START and self._is_to_be_emptied(task):
+            task.phase = Phase.EMPTY
+        if task.phase is Phase.START and request.keys:
+            keys = self._executor.submit(self._reads.start_keys, table, request.keys)
+            self._job = _Job(keys, task)
+            return
         if task.phase is Phase.START:
-            self._job = _Job(self._executor.submit(self._reads.start, table), task)
+            start = self._executor.submit(self._reads.start, table, request.predicate or None)
+            self._job = _Job(start, task)
             return
         token = uuid.uuid4().hex
         # Before the read begins: its marks may come back while it is still running.
-        self._window.open(token, chunk=task.phase is not Phase.END)
-        if task.phase is not Phase.END:
-            self._telling.opened(token, task, self._settings.chunk_rows)
+        chunk = task.phase not in (Phase.EMPTY, Phase.END)
+        self._window.open(token, chunk=chunk)
+        if chunk:
+            self._telling.opened(token, task, self._pacer.rows)
         job = _Job(Future(), task, versions=dict(self._versions))
         job.floor_scn = self._reconciler.unseen_floor or self._last_scn + 1
         self._job = job
-        if task.phase is Phase.END:
+        if not chunk:
             job.future = self._executor.submit(self._reads.end, token)
         elif task.phase is Phase.CHUNKS and task.schema and not task.schema.key:
             job.future = self._executor.submit(self._reads.table, token, table)
         elif task.phase is Phase.CHUNKS:
             until, after = task.progress.until or (), task.progress.after
-            limit = self._settings.chunk_rows
-            job.future = self._executor.submit(self._reads.chunk, token, table, after, until, limit)
+            job.limit = self._pacer.rows
+            bounds = (table, after, until, job.limit, request.predicate or None)
+            job.future = self._executor.submit(self._reads.chunk, token, *bounds)
         else:
             job.keys = self._next_keys(task)
             job.future = self._executor.submit(self._reads.keys, token, table, job.keys)
 
     def _next_keys(self, task: Task) -> tuple[tuple[str, ...], ...]:
-        limit = min(self._settings.chunk_rows, 1_000)
+        limit = min(self._pacer.rows, 1_000)
         if task.phase is Phase.REREAD:
             return tuple(sorted(self._queue.rereads[task.progress.table])[:limit])
-        return task.request.keys[task.keys_done : task.keys_done + limit]
+        done = task.progress.keys_done
+        return task.keys[done : done + limit]
 
     def _collect(self) -> None:
         """Take a finished read; those between marks are taken when their high mark arrives."""
@@ -287,6 +340,10 @@ class Coordinator:
         elif isinstance(start := job.future.result(), TableStart):
             self._job = None
             self._started(job.task, start)
+        elif isinstance(start, KeysStart):
+            self._job = None
+            job.task.keys, job.task.phase = start.keys, Phase.KEYS
+            self._queue.update(job.task, state="copying", rows_estimated=len(start.keys))
 
     def _failed(self, task: Task | None, error: BaseException) -> None:
         """Try again later, or give the request up when trying again changes nothing."""
@@ -315,15 +372,16 @@ class Coordinator:
         task.phase = Phase.CHUNKS
         if resumed:
             return
-        # The bound's snapshot may have missed a row that moved past it, streamed before or while it was read:
-        # no chunk reaches there.
-        for schema, changes in self._reconciler.changes_of(start.schema.table):
-            self._note_moves(task, schema, changes)
-        if start.schema.key and start.until is None:
-            task.phase = self._after_chunks(start.schema.table)
+        if task.is_whole:
+            # The bound's snapshot may have missed a row that moved past it, streamed before or while it was read:
+            # no chunk reaches there.
+            for schema, changes in self._reconciler.changes_of(start.schema.table):
+                self._note_moves(schema, changes, every=True)
         self._queue.update(
             task, state="copying", until=start.until, rows_estimated=start.rows_estimated
         )
+        if start.schema.key and start.until is None:
+            self._after_chunks(task)
 
     # -- closing windows --------------------------------------------------------------------------
 
@@ -336,75 +394,132 @@ class Coordinator:
     def _emit_chunk(
         self, job: _Job, task: Task, chunk: Chunk, mark: ReceivedMark
     ) -> Iterator[Block]:
+        received = self._clock()
         if self._is_void(job, chunk.schema):
             changed = self._reconciler.can_reconcile
             self._telling.voided(
                 "schema changed" if changed else "rows let go", chunk.rows.num_rows
             )
             self._queue.update(task, rows_voided=task.progress.rows_voided + chunk.rows.num_rows)
+            self._took(job, chunk, received)
             return
         result = self._reconciler.reconcile(chunk.schema, chunk.rows, chunk.visibility)
+        absent = self._absent(job, task, chunk)
+        gone = self._gone(task, chunk, absent)
         self._telling.reconciled(chunk, result, self._reconciler)
         self._registry.put(chunk.schema)
         announce = self._versions.get(chunk.schema.table) != chunk.schema.schema_id
-        if result.rows.num_rows:
+        emitted = result.rows.num_rows + gone.num_rows
+        if emitted:
             self._adopt(chunk.schema)
-            yield chunk_block(mark, chunk.schema, result.rows, announce=announce)
+            yield chunk_block(mark, chunk.schema, result.rows, gone, announce=announce)
         certificate = self._certify(job, task, chunk, result.rows, mark)
-        emitted = result.rows.num_rows
         self._telling.completed(mark, emitted, result.dropped, chunk.last_key, certificate)
         self._forget(chunk.visibility)
-        self._not_before = self._clock() + self._settings.delay_s
+        self._took(job, chunk, received)
         task.schema = chunk.schema
         if task.phase is Phase.CHUNKS:
-            if result.unsettled.num_rows:
+            if result.unsettled.num_rows and task.is_whole:
                 keys = self._reads.render_keys(chunk.schema, result.unsettled)
                 self._queue.add_reread(chunk.schema.table, keys)
                 self._telling.listed(chunk.schema.table, keys, "unsettled in chunk")
-            self._advance(task, chunk, emitted)
+            self._advance(job, task, chunk, emitted)
+        elif task.phase is Phase.REREAD:
+            self._settle_rereads(job, task, chunk, result.unsettled)
         else:
-            self._settle_keys(job, task, chunk, result.unsettled)
+            self._settle_keys(job, task, chunk, absent, emitted)
+
+    def _absent(self, job: _Job, task: Task, chunk: Chunk) -> list[tuple[str, ...]]:
+        """Return the requested keys for which the chunk has no row."""
+        if task.phase is not Phase.KEYS:
+            return []
+        found = set(self._reads.render_keys(chunk.schema, chunk.rows))
+        return [key for key in job.keys if key not in found]
+
+    def _gone(self, task: Task, chunk: Chunk, absent: list[tuple[str, ...]]) -> pa.RecordBatch:
+        """Return the absent keys to delete from the target: asked for, and the log says nothing else of them."""
+        if not (absent and task.request.delete_missing):
+            return chunk.rows.slice(0, 0)
+        keys = self._reads.key_rows(chunk.schema, absent)
+        return self._reconciler.untouched(chunk.schema, keys, chunk.visibility)
+
+    def _took(self, job: _Job, chunk: Chunk, received: float) -> None:
+        """Let the pace follow what the chunk took."""
+        rows, now = chunk.rows, self._clock()
+        # One that was cut for its bytes had all the rows that it might have.
+        asked = rows.num_rows if chunk.cut else job.limit or len(job.keys)
+        took = Chunked(asked, rows.num_rows, rows.nbytes, *self._reads.selected, received, now)
+        self._pacer.took(took, of_table=bool(job.limit))
 
     def _adopt(self, schema: TableSchema) -> None:
         self._versions[schema.table] = schema.schema_id
         self._queue.note_schema(schema.table, schema.schema_id)
 
-    def _advance(self, task: Task, chunk: Chunk, emitted: int) -> None:
+    def _advance(self, job: _Job, task: Task, chunk: Chunk, emitted: int) -> None:
         p = task.progress
-        short = chunk.rows.num_rows < self._settings.chunk_rows and not chunk.cut
-        done = chunk.last_key is None or short
-        done = done or chunk.last_key == p.until
-        if done:
-            task.phase = self._after_chunks(p.table)
         self._queue.update(
             task,
             after=chunk.last_key or p.after,
             chunks=p.chunks + 1,
             rows_read=p.rows_read + chunk.rows.num_rows,
             rows_emitted=p.rows_emitted + emitted,
+            rows_per_s=self._rate(task, chunk.rows.num_rows),
         )
+        short = chunk.rows.num_rows < job.limit and not chunk.cut
+        if short or chunk.last_key in (None, p.until):
+            self._after_chunks(task)
 
-    def _after_chunks(self, table: TableId) -> Phase:
-        return Phase.REREAD if self._queue.rereads[table] else Phase.END
+    def _rate(self, task: Task, rows: int) -> float:
+        """Return rows per second, the newest chunk weighing most of all; the pause before it counts."""
+        now, since = self._clock(), task.since
+        task.since = now
+        if since is None or now <= since:
+            return task.progress.rows_per_s
+        fresh = rows / (now - since)
+        held = task.progress.rows_per_s or fresh
+        return held + _NEWEST * (fresh - held)
 
-    def _settle_keys(self, job: _Job, task: Task, chunk: Chunk, unsettled: pa.RecordBatch) -> None:
-        """Take read keys off the list, or count requested keys; keys whose move was not seen stay."""
-        schema = chunk.schema
-        if task.phase is Phase.REREAD:
-            late = set(self._reads.render_keys(schema, unsettled)) if unsettled.num_rows else set()
-            settled = [key for key in job.keys if key not in late]
-            self._queue.remove_reread(schema.table, settled)
-            self._telling.settled(schema.table, settled, len(self._queue.rereads[schema.table]))
-            task.phase = self._after_chunks(schema.table)
-            return
-        found = set(self._reads.render_keys(schema, chunk.rows)) if chunk.rows.num_rows else set()
-        task.keys_done += len(job.keys)
-        task.missing += tuple(key for key in job.keys if key not in found)
-        p = task.progress
-        self._queue.update(task, state="copying", rows_read=p.rows_read + chunk.rows.num_rows)
-        if task.keys_done >= len(task.request.keys):
+    def _after_chunks(self, task: Task) -> None:
+        """Go on behind the last chunk: a part of a table is done, a whole one needs its re-read list and its end."""
+        if task.is_whole:
+            table = task.progress.table
+            task.phase = Phase.REREAD if self._queue.rereads[table] else Phase.END
+        else:
             self._queue.update(task, state="done")
             self._queue.finish(task)
+
+    def _settle_rereads(
+        self, job: _Job, task: Task, chunk: Chunk, unsettled: pa.RecordBatch
+    ) -> None:
+        """Take read keys off the list; keys whose move was not seen stay."""
+        schema = chunk.schema
+        late = set(self._reads.render_keys(schema, unsettled)) if unsettled.num_rows else set()
+        settled = [key for key in job.keys if key not in late]
+        self._queue.remove_reread(schema.table, settled)
+        self._telling.settled(schema.table, settled, len(self._queue.rereads[schema.table]))
+        self._after_chunks(task)
+
+    def _settle_keys(
+        self,
+        job: _Job,
+        task: Task,
+        chunk: Chunk,
+        absent: list[tuple[str, ...]],
+        emitted: int,
+    ) -> None:
+        """Count requested keys, and keep those that do not exist."""
+        p = task.progress
+        self._queue.note_missing(task, absent)
+        self._queue.update(
+            task,
+            chunks=p.chunks + 1,
+            keys_done=p.keys_done + len(job.keys),
+            rows_read=p.rows_read + chunk.rows.num_rows,
+            rows_emitted=p.rows_emitted + emitted,
+            rows_per_s=self._rate(task, len(job.keys)),
+        )
+        if task.progress.keys_done >= len(task.keys):
+            self._after_chunks(task)
 
     def _emit_table(
         self, job: _Job, task: Task, spool: Spool, mark: ReceivedMark
@@ -454,7 +569,19 @@ class Coordinator:
             ]
         return fold(schema, batches, truncates)
 
+    def _is_to_be_emptied(self, task: Task) -> bool:
+        """Whether a table with a gap is copied from the start; one without a key is emptied by its own window."""
+        table = task.progress.table
+        if table not in self._queue.gaps or task.request.cause is not Cause.GAP or task.repairs:
+            return False
+        return bool(self._registry.get(self._queue.last_schemas[table]).key)
+
     def _complete(self, task: Task, mark: ReceivedMark) -> Iterator[Block]:
+        if task.phase is Phase.EMPTY:
+            yield gap_block(mark.scn, mark.commit_us, [task.progress.table])
+            self._queue.close_gap(task.progress.table)
+            task.phase = Phase.START
+            return
         if task.schema is None:
             return
         table = task.progress.table
@@ -462,10 +589,16 @@ class Coordinator:
             # A row moved in between the last window and the end mark.
             task.phase = Phase.REREAD
             return
+        if table in self._queue.gaps and task.schema.key and not task.repairs:
+            # Rows that vanished meanwhile are still to be removed; the repair says when the table is complete.
+            self._queue.update(task, state="done", completed_scn=mark.scn)
+            self._queue.finish(task)
+            return
         self._registry.put(task.schema)
         failpoint("dump.before_complete")
         yield complete_block(mark, task.schema, task.request.request_id)
         failpoint("dump.after_complete")
+        self._queue.close_gap(table)
         self._telling.table_completed(task, mark)
         self._queue.update(task, state="done", completed_scn=mark.scn)
         self._queue.finish(task)

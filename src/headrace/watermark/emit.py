@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,12 @@ from headrace.model.block import (
     SystemKind,
     transaction_index,
 )
-from headrace.model.change import INSERT, READ, change_schema
+from headrace.model.change import DELETE, INSERT, READ, change_schema, pack_missing
 from headrace.model.rowkey import encode_rows
-from headrace.model.schema import TableSchema
+from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.sources.base import ReceivedMark
 
-__all__ = ["chunk_block", "complete_block", "multiset_rows", "table_blocks"]
+__all__ = ["chunk_block", "complete_block", "gap_block", "multiset_rows", "table_blocks"]
 
 
 def _change_rows(
@@ -43,7 +43,12 @@ def _change_rows(
 
 
 def chunk_block(
-    mark: ReceivedMark, schema: TableSchema, rows: pa.RecordBatch, *, announce: bool
+    mark: ReceivedMark,
+    schema: TableSchema,
+    rows: pa.RecordBatch,
+    gone: pa.RecordBatch | None = None,
+    *,
+    announce: bool,
 ) -> Block:
     """Return the window of a chunk: its surviving rows as ``+R`` at the high mark's own SCN.
 
@@ -51,22 +56,52 @@ def chunk_block(
         mark: the received high mark.
         schema: the chunk's table version.
         rows: the table's own columns.
+        gone: likewise, of which only the keys mean anything: these have no row, and leave as ``-D``.
         announce: put a schema event in front, since the log has not shown this version yet.
 
     Source: DBLog, Algorithm 1 step 7.
     """
     events = [_schema_event(mark.scn, schema)] if announce else []
-    body = Body(
-        schema.schema_id, schema.table, _change_rows(schema, rows, mark.scn, len(events), READ)
+    changes = _change_rows(schema, rows, mark.scn, len(events), READ)
+    if gone is not None and gone.num_rows:
+        deletes = _deletes(schema, gone, mark.scn, len(events) + rows.num_rows)
+        both = pa.Table.from_batches([changes, deletes]).combine_chunks()
+        (changes,) = both.to_batches()
+    body = Body(schema.schema_id, schema.table, changes)
+    index = transaction_index(
+        [(mark.scn, mark.commit_us, 0, changes.num_rows + len(events), ORIGIN_SELECT, 1)]
     )
-    changes = rows.num_rows + len(events)
-    index = transaction_index([(mark.scn, mark.commit_us, 0, changes, ORIGIN_SELECT, 1)])
-    return Block(index, (body,) if rows.num_rows else (), tuple(events), mark.scn)
+    return Block(index, (body,) if changes.num_rows else (), tuple(events), mark.scn)
+
+
+def _deletes(schema: TableSchema, gone: pa.RecordBatch, scn: int, first_ord: int) -> pa.RecordBatch:
+    """Return key-only deletes. A key that is checked late needs whole images: there the nulls are the image."""
+    changes = _change_rows(schema, gone, scn, first_ord, DELETE)
+    if schema.key_check is not KeyCheck.IMMEDIATE:
+        return changes
+    width = len(schema.columns)
+    mask = pack_missing((i for i in range(width) if i not in schema.key_indexes), width)
+    masks = pa.array([mask] * gone.num_rows, pa.binary())
+    return changes.set_column(changes.schema.get_field_index("_missing"), "_missing", masks)
 
 
 def _schema_event(scn: int, schema: TableSchema) -> SystemEvent:
     payload = {"schema_id": schema.schema_id}
     return SystemEvent(scn, 0, SystemKind.SCHEMA, schema.table, payload)
+
+
+def gap_block(
+    scn: int, commit_us: int, tables: Sequence[TableId], kept: Collection[TableId] = ()
+) -> Block:
+    """Return a window that says of tables that changes are missing before it; those not kept are emptied."""
+    events: list[SystemEvent] = []
+    for table in tables:
+        if table not in kept:
+            events.append(SystemEvent(scn, len(events), SystemKind.TRUNCATE, table))
+        # Behind the truncate: that the table is empty now is not what the source says.
+        events.append(SystemEvent(scn, len(events), SystemKind.GAP, table))
+    entry = (scn, commit_us, 0, len(events), ORIGIN_SELECT, 1)
+    return Block(transaction_index([entry]), (), tuple(events), scn)
 
 
 def complete_block(mark: ReceivedMark, schema: TableSchema, request_id: str) -> Block:

@@ -8,13 +8,15 @@ Source: DBLog, Algorithm 1 steps 2 to 4.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from headrace.changelog.durable import write_refusals
+from headrace.errors import ConfigError
 from headrace.model.change import table_arrow_schema
 from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import TableId, TableSchema
@@ -23,7 +25,7 @@ from headrace.observe.failpoints import failpoint
 from headrace.sources.base import Chunk, ChunkReader, WatermarkWriter
 from headrace.watermark.telling import SILENT, Telling
 
-__all__ = ["Reads", "Spool", "TableStart"]
+__all__ = ["KeysStart", "Reads", "Spool", "TableStart"]
 
 SPOOL = ".spool"
 """Ending of the files in which tables without a key wait."""
@@ -36,6 +38,13 @@ class TableStart:
     schema: TableSchema
     until: tuple[str, ...] | None
     rows_estimated: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeysStart:
+    """Requested keys as the source writes them."""
+
+    keys: tuple[tuple[str, ...], ...]
 
 
 @dataclass(slots=True)
@@ -66,6 +75,10 @@ class Reads:
         run_id: of this process, carried by every mark.
         spool_folder: where whole tables wait.
         telling: is told of marks and selects.
+        clock: monotonic seconds.
+
+    Attributes:
+        selected: when the last select began and ended; read it when no call is under way.
     """
 
     def __init__(
@@ -75,8 +88,11 @@ class Reads:
         run_id: str,
         spool_folder: Path,
         telling: Telling = SILENT,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._telling = telling
+        self._clock = clock
+        self.selected = (0.0, 0.0)
         self._chunks = chunks
         self._marks = marks
         self._run_id = run_id
@@ -85,11 +101,31 @@ class Reads:
         for leftover in spool_folder.glob(f"*{SPOOL}"):
             leftover.unlink(missing_ok=True)
 
-    def start(self, table: TableId) -> TableStart:
-        """Return the table's shape, its largest key now, and the catalog's estimate of its rows."""
+    def start(self, table: TableId, predicate: str | None = None) -> TableStart:
+        """Return the table's shape, its largest key now, and the catalog's estimate of its rows.
+
+        Nobody knows how many rows a predicate holds for: the estimate is 0 then.
+
+        Raises:
+            ConfigError: a predicate for a table without a key, which is only ever read whole.
+            SourceError: the source refuses the predicate.
+        """
         schema = self._chunks.describe(table)
-        until = self._chunks.upper_bound(table) if schema.key else None
-        return TableStart(schema, until, self._chunks.estimate_rows(table))
+        if predicate and not schema.key:
+            raise ConfigError(
+                f"{table} has no key, so no part of it can be read alone.",
+                next_step="ask for the whole table.",
+            )
+        until = self._chunks.upper_bound(table, predicate) if schema.key else None
+        return TableStart(schema, until, 0 if predicate else self._chunks.estimate_rows(table))
+
+    def start_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> KeysStart:
+        """Return requested keys as the source writes them.
+
+        Raises:
+            ConfigError: one is not a key of the table.
+        """
+        return KeysStart(tuple(self._chunks.canonical_keys(table, keys)))
 
     def chunk(
         self,
@@ -98,11 +134,14 @@ class Reads:
         after: Sequence[str] | None,
         until: Sequence[str],
         limit: int,
+        predicate: str | None = None,
     ) -> Chunk:
         """Read one chunk between its marks."""
         self._mark(MarkKind.LOW, token)
         failpoint("window.after_low")
-        chunk = self._chunks.read(table, after, until, limit)
+        begun = self._clock()
+        chunk = self._chunks.read(table, after, until, limit, predicate)
+        self.selected = (begun, self._clock())
         self._tell(token, chunk)
         failpoint("window.after_select")
         self._mark(MarkKind.HIGH, token)
@@ -112,7 +151,9 @@ class Reads:
     def keys(self, token: str, table: TableId, keys: Sequence[Sequence[str]]) -> Chunk:
         """Read the rows of some keys between marks."""
         self._mark(MarkKind.LOW, token)
+        begun = self._clock()
         chunk = self._chunks.read_keys(table, keys)
+        self.selected = (begun, self._clock())
         self._tell(token, chunk)
         self._mark(MarkKind.HIGH, token)
         return chunk
@@ -159,6 +200,10 @@ class Reads:
     def render_keys(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[str, ...]]:
         """Return keys as the source renders them."""
         return self._chunks.render_keys(schema, rows)
+
+    def key_rows(self, schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.RecordBatch:
+        """Return a row for each rendered key, all other columns null."""
+        return self._chunks.key_rows(schema, keys)
 
     def close(self) -> None:
         """Release both connections."""

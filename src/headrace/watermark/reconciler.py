@@ -206,6 +206,26 @@ class Reconciler:
         none = np.empty(0, np.int64)
         return np.concatenate([none, *scn]), np.concatenate([none, *xid])
 
+    def untouched(
+        self, schema: TableSchema, keys: pa.RecordBatch, saw: Visibility
+    ) -> pa.RecordBatch:
+        """Return those keys that no transaction touched which the chunk did not surely see.
+
+        A key without a row in the chunk surely has none at the high mark if it is among them; of any other the log
+        has already said what became of it.
+
+        Args:
+            schema: the chunk's table version.
+            keys: the table's own columns, of which only the key columns mean anything.
+            saw: what the chunk's select saw.
+        """
+        folded = fold(schema, *self._unseen(schema, saw))
+        if ALL_DEAD in folded["_effect"].to_pylist():
+            return keys.slice(0, 0)
+        touched = set(encode_rows([folded[name] for name in schema.key]).to_pylist())
+        asked = encode_rows([keys.column(name) for name in schema.key]).to_pylist()
+        return keys.filter(pa.array([key not in touched for key in asked], pa.bool_()))
+
     def _unseen(
         self, schema: TableSchema, saw: Visibility
     ) -> tuple[list[pa.RecordBatch], list[tuple[int, int]]]:

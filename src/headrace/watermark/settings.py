@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.state.pace import ADAPTIVE, Pace
+from headrace.watermark.pace import DumpPace
+
 __all__ = ["DumpSettings"]
 
 
@@ -12,20 +15,27 @@ class DumpSettings:
     """Settings of the coordinator.
 
     Attributes:
-        chunk_rows: rows of one bounded select. Larger chunks dump faster and hold the reads longer.
+        chunk_rows: rows of one bounded select. Larger chunks dump faster and hold the reads longer. None lets the size
+            follow the time that a chunk takes.
+        chunk_s: seconds that such a chunk aims at.
+        load: share of one connection's time that selects may take.
         delay_s: pause between two chunks, during which only the log flows.
+        rows_per_s: most rows read per second, 0 for no limit.
         memory_bytes: rows of streamed transactions that wait for a snapshot to see them.
         snapshot_interval_s: how often an idle capture asks for a snapshot in order to forget transactions.
         piece_rows: rows of one block of a window that is written in pieces (tables without key).
-        request_interval_s: how often an idle capture looks for new requests.
+        request_interval_s: how often capture looks for new requests, and for what people did to others and to the pace.
     """
 
-    chunk_rows: int = 10_000
+    chunk_rows: int | None = None
+    chunk_s: float = 0.25
+    load: float = 1.0
     delay_s: float = 0.0
+    rows_per_s: float = 0.0
     memory_bytes: int = 64 << 20
     snapshot_interval_s: float = 1.0
     piece_rows: int = 65_536
-    request_interval_s: float = 0.2
+    request_interval_s: float = 0.5
 
     def validate(self) -> None:
         """Refuse values that cannot work.
@@ -33,9 +43,27 @@ class DumpSettings:
         Raises:
             ValueError: names the field.
         """
-        if not 1 <= self.chunk_rows <= 1_000_000:
+        if self.chunk_rows is not None and not 1 <= self.chunk_rows <= 1_000_000:
             raise ValueError("chunk_rows must lie between 1 and 1,000,000")
+        if self.chunk_s <= 0:
+            raise ValueError("chunk_s must be above 0")
+        if not 0 < self.load <= 1:
+            raise ValueError("load must be above 0 and at most 1")
         if self.delay_s < 0:
             raise ValueError("delay_s must not be negative")
+        if self.rows_per_s < 0:
+            raise ValueError("rows_per_s must not be negative")
         if self.memory_bytes < 1 << 20:
             raise ValueError("memory_bytes must be at least 1 MiB")
+
+    def pace(self, set_by_people: Pace) -> DumpPace:
+        """Return the pace of dumps: what people have set while we run, else what stands here."""
+        wish = set_by_people
+        rows = self.chunk_rows if wish.chunk_rows is None else wish.chunk_rows
+        return DumpPace(
+            None if rows == ADAPTIVE else rows,
+            self.chunk_s if wish.chunk_s is None else wish.chunk_s,
+            self.load if wish.load is None else wish.load,
+            self.delay_s if wish.delay_s is None else wish.delay_s,
+            self.rows_per_s if wish.rows_per_s is None else wish.rows_per_s,
+        )

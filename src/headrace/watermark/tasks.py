@@ -1,7 +1,8 @@
 """What is to be dumped: requests broken down to tables, with the progress of each.
 
 Holds the same facts as the state database, one step ahead of it: changes are collected and written after the
-change log is durable, before the source is acknowledged.
+change log is durable, before the source is acknowledged. People steer requests by moving them in that database; what
+they did is taken up between two chunks, so a chunk that was begun is always finished.
 """
 
 from __future__ import annotations
@@ -9,30 +10,35 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from headrace.model.schema import TableId, TableSchema
-from headrace.state.store import (
+from headrace.state.records import (
+    OPEN,
+    Cause,
     DumpProgress,
     DumpRequest,
     RequestState,
     Scope,
-    StateStore,
-    StateWriter,
+    Turn,
 )
+from headrace.state.store import StateStore
+from headrace.state.writer import StateWriter
 
-__all__ = ["Phase", "Task", "TaskQueue"]
+__all__ = ["Change", "Phase", "Task", "TaskQueue"]
 
 Key = tuple[str, ...]
-Change = Callable[[StateWriter], None]
+Change = Callable[[StateWriter], object]
 
 
 class Phase(Enum):
     """What a table's dump does next."""
 
+    EMPTY = auto()
+    """Empty the table first: so much of it differs behind a gap that it is copied from the start."""
     START = auto()
-    """Fix the shape and the upper bound."""
+    """Fix the shape and the upper bound, or how the source writes the requested keys."""
     CHUNKS = auto()
     """Read the next chunk, or the whole table when it has no key."""
     REREAD = auto()
@@ -45,24 +51,54 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Task:
-    """One table of one request."""
+    """One table of one request.
+
+    Attributes:
+        keys: the requested keys as the source writes them, empty unless keys are asked for.
+        since: when the last chunk ended, None while nothing is under way.
+    """
 
     request: DumpRequest
     progress: DumpProgress
     position: int
-    phase: Phase
+    phase: Phase = Phase.START
     schema: TableSchema | None = None
-    keys_done: int = 0
+    keys: tuple[Key, ...] = ()
     missing: tuple[Key, ...] = ()
+    since: float | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the table is complete when this is done."""
+        return self.request.scope.is_whole
+
+    @property
+    def repairs(self) -> bool:
+        """Whether this closes a gap."""
+        return self.request.scope is Scope.REPAIR
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether the target may lack rows that are not on the re-read list."""
+        return self.phase in (Phase.EMPTY, Phase.START, Phase.CHUNKS, Phase.KEYS)
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A request that has begun and not ended: under way, overtaken or paused."""
+
+    request: DumpRequest
+    tasks: list[Task] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
 
 class TaskQueue:
-    """Walks through requests in order of submission, table by table.
+    """Walks through requests, table by table: by priority, then in order of submission.
 
     Args:
         store: the state database.
         tables: captured tables, in the order in which they are dumped.
-        interval_s: how often the store is asked for new requests when there is nothing to do.
+        interval_s: how often the store is asked what people did to requests.
         clock: monotonic seconds.
     """
 
@@ -79,48 +115,58 @@ class TaskQueue:
         self._store = store
         self._tables = list(tables)
         self.pending: list[Change] = []
-        self._reasons: list[str] = []
-        self._tasks: list[Task] = []
+        self._line: list[Turn] = []
+        self._begun: dict[str, _Begun] = {}
+        self._active: _Begun | None = None
         self.rereads: dict[TableId, set[Key]] = {}
         self.last_schemas: dict[TableId, int] = {}
+        self.gaps: set[TableId] = set()
         self._recall()
 
     def _recall(self) -> None:
         self.rereads = {t: set(self._store.reread(t)) for t in self._tables}
         self.last_schemas = {t: int(self._store.get(f"schema {t}") or 0) for t in self._tables}
+        self.gaps = self._store.gaps()
+        # Also those that wait or rest: rows that move into their tables must find them.
+        for turn in self._store.line():
+            known = {p.table: p for p in self._store.progress(turn.request_id)}
+            request = self._store.request(turn.request_id) if known else None
+            if request is not None and not self._unknown(request):
+                self._begun[request.request_id] = _Begun(request, self._tasks_of(request, known))
 
     def reload(self) -> None:
         """Go back to what is durable: what was ahead of it may be missing from the change log."""
         self.pending.clear()
-        self._tasks.clear()
-        self._reasons.clear()
+        self._begun.clear()
+        self._active = None
         self._look_at = 0.0
         self._recall()
         self.current()
 
+    # -- what headrace itself asks for ------------------------------------------------------------
+
     def ensure_dumped(self) -> None:
         """Queue a dump for every table that never had one and waits for none, and for those that come back.
 
-        While a table was left out its changes passed by: what was read of it before is out of date.
+        While a table was left out its changes passed by: what was read of it before is out of date. A table whose
+        copy a person cancelled stays without.
         """
-        waiting = [
-            r
-            for r in self._store.requests()
-            if r.state in (RequestState.QUEUED, RequestState.ACTIVE)
-        ]
-        progress = self._store.progress()
-        returned = self._left_out({p.table for p in progress if p.state != "waiting"})
+        waiting = [r for r in self._store.requests() if r.state in OPEN]
+        copies = self._store.copies()
+        cancelled = {table for table, copy in copies.items() if copy.is_cancelled}
+        begun = {table for table, copy in copies.items() if copy.progress.state != "waiting"}
+        returned = self._left_out(begun) - cancelled
         if not any(r.scope is Scope.ALL_TABLES for r in waiting):
-            done = {p.table for p in progress if p.completed_scn}
-            done |= {r.table for r in waiting if r.scope is Scope.TABLE and r.table}
-            fresh = [table for table in self._tables if table not in done | returned]
+            done = {table for table, copy in copies.items() if copy.progress.completed_scn}
+            done |= {r.table for r in waiting if r.scope.is_whole and r.table} | self.gaps
+            fresh = [table for table in self._tables if table not in done | returned | cancelled]
             if len(fresh) == len(self._tables):
-                self._store.submit(Scope.ALL_TABLES)
+                self._store.submit(Scope.ALL_TABLES, cause=Cause.FIRST_COPY)
             else:
                 for table in fresh:
-                    self._store.submit(Scope.TABLE, table)
+                    self._store.submit(Scope.TABLE, table, cause=Cause.FIRST_COPY)
         for table in sorted(returned):
-            self._store.submit(Scope.TABLE, table)
+            self._store.submit(Scope.TABLE, table, cause=Cause.LEFT_OUT)
         names = json.dumps(sorted(str(table) for table in self._tables))
         self._store.write([lambda w: w.set("tables", names)])
 
@@ -133,11 +179,15 @@ class TaskQueue:
     def request_again(self, table: TableId) -> None:
         """Queue a dump of a table whose stored rows cannot follow from the log alone."""
         queued = any(
-            r.state is RequestState.QUEUED and r.scope is Scope.TABLE and r.table == table
+            r.state in OPEN
+            and r.request_id not in self._begun
+            and (r.scope, r.table) == (Scope.TABLE, table)
+            # Of two that are asked for a person may cancel the one that the table needs.
+            and r.cause is not Cause.ASKED
             for r in self._store.requests()
         )
         if not queued:
-            self._store.submit(Scope.TABLE, table)
+            self._store.submit(Scope.TABLE, table, cause=Cause.FILLED)
 
     def note_schema(self, table: TableId, schema_id: int) -> None:
         """Keep the table's newest version across restarts."""
@@ -145,53 +195,112 @@ class TaskQueue:
             self.last_schemas[table] = schema_id
             self.pending.append(lambda w: w.set(f"schema {table}", str(schema_id)))
 
+    # -- whose turn it is -------------------------------------------------------------------------
+
     def current(self) -> Task | None:
-        """Return the task to work on, taking the next request when there is none."""
-        while not self._tasks:
+        """Return the task to work on, taking the next request when there is none.
+
+        Call it between two chunks only: it takes up what people did to the requests.
+        """
+        if not self.pending:
+            # What is not written yet would be found as it was before.
+            self._look()
+        while self._active is None or not self._active.tasks:
             if self.pending:
-                # The last request's end is not written yet; it would be found again.
                 return None
-            now = self._clock()
-            if now < self._look_at:
+            turn = next((t for t in self._line if t.state is not RequestState.PAUSED), None)
+            request = self._store.request(turn.request_id) if turn else None
+            if request is None or request.state not in (RequestState.QUEUED, RequestState.ACTIVE):
                 return None
-            request = self._store.next_request()
-            if request is None:
-                self._look_at = now + self._interval_s
-                return None
-            self._begin(request)
-        return self._tasks[0]
+            self._take_up(request)
+        return self._active.tasks[0]
+
+    def _look(self) -> None:
+        """Ask the store what people did; take the work from requests that were paused, cancelled or overtaken."""
+        now = self._clock()
+        if now < self._look_at:
+            return
+        self._look_at = now + self._interval_s
+        self._line = self._store.line()
+        turns = {turn.request_id: turn for turn in self._line}
+        for request_id in [r for r in self._begun if r not in turns]:
+            self._drop(self._begun.pop(request_id))
+        if self._active is None:
+            return
+        turn = turns.get(self._active.request.request_id)
+        if turn is None or turn.state is RequestState.PAUSED:
+            self._rest()
+        elif any(
+            t.priority > turn.priority and t.state is not RequestState.PAUSED for t in self._line
+        ):
+            self._rest()
+            waiting, ran = RequestState.QUEUED, [RequestState.ACTIVE]
+            request_id = turn.request_id
+            self.pending.append(lambda w: w.request_state(request_id, waiting, since=ran))
+
+    def _rest(self) -> None:
+        """Let the active request go; what it has read stays, and its tables go on being watched."""
+        assert self._active is not None
+        for task in self._active.tasks:
+            task.since = None
+        self._active = None
+
+    def _drop(self, begun: _Begun) -> None:
+        """Forget a request that a person cancelled."""
+        for task in begun.tasks:
+            self.update(task, state="cancelled")
+            if not self.dumps_of(task.progress.table):
+                # The list belongs to dumps that are under way; the next one reads the table from its first row.
+                self.remove_reread(task.progress.table, sorted(self.rereads[task.progress.table]))
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way and nothing waits to be written."""
-        return not self._tasks and not self.pending
+        return self._active is None and not self.pending
 
-    def dump_of(self, table: TableId) -> Task | None:
-        """Return the task that dumps the table, under way or waiting in the active request."""
-        for task in self._tasks:
-            if task.progress.table == table and task.phase is not Phase.KEYS:
-                return task
-        return None
+    def dumps_of(self, table: TableId) -> list[Task]:
+        """Return the tasks that dump the whole table: under way, waiting in their request, overtaken or paused."""
+        return [
+            task
+            for begun in self._begun.values()
+            for task in begun.tasks
+            if task.progress.table == table and task.is_whole
+        ]
 
-    def _begin(self, request: DumpRequest) -> None:
-        tables = self._tables if request.scope is Scope.ALL_TABLES else [request.table]
-        unknown = [str(table) for table in tables if table not in self._tables]
-        if unknown:
-            reason = f"{unknown[0]} is not captured; add it to the configuration."
+    def _take_up(self, request: DumpRequest) -> None:
+        """Begin a request, or go on with it."""
+        if unknown := self._unknown(request):
+            reason = f"{unknown} is not captured; add it to the configuration."
             self._close(request.request_id, RequestState.FAILED, reason)
             return
-        known = {p.table: p for p in self._store.progress(request.request_id)}
-        for position, table in enumerate(t for t in tables if t):
+        begun = self._begun.get(request.request_id)
+        if begun is None:
+            begun = self._begun[request.request_id] = _Begun(request, self._tasks_of(request, {}))
+            for task in begun.tasks:
+                self._put(task)
+        self._active = begun
+        request_id, waiting = request.request_id, [RequestState.QUEUED]
+        self.pending.append(
+            lambda w: w.request_state(request_id, RequestState.ACTIVE, since=waiting)
+        )
+        if not begun.tasks:
+            self._end(begun)
+
+    def _unknown(self, request: DumpRequest) -> TableId | None:
+        """Return the table of a request that is not captured."""
+        return request.table if request.table and request.table not in self._tables else None
+
+    def _tasks_of(self, request: DumpRequest, known: dict[TableId, DumpProgress]) -> list[Task]:
+        """Return what is left to do of a request."""
+        tables = [request.table] if request.table else self._tables
+        tasks = []
+        for position, table in enumerate(tables):
             progress = known.get(table, DumpProgress(request.request_id, table))
-            if progress.completed_scn:
-                continue
-            phase = Phase.KEYS if request.scope is Scope.PRIMARY_KEYS else Phase.START
-            self._tasks.append(Task(request, progress, position, phase))
-            if table not in known:
-                self._put(self._tasks[-1])
-        self.pending.append(lambda w: w.request_state(request.request_id, RequestState.ACTIVE))
-        if not self._tasks:
-            self._close(request.request_id, RequestState.COMPLETED)
+            if progress.state != "done":
+                tasks.append(Task(request, progress, position, missing=request.missing))
+        return tasks
+
+    # -- how it goes ------------------------------------------------------------------------------
 
     def update(self, task: Task, **changes: object) -> None:
         """Move a task's progress; written with the next batch of pending changes."""
@@ -199,31 +308,45 @@ class TaskQueue:
         self._put(task)
 
     def _put(self, task: Task) -> None:
-        if task.phase is Phase.KEYS:
-            # Keys are read anew after a restart, and say nothing about how far the table is.
-            return
         progress, position = task.progress, task.position
         self.pending.append(lambda w: w.put_progress(progress, position))
 
+    def note_missing(self, task: Task, keys: Sequence[Key]) -> None:
+        """Keep requested keys that do not exist at the source."""
+        if keys:
+            task.missing += tuple(keys)
+            request_id, missing = task.request.request_id, task.missing
+            self.pending.append(lambda w: w.request_missing(request_id, missing))
+
     def finish(self, task: Task) -> None:
         """Take a finished task off; the request is completed with its last one."""
-        self._tasks.remove(task)
-        if self._tasks:
-            return
-        state = RequestState.FAILED if self._reasons else RequestState.COMPLETED
-        reason, self._reasons = " ".join(self._reasons), []
-        self._close(task.request.request_id, state, reason, task.missing)
+        begun = self._begun[task.request.request_id]
+        begun.tasks.remove(task)
+        if not begun.tasks:
+            self._end(begun)
 
     def fail(self, task: Task, reason: str) -> None:
         """Give a table up, go on with the others; the request fails at its end with every reason."""
-        self._reasons.append(reason)
+        self._begun[task.request.request_id].reasons.append(reason)
         self.update(task, state="failed")
         self.finish(task)
 
-    def _close(
-        self, request_id: str, state: RequestState, reason: str = "", missing: tuple[Key, ...] = ()
-    ) -> None:
-        self.pending.append(lambda w: w.request_state(request_id, state, reason, missing))
+    def _end(self, begun: _Begun) -> None:
+        del self._begun[begun.request.request_id]
+        self._active = None
+        state = RequestState.FAILED if begun.reasons else RequestState.COMPLETED
+        self._close(begun.request.request_id, state, " ".join(begun.reasons))
+
+    def _close(self, request_id: str, state: RequestState, reason: str = "") -> None:
+        # Whoever paused or cancelled it during its last chunk came too late to stop it; a cancelled one stays so.
+        self.pending.append(lambda w: w.request_state(request_id, state, since=OPEN, reason=reason))
+        self._look_at = 0.0
+
+    def close_gap(self, table: TableId) -> None:
+        """Take note that a table lacks nothing any more."""
+        if table in self.gaps:
+            self.gaps.remove(table)
+            self.pending.append(lambda w: w.set_gap(table, open_=False))
 
     def add_reread(self, table: TableId, keys: Sequence[Key]) -> None:
         """Put keys on a table's re-read list."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -178,7 +179,7 @@ class Telling:
             final = keyless
         else:
             mode = "keys"
-            final = task.phase is Phase.KEYS and task.keys_done + limit >= len(task.request.keys)
+            final = task.phase is Phase.KEYS and task.progress.keys_done + limit >= len(task.keys)
         self._windows += 1
         progress = task.progress
         self._window = _Window(
@@ -396,7 +397,7 @@ class Telling:
             self._tap.emit(
                 events.RequestTransition(
                     request_id=request.request_id,
-                    scope=request.scope.value,
+                    scope=cast("events.ScopeName", request.scope.value),
                     table=str(request.table) if request.table else None,
                     state=request.state.value,
                     prev_state=before,

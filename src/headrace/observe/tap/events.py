@@ -170,13 +170,17 @@ class CheckpointAdvanced(Event):
     buffered_events: Annotated[int, "Rows made durable since the checkpoint before."]
 
 
+ScopeName = Literal["ALL_TABLES", "TABLE", "PREDICATE", "PRIMARY_KEYS"]
+"""What a request asks for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTransition(Event):
     """The durable state of a request changed."""
 
     kind = "request.transition"
     request_id: RequestId
-    scope: Literal["ALL_TABLES", "TABLE", "PRIMARY_KEYS"]
+    scope: ScopeName
     table: Annotated[str | None, "schema.table; absent for all tables."] = None
     state: Annotated[str, "QUEUED, ACTIVE, COMPLETED, FAILED, and what steering adds."]
     prev_state: Annotated[str | None, "State before; absent when this run first meets it."] = None

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from headrace.errors import ConfigError, SourceError, SourceUnavailable
+from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.base import Chunk, TableDump
@@ -30,7 +31,7 @@ from headrace.sources.postgres.keyset import Keyset, read_keyset, relation_sql
 from headrace.sources.postgres.plan import check_plan
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import PostgresSettings
-from headrace.sources.postgres.values import render_text
+from headrace.sources.postgres.values import build_batch, render_text
 
 __all__ = ["PostgresChunkReader"]
 
@@ -96,7 +97,7 @@ class PostgresChunkReader:
                 _LOG.warning("%s Next step: %s", finding.description, finding.suggestion)
             return _in_table_order(facts, [(cell or b"").decode() for cell in rows[0]])
 
-        return self._once(table, read)
+        return self._once(table, read, predicate)
 
     def read(
         self,
@@ -138,7 +139,7 @@ class PostgresChunkReader:
             last = self.render_keys(schema, rows.slice(rows.num_rows - 1)) if rows.num_rows else []
             return Chunk(schema, rows, seen, last[0] if last else None, cut)
 
-        return self._once(table, read)
+        return self._once(table, read, predicate)
 
     def read_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> Chunk:
         """Return the rows of the given keys that exist; keys are in the order of the schema's key."""
@@ -155,6 +156,31 @@ class PostgresChunkReader:
             return Chunk(schema, decode_copy(data, schema), seen, None)
 
         return self._once(table, read)
+
+    def canonical_keys(
+        self, table: TableId, keys: Sequence[Sequence[str]]
+    ) -> list[tuple[str, ...]]:
+        """Return keys that people wrote as the database renders them, each once, in the order given."""
+
+        def read(
+            session: Session, facts: TableFacts, _: TransactionSnapshot
+        ) -> list[tuple[str, ...]]:
+            keyset = self._keyset(session, facts)
+            rows = session.cells(keyset.render([_in_index_order(facts, key) for key in keys]))
+            texts = ([(cell or b"").decode() for cell in row] for row in rows)
+            return list(dict.fromkeys(_in_table_order(facts, key) for key in texts))
+
+        return self._once(table, read)
+
+    def key_rows(self, schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.RecordBatch:
+        """Return a row for each rendered key, all other columns null."""
+        cells: list[list[bytes | None]] = [[None] * len(schema.columns) for _ in keys]
+        for row, key in zip(cells, keys, strict=True):
+            for index, value in zip(schema.key_indexes, key, strict=True):
+                row[index] = value.encode()
+        return pa.RecordBatch.from_arrays(
+            build_batch(schema, cells), schema=table_arrow_schema(schema)
+        )
 
     def read_table(self, table: TableId) -> TableDump:
         """Return every row of a table under one snapshot, in bounded batches."""
@@ -198,9 +224,12 @@ class PostgresChunkReader:
         return self._session
 
     def _once(
-        self, table: TableId, read: Callable[[Session, TableFacts, TransactionSnapshot], _T]
+        self,
+        table: TableId,
+        read: Callable[[Session, TableFacts, TransactionSnapshot], _T],
+        predicate: str | None = None,
     ) -> _T:
-        return self._attempts(table, read, keep_open=False)
+        return self._attempts(table, read, keep_open=False, predicate=predicate)
 
     def _attempts(
         self,
@@ -208,8 +237,10 @@ class PostgresChunkReader:
         read: Callable[[Session, TableFacts, TransactionSnapshot], _T],
         *,
         keep_open: bool,
+        predicate: str | None = None,
     ) -> _T:
         """Run ``read`` in a fresh snapshot, again when the table changed under it."""
+        refused: QueryFailed | None = None
         for _ in range(_ATTEMPTS):
             session = self._connected()
             try:
@@ -222,12 +253,16 @@ class PostgresChunkReader:
             except _Rewritten:
                 continue
             except QueryFailed as error:
+                refused = error
                 if error.sqlstate not in _CHANGED:
-                    raise _refused(table, error) from error
+                    raise _refused(table, error, predicate) from error
                 self._keysets.clear()  # Operators and collations may have been renamed.
             except SourceUnavailable:
                 self.close()
                 raise
+        if predicate and refused is not None:
+            # What is missing is missing from the condition, not from a table on the move.
+            raise _refused(table, refused, predicate) from refused
         raise SourceUnavailable(
             f"{table} changed its shape under {_ATTEMPTS} reads in a row.",
             next_step="nothing to do when a migration is running; it is tried again.",
@@ -263,7 +298,7 @@ class PostgresChunkReader:
             self._parts[facts.table] = parts or ""
             _LOG.warning(
                 "%s: partitions were attached, detached or dropped since it was last read; the rows "
-                "that came or went with them are not in the log. Next step: headrace dump FILE --table %s",
+                "that came or went with them are not in the log. Next step: headrace dump start FILE --table %s",
                 facts.table,
                 facts.table,
             )
@@ -275,7 +310,12 @@ class PostgresChunkReader:
         session.run("COMMIT")
 
 
-def _refused(table: TableId, error: QueryFailed) -> Exception:
+def _refused(table: TableId, error: QueryFailed, predicate: str | None = None) -> Exception:
+    if predicate:
+        return SourceError(
+            f"{table} cannot be read under the given condition: {error.message}",
+            next_step="correct the condition, an SQL expression over the table's columns, and ask again.",
+        )
     if error.sqlstate.startswith(_BAD_LITERAL):
         return ConfigError(
             f"{table}: a given key is not a value of its column's type ({error.sqlstate}).",

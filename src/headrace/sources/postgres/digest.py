@@ -140,6 +140,21 @@ class SourceView:
             yield both[:, :16], both[:, 16:]
         self._session.run("CLOSE headrace_verify")
 
+    def keys(self, table: TableId, digests: Sequence[bytes]) -> Iterator[tuple[str, ...]]:
+        """Yield the keys, as the server renders them, of the rows whose key digest is one of some."""
+        wanted = ",".join(digest.hex() for digest in digests)
+        columns = [quote(name) for name in self.schemas[table].key]
+        self._ask(
+            "DECLARE headrace_keys NO SCROLL CURSOR FOR SELECT "
+            f"{', '.join(columns)} FROM {self._from[table]} "
+            f"WHERE {self._key_digest(table)} = ANY ('{{{wanted}}}'::text[])",
+            table,
+        )
+        while rows := self._session.cells(f"FETCH {_FETCH_ROWS} FROM headrace_keys"):
+            for row in rows:
+                yield tuple((cell or b"").decode() for cell in row)
+        self._session.run("CLOSE headrace_keys")
+
     def _ask(self, sql: str, table: TableId) -> list[Row]:
         try:
             return self._session.rows(sql, timeout_s=float("inf"))
@@ -150,8 +165,12 @@ class SourceView:
         """Return a select of ``k``, ``r``: digests of key and row in hex, both the row's without a key."""
         schema = self.schemas[table]
         row = self._md5(schema.columns)
-        key = self._md5([schema.column(name) for name in schema.key]) if schema.key else row
+        key = self._key_digest(table) if schema.key else row
         return f"SELECT {key} AS k, {row} AS r FROM {self._from[table]}"
+
+    def _key_digest(self, table: TableId) -> str:
+        schema = self.schemas[table]
+        return self._md5([schema.column(name) for name in schema.key])
 
     def _md5(self, columns: Sequence[Column]) -> str:
         cells = " || ".join(cell_sql(column, utf8=self._utf8) for column in columns)

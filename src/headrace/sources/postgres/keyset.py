@@ -168,6 +168,18 @@ class Keyset:
             f"unnest({texts}) AS wanted ({', '.join(names)}) WHERE {equal})"
         )
 
+    def render(self, keys: Sequence[Sequence[str]]) -> str:
+        """Return a select of given keys as the database renders them, in the order given."""
+        texts = ", ".join(f"{_array(values)}::text[]" for values in zip(*keys, strict=True))
+        names = [f"k{n}" for n in range(len(self.columns))]
+        casts = ", ".join(
+            f"{name}::{column.type}" for name, column in zip(names, self.columns, strict=True)
+        )
+        return (
+            f"SELECT {casts} FROM unnest({texts}) WITH ORDINALITY AS wanted ({', '.join(names)}, place) "
+            "ORDER BY place"
+        )
+
     def _conditions(self, after: Sequence[str] | None, until: Sequence[str]) -> list[str]:
         """Return conditions that together mean ``after < key <= until``, no row twice.
 

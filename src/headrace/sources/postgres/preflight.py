@@ -15,7 +15,7 @@ from headrace.sources.postgres.publication import (
     read_publication,
 )
 from headrace.sources.postgres.settings import MARKS_SCHEMA, MARKS_TABLE, PostgresSettings
-from headrace.sources.postgres.slot import read_slot
+from headrace.sources.postgres.slot import FAILOVER_VERSION, SlotState, read_slot
 from headrace.sources.postgres.tables_check import check_table
 
 __all__ = ["Preflight"]
@@ -152,6 +152,7 @@ class Preflight:
     def _slot(self) -> None:
         name = self._settings.slot_name
         state = read_slot(self._session, name)
+        self._failover(name, state)
         if state is None:
             if self._settings.slot is not None:
                 self._add(
@@ -181,12 +182,42 @@ class Preflight:
                 Severity.WARNING,
             )
         if state.lost:
+            self._lost_slot(name, state.lost)
+
+    def _failover(self, name: str, state: SlotState | None) -> None:
+        if not self._settings.failover:
+            return
+        if self._session.version < FAILOVER_VERSION:
             self._add(
-                "slot-lost",
-                f"Slot {name} was invalidated: {state.lost}.",
-                f"SELECT pg_drop_replication_slot({quote_literal(name).strip()}); then start from "
-                "an empty state, which dumps every table.",
+                "failover-unsupported",
+                f"source.failover is set, and PostgreSQL {self._session.version} keeps no slots on standbys: "
+                "a promoted standby means RESYNC NEEDED.",
+                f"Upgrade the server to PostgreSQL {FAILOVER_VERSION} or newer, or leave it out.",
+                Severity.WARNING,
             )
+        elif state is not None and not state.failover:
+            self._add(
+                "slot-not-failover",
+                f"source.failover is set, and slot {name} is not one that standbys keep in step.",
+                f"Over a replication connection: ALTER_REPLICATION_SLOT {name} (FAILOVER true); while "
+                "nobody reads it.",
+                Severity.WARNING,
+            )
+
+    def _lost_slot(self, name: str, why: str) -> None:
+        description = f"Slot {name} was invalidated ({why}): RESYNC NEEDED."
+        if self._settings.slot is None:
+            # Capture itself refuses to start, or recovers when that was asked for.
+            self._add("slot-lost", description, "Run `headrace resync FILE`.", Severity.WARNING)
+            return
+        literal = quote_literal(name).strip()
+        self._add(
+            "slot-lost",
+            description,
+            f"SELECT pg_drop_replication_slot({literal}); "
+            f"SELECT pg_create_logical_replication_slot({literal}, 'pgoutput'); then run "
+            "`headrace resync FILE`.",
+        )
 
     def _publication(self, publication: PublicationFacts | None, tables: list[TableFacts]) -> None:
         name = self._settings.publication_name

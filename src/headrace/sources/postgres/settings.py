@@ -75,6 +75,7 @@ class PostgresSettings:
         feedback_s: longest silence towards the server, whatever its own limit.
         chunk_bytes: a chunk ends with the row that reaches this size, however many rows were asked for.
         heartbeat_s: after so much silence in the log we write a small message of our own.
+        failover: make our own slot one that standbys keep in step (from 17 on; before, it is left out).
         block_rows: rows after which a block is handed over, in the middle of a transaction if need be.
         block_bytes: the same in bytes of the stream.
         spool_folder: where large open transactions wait for their commit; the system's temporary folder when None.
@@ -95,6 +96,7 @@ class PostgresSettings:
     feedback_s: float = 10.0
     chunk_bytes: int = 16 << 20
     heartbeat_s: float = 10.0
+    failover: bool = False
     block_rows: int = 65_536
     block_bytes: int = 8 << 20
     spool_folder: Path | None = None

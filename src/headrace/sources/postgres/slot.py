@@ -22,6 +22,7 @@ from headrace.sources.postgres.connection import (
 from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 
 __all__ = [
+    "FAILOVER_VERSION",
     "SlotState",
     "check_slot",
     "drop_own",
@@ -31,32 +32,44 @@ __all__ = [
 ]
 
 
+FAILOVER_VERSION = 17
+"""From here on a slot may be kept in step on standbys."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A slot as the server shows it; ``lost`` says why it cannot be read any more, empty when it can."""
+    """A slot as the server shows it.
+
+    Attributes:
+        lost: why it cannot be read any more, empty when it can.
+        failover: whether standbys may keep it in step.
+    """
 
     plugin: str
     database: str
     active_pid: int | None
     confirmed: str | None
     lost: str
+    failover: bool = False
 
 
 def read_slot(session: Session, name: str) -> SlotState | None:
     """Return a slot's state, None when there is no such slot."""
-    reason = "NULL"
-    if session.version >= 17:
-        reason = "invalidation_reason"
+    newer = "NULL, false"
+    if session.version >= FAILOVER_VERSION:
+        newer = "invalidation_reason, failover"
     rows = session.rows(
         "SELECT plugin, database, active_pid, confirmed_flush_lsn, wal_status, "
-        f"{reason} FROM pg_replication_slots WHERE slot_name = $1",
+        f"{newer} FROM pg_replication_slots WHERE slot_name = $1",
         name,
     )
     if not rows:
         return None
-    plugin, database, pid, confirmed, wal_status, why = rows[0]
+    plugin, database, pid, confirmed, wal_status, why, failover = rows[0]
     lost = why or ("its log was removed" if wal_status == "lost" else "")
-    return SlotState(plugin or "", database or "", int(pid) if pid else None, confirmed, lost)
+    return SlotState(
+        plugin or "", database or "", int(pid) if pid else None, confirmed, lost, failover == "t"
+    )
 
 
 def check_slot(session: Session, settings: PostgresSettings) -> SlotState:
@@ -69,13 +82,14 @@ def check_slot(session: Session, settings: PostgresSettings) -> SlotState:
     if state is None:
         raise SlotLost(
             f"Slot {settings.slot_name} does not exist at the source.",
-            next_step="RESYNC NEEDED: start again from an empty state, which dumps every table.",
+            next_step="RESYNC NEEDED: run `headrace resync FILE`, which makes a new slot, compares the "
+            "tables and repairs what differs.",
         )
     if state.lost:
         raise SlotLost(
             f"Slot {settings.slot_name} was invalidated by the server ({state.lost}).",
-            next_step="RESYNC NEEDED: remove the slot and start again from an empty state; "
-            "raise max_slot_wal_keep_size to keep the log longer.",
+            next_step="RESYNC NEEDED: run `headrace resync FILE`, which makes a new slot, compares the "
+            "tables and repairs what differs; raise max_slot_wal_keep_size to keep the log longer.",
         )
     return state
 
@@ -122,20 +136,27 @@ def ensure_slot(session: Session, settings: PostgresSettings, *, fresh: bool = F
     Args:
         session: at the source.
         settings: name the slot.
-        fresh: a slot that was there before and is gone is made anew.
+        fresh: our own slot is made anew when it was there before and is gone or invalid.
 
     Raises:
         SlotLost: it existed once and is gone or invalid.
         SourceUnavailable: transactions that are open kept the server from making it.
     """
-    if settings.slot is not None or read_slot(session, settings.slot_name) is not None:
+    there = read_slot(session, settings.slot_name)
+    if fresh and settings.slot is None and there is not None and there.lost:
+        _drop_slot(session, settings.slot_name)
+        there = None
+    if settings.slot is not None or there is not None:
         check_slot(session, settings)
         return
     if not fresh and settings.publication is None and _made_before(session, settings):
         check_slot(session, settings)
     try:
+        options = ""
+        if settings.failover and session.version >= FAILOVER_VERSION:
+            options = ", false, false, true"
         session.rows(
-            "SELECT pg_create_logical_replication_slot($1, 'pgoutput')",
+            f"SELECT pg_create_logical_replication_slot($1, 'pgoutput'{options})",
             settings.slot_name,
             timeout_s=settings.slot_timeout_s,
         )

@@ -8,7 +8,7 @@ from typing import Literal
 from headrace.errors import PreflightFailed, SourceError
 from headrace.model.schema import TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
-from headrace.sources.postgres import slot
+from headrace.sources.postgres import slot, timeline
 from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
@@ -106,8 +106,12 @@ class PostgresSource:
     def incarnation(self) -> str:
         """Return system identifier and timeline."""
         with connect(self.settings, replication=True) as session:
-            (row,) = session.rows("IDENTIFY_SYSTEM")
-            return f"{row[0]}/{row[1]}"
+            return timeline.identify(session).name
+
+    def departs(self, incarnation: str, scn: int) -> str:
+        """Return why the server's log does not hold what another life's, or its own, held up to an SCN."""
+        with connect(self.settings, replication=True) as session:
+            return timeline.departs(session, incarnation, scn)
 
     def open(self, schemas: SchemaStore) -> PostgresLogReader:
         """Start reading the log from what was last acknowledged.

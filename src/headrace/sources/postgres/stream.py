@@ -170,6 +170,11 @@ class PostgresLogReader:
             self._flushed = flushed
             self._send_feedback()
 
+    def keep_alive(self) -> None:
+        """Send a status update when one is due, so that the server does not take us for dead."""
+        if time.monotonic() >= self._next_feedback:
+            self._send_feedback()
+
     def close(self) -> None:
         """Release the connections; the slot stays."""
         self._spools.close()

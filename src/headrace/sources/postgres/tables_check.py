@@ -224,7 +224,7 @@ def _notes(facts: TableFacts, name: str) -> Iterator[Finding]:
             "partition-maintenance",
             f"{name} is partitioned: ATTACH, DETACH and DROP of a partition and TRUNCATE of one "
             "partition are not in the log.",
-            f"After one of them: headrace dump FILE --table {name}",
+            f"After one of them: headrace dump start FILE --table {name}",
             Severity.WARNING,
             table=name,
         )

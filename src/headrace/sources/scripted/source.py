@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
-from headrace.errors import SourceUnavailable
+from headrace.errors import SourceError, SourceUnavailable
 from headrace.model.block import (
     ORIGIN_LOG,
     Block,
@@ -70,6 +70,11 @@ class ScriptedSource:
         """Return a constant."""
         return "scripted"
 
+    def departs(self, incarnation: str, scn: int) -> str:
+        """Return nothing: a script has one life."""
+        del incarnation, scn
+        return ""
+
     def open(self, schemas: SchemaStore) -> _ScriptedLog:
         """Read the log from what was last acknowledged."""
         self.cut = False
@@ -114,6 +119,9 @@ class _ScriptedLog:
 
     def acknowledge(self, position: str) -> None:
         self._source.database.acknowledged = int(position)
+
+    def keep_alive(self) -> None:
+        """Nobody minds here."""
 
     def close(self) -> None:
         self._at = -1
@@ -175,15 +183,35 @@ class _ScriptedChunks:
     def estimate_rows(self, table: TableId) -> int:
         return len(self._source.database.visible(table))
 
-    def upper_bound(self, table: TableId) -> tuple[str, ...] | None:
-        rows = self._source.database.visible(table)
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
+        rows = self._where(table, self._source.database.visible(table), predicate)
         return (str(rows[-1][0]),) if rows else None
 
+    def _where(self, table: TableId, rows: list[Cells], predicate: str | None) -> list[Cells]:
+        """Return the rows for which a condition holds: ``column = 'text'`` is the only one known here."""
+        if predicate is None:
+            return rows
+        name, _, value = predicate.partition(" = ")
+        schema = self.describe(table)
+        if name not in schema.names:
+            raise SourceError(
+                f"{table} cannot be read: column {name} does not exist.",
+                next_step="correct the condition.",
+            )
+        place = schema.names.index(name)
+        return [row for row in rows if str(row[place]) == value.strip("'")]
+
     def read(
-        self, table: TableId, after: Sequence[str] | None, until: Sequence[str], limit: int
+        self,
+        table: TableId,
+        after: Sequence[str] | None,
+        until: Sequence[str],
+        limit: int,
+        predicate: str | None = None,
     ) -> Chunk:
         low = int(after[0]) if after else None
         rows, saw = self._select(table)
+        rows = self._where(table, rows, predicate)
         rows = [r for r in rows if (low is None or r[0] > low) and r[0] <= int(until[0])][:limit]
         last = (str(rows[-1][0]),) if rows else None
         return Chunk(self.describe(table), self._rows(table, rows), saw, last)
@@ -193,6 +221,16 @@ class _ScriptedChunks:
         rows, saw = self._select(table)
         rows = [row for row in rows if row[0] in wanted]
         return Chunk(self.describe(table), self._rows(table, rows), saw, None)
+
+    def canonical_keys(
+        self, table: TableId, keys: Sequence[Sequence[str]]
+    ) -> list[tuple[str, ...]]:
+        del table  # Every key here is one number.
+        return list(dict.fromkeys((str(int(key[0])),) for key in keys))
+
+    def key_rows(self, schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.RecordBatch:
+        blank = (None,) * (len(schema.columns) - 1)
+        return self._rows(schema.table, [(int(key[0]), *blank) for key in keys])
 
     def read_table(self, table: TableId) -> TableDump:
         rows, saw = self._select(table)

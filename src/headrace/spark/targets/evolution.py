@@ -122,6 +122,6 @@ def _incompatible(schema: TableSchema, column: str, what: str) -> IncompatibleSc
         f"{schema.table}.{column} {what}, which the target table cannot follow.",
         next_step=(
             f"move the target table {schema.table} away and copy it again: "
-            f"headrace dump FILE --table {schema.table}."
+            f"headrace dump start FILE --table {schema.table}."
         ),
     )

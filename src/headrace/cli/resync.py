@@ -1,0 +1,24 @@
+"""``headrace resync``."""
+
+from __future__ import annotations
+
+from headrace.cli.output import ConfigFile, console, errors_without_traceback
+
+__all__ = ["resync"]
+
+
+@errors_without_traceback
+def resync(file: ConfigFile) -> None:
+    """Give up a lost position in the source's log, and bring the tables back.
+
+    For RESYNC NEEDED: the slot was dropped or invalidated, or the source was restored or promoted without all that was
+    captured. The order is kept; the next start of the replicator makes a new slot where needed, goes on from there
+    with rising positions, and makes every table equal to the source again.
+
+    [bold]Example[/bold]  headrace resync shop.yaml && headrace run shop.yaml
+    """
+    from headrace.replicator import config_file
+    from headrace.replicator.resync import order
+
+    order(config_file.load(file))
+    console.print(f"ordered: the next start carries it out: headrace run {file}")

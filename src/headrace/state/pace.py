@@ -1,0 +1,74 @@
+"""What people set while a capture runs: the pace of dumps and of log delivery.
+
+Each setting is a value of its own in the state database, so that two people who change two of them at once both
+succeed. A capture reads them about twice a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["ADAPTIVE", "Pace"]
+
+ADAPTIVE = 0
+"""A chunk size that follows the time a chunk takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Settings that win over the configuration; None leaves a setting as the file has it.
+
+    Attributes:
+        chunk_rows: rows of one bounded select, `ADAPTIVE` to let it follow the time per chunk.
+        chunk_s: seconds that an adaptive chunk aims at.
+        load: share of one connection's time that selects may take, above 0 to 1.
+        delay_s: pause after each chunk.
+        rows_per_s: most rows that dumps read per second, 0 for no limit.
+        log_paused: whether log delivery stands still; the source keeps its log meanwhile.
+        log_rows_per_s: most change rows that are delivered per second, 0 for no limit.
+    """
+
+    chunk_rows: int | None = None
+    chunk_s: float | None = None
+    load: float | None = None
+    delay_s: float | None = None
+    rows_per_s: float | None = None
+    log_paused: bool = False
+    log_rows_per_s: float = 0.0
+
+    def validate(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ValueError: names the setting.
+        """
+        bounds: tuple[tuple[str, float | None, float, float], ...] = (
+            ("chunk_rows", self.chunk_rows, 0, 1_000_000),
+            ("chunk_s", self.chunk_s, 0.001, 60),
+            ("load", self.load, 0.001, 1),
+            ("delay_s", self.delay_s, 0, 3_600),
+            ("rows_per_s", self.rows_per_s, 0, 1e9),
+            ("log_rows_per_s", self.log_rows_per_s, 0, 1e9),
+        )
+        for name, value, least, most in bounds:
+            if value is not None and not least <= value <= most:
+                raise ValueError(f"{name} must lie between {least:,} and {most:,}")
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> Pace:
+        """Return the pace that stored values amount to; an empty value is none."""
+
+        def number(name: str) -> float | None:
+            return float(values[name]) if values.get(name) else None
+
+        rows = number("chunk_rows")
+        return cls(
+            None if rows is None else int(rows),
+            number("chunk_s"),
+            number("load"),
+            number("delay_s"),
+            number("rows_per_s"),
+            values.get("log_paused") == "True",
+            number("log_rows_per_s") or 0.0,
+        )

@@ -1,0 +1,138 @@
+"""The writes of one transaction of the state database."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from headrace.model.schema import TableId
+from headrace.state import tables as t
+from headrace.state.records import Certificate, DumpProgress, RequestState
+
+__all__ = ["GAP", "StateWriter", "key_text"]
+
+Key = tuple[str, ...]
+
+GAP = "gap."
+"""What the names of values begin with that say that a table lacks changes."""
+
+
+def key_text(key: Sequence[str] | None) -> str:
+    """Return a key as it is stored; empty for none."""
+    return "" if key is None else json.dumps(list(key))
+
+
+class StateWriter:
+    """Writes inside one transaction of `headrace.state.store.StateStore.write`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def set(self, name: str, value: str) -> None:
+        """Keep a single value."""
+        statement = upsert(t.meta).values(name=name, value=value)
+        self._connection.execute(
+            statement.on_conflict_do_update(index_elements=["name"], set_={"value": value})
+        )
+
+    def set_gap(self, table: TableId, *, open_: bool) -> None:
+        """Say that changes of a table are missing, or that they are made up for."""
+        self.set(f"{GAP}{table}", "open" if open_ else "")
+
+    def request_state(
+        self,
+        request_id: str,
+        state: RequestState,
+        *,
+        since: Sequence[RequestState],
+        reason: str = "",
+    ) -> bool:
+        """Move a request to a state, unless somebody moved it elsewhere meanwhile.
+
+        Args:
+            request_id: which.
+            state: where to.
+            since: the states that it may be in now.
+            reason: why, for people.
+
+        Returns:
+            whether it was moved.
+        """
+        values: dict[str, Any] = {"state": state.value, "reason": reason, "updated_s": time.time()}
+        done = self._connection.execute(
+            update(t.requests)
+            .where(
+                t.requests.c.request_id == request_id,
+                t.requests.c.state.in_([one.value for one in since]),
+            )
+            .values(values)
+        )
+        return bool(done.rowcount)
+
+    def request_missing(self, request_id: str, missing: Sequence[Key]) -> None:
+        """Keep the requested keys that do not exist at the source."""
+        value = json.dumps([list(key) for key in missing])
+        self._connection.execute(
+            update(t.requests).where(t.requests.c.request_id == request_id).values(missing=value)
+        )
+
+    def put_progress(self, progress: DumpProgress, position: int) -> None:
+        """Keep a table's progress."""
+        row = {
+            "request_id": progress.request_id,
+            "table": str(progress.table),
+            "position": position,
+            "state": progress.state,
+            "until": key_text(progress.until),
+            "after": key_text(progress.after),
+            "chunks": progress.chunks,
+            "rows_read": progress.rows_read,
+            "rows_emitted": progress.rows_emitted,
+            "rows_voided": progress.rows_voided,
+            "rows_estimated": progress.rows_estimated,
+            "completed_scn": progress.completed_scn,
+            "keys_done": progress.keys_done,
+            "rows_per_s": progress.rows_per_s,
+        }
+        statement = upsert(t.progress).values(row)
+        self._connection.execute(
+            statement.on_conflict_do_update(index_elements=["request_id", "table"], set_=row)
+        )
+
+    def add_reread(self, table: TableId, keys: Sequence[Key]) -> None:
+        """Put keys on a table's re-read list."""
+        for key in keys:
+            row = {"table": str(table), "key": key_text(key)}
+            self._connection.execute(upsert(t.reread).values(row).on_conflict_do_nothing())
+
+    def remove_reread(self, table: TableId, keys: Sequence[Key]) -> None:
+        """Take keys off a table's re-read list."""
+        for key in keys:
+            self._connection.execute(
+                delete(t.reread).where(
+                    t.reread.c.table == str(table), t.reread.c.key == key_text(key)
+                )
+            )
+
+    def add_certificate(self, c: Certificate) -> None:
+        """Keep what a chunk vouches for."""
+        self._connection.execute(
+            insert(t.certificates).values(
+                request_id=c.request_id,
+                table=str(c.table),
+                after=key_text(c.after),
+                last=key_text(c.last),
+                low_scn=c.low_scn,
+                high_scn=c.high_scn,
+                snapshot=c.snapshot,
+                rows=c.rows,
+                emitted=c.emitted,
+                digest=c.digest,
+                schema_id=f"{c.schema_id:016x}",
+            )
+        )

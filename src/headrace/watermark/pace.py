@@ -1,0 +1,131 @@
+"""How fast tables are read: rows of the next chunk, and when it may begin. Pure; times are handed in.
+
+A chunk's size follows what the last chunk took, by whichever of these allows least:
+
+- its select aims at a time (``chunk_s``), so that no read holds the source for long. When marks come back late, because
+  the log has much to deliver, the aim grows with that wait, up to four times, so that the log does not starve chunks;
+- the log stands still while a window's rows are written, so that is kept short, and chunks do not starve the log;
+- rows of one chunk are held in memory.
+
+Between two chunks the source rests: as long as keeps selects within a stated share of one connection's time, and the
+rows read within a rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Chunked", "DumpPace", "Pacer", "next_rows", "ready_at"]
+
+FIRST_ROWS = 1_000
+LEAST_ROWS = 100
+MOST_ROWS = 250_000
+CHUNK_BYTES = 32 << 20
+"""Most bytes of rows that one chunk aims at."""
+EMIT_S = 0.05
+"""How long the log may stand still while one window's rows are written."""
+STRETCH = 4.0
+"""How much longer than its aim a select may take on a source whose log is behind."""
+CHANGE = 2.0
+"""Most by which two chunks in a row differ, either way: one slow select says little."""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpPace:
+    """What a dump is held to.
+
+    Attributes:
+        chunk_rows: rows of each chunk; None lets the size follow the time.
+        chunk_s: seconds that the select of such a chunk aims at.
+        load: share of one connection's time that selects may take; 1 lets them follow each other at once.
+        delay_s: least pause after each chunk.
+        rows_per_s: most rows read per second, 0 for no limit.
+    """
+
+    chunk_rows: int | None = None
+    chunk_s: float = 0.25
+    load: float = 1.0
+    delay_s: float = 0.0
+    rows_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """What one chunk took; times in seconds of one clock.
+
+    Attributes:
+        asked: rows that it might have had.
+        rows: rows that it had, ``nbytes`` their size.
+        begun: when its select began, ``read`` when it ended.
+        received: when its high mark came back.
+        emitted: when its rows were written.
+    """
+
+    asked: int
+    rows: int
+    nbytes: int
+    begun: float
+    read: float
+    received: float
+    emitted: float
+
+
+def next_rows(pace: DumpPace, rows: int, last: Chunked) -> int:
+    """Return the size of the next chunk.
+
+    Args:
+        pace: what it is held to.
+        rows: the size until now.
+        last: what the last chunk took; one that had fewer rows than asked for ended its table, and says nothing.
+    """
+    if last.rows >= last.asked and last.rows:
+        aim_s = min(max(pace.chunk_s, last.received - last.read), STRETCH * pace.chunk_s)
+        wanted = min(
+            _per(last.rows, aim_s, last.read - last.begun),
+            _per(last.rows, EMIT_S, last.emitted - last.received),
+            _per(last.rows, CHUNK_BYTES, last.nbytes),
+        )
+        rows = int(min(max(wanted, rows / CHANGE), rows * CHANGE))
+    rows = min(max(rows, LEAST_ROWS), MOST_ROWS)
+    # A rate is kept by pauses; chunks of more than a second's rows would make it come in jerks.
+    return min(rows, max(1, int(pace.rows_per_s))) if pace.rows_per_s else rows
+
+
+def _per(rows: int, aim: float, took: float) -> float:
+    """Return how many rows would take ``aim`` where ``rows`` took ``took``."""
+    return rows * aim / took if took > 0 else float("inf")
+
+
+def ready_at(pace: DumpPace, last: Chunked) -> float:
+    """Return when the chunk after ``last`` may begin."""
+    rested = last.read + (last.read - last.begun) * (1 / pace.load - 1)
+    within_rate = last.begun + (last.rows / pace.rows_per_s if pace.rows_per_s else 0.0)
+    return max(last.emitted + pace.delay_s, rested, within_rate)
+
+
+class Pacer:
+    """Keeps the size of the next chunk and the time at which it may begin.
+
+    ``pace`` may be replaced at any time; a rest that is under way is measured by the new one.
+    """
+
+    def __init__(self, pace: DumpPace) -> None:
+        self.pace = pace
+        self._rows = FIRST_ROWS
+        self._last: Chunked | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the next chunk."""
+        return self.pace.chunk_rows or self._rows
+
+    @property
+    def ready_at(self) -> float:
+        """When the next chunk may begin."""
+        return ready_at(self.pace, self._last) if self._last else 0.0
+
+    def took(self, chunk: Chunked, *, of_table: bool) -> None:
+        """Take note of a chunk; reads by key say nothing about a good size."""
+        self._last = chunk
+        if of_table and self.pace.chunk_rows is None:
+            self._rows = next_rows(self.pace, self._rows, chunk)
