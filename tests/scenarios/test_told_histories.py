@@ -29,7 +29,7 @@ def test_what_is_told_of_random_histories_is_valid_and_adds_up(tmp_path: Path) -
     class Tapped(Capture):
         def __init__(self, **given: Any) -> None:
             taps.append(ListTap())
-            super().__init__(**given, tap=taps[-1])
+            super().__init__(**(given | {"tap": taps[-1]}))
 
     told: Counter[str] = Counter()
     windows = 0
