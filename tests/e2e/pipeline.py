@@ -32,6 +32,8 @@ class Pipeline:
             f"source: {{type: postgres, url: {json.dumps(url)}, "
             f"tables: {json.dumps(list(tables))}, heartbeat_s: 1}}\n"
             "target: {type: delta, path: ./lake}\n"
+            # Nobody else needs the server.
+            "dump: {load: 1}\n"
             "spark: {driver_memory: 1g}\n" + more,
             encoding="utf-8",
         )

@@ -45,7 +45,7 @@ def test_three_kills_cost_at_most_three_chunks(url: str, tmp_path: Path) -> None
         "name: big\n"
         f'source: {{type: postgres, url: {json.dumps(url)}, tables: ["public.big"]}}\n'
         "target: {type: delta, path: ./lake}\n"
-        f"dump: {{chunk_rows: {CHUNK}, delay_s: 0.02}}\n"
+        f"dump: {{chunk_rows: {CHUNK}, delay_s: 0.02, load: 1}}\n"
     )
     paths = StatePaths.of(load(file))
     argv = (sys.executable, "-m", "headrace.replicator.capture_process", str(file))

@@ -124,6 +124,7 @@ def test_a_database_of_an_older_headrace_is_brought_up_to_date(tmp_path: Path) -
             old.execute(f"ALTER TABLE requests DROP COLUMN {column}")
         for column in ("keys_done", "rows_per_s"):
             old.execute(f"ALTER TABLE progress DROP COLUMN {column}")
+        old.execute("PRAGMA user_version = 0")
         old.commit()
     for _ in range(2):
         with closing(StateStore(path)) as state:

@@ -21,10 +21,8 @@ from sqlalchemy import (
     create_engine,
     event,
     insert,
-    inspect,
     or_,
     select,
-    text,
     update,
 )
 from sqlalchemy.exc import SQLAlchemyError
@@ -90,25 +88,24 @@ class StateStore:
             self._create_tables()
 
     def _create_tables(self) -> None:
-        # Several processes open a new database at once: looking first and creating then would race.
+        """Create what is not there, and bring what an older headrace made up to date."""
+        with self._engine.connect() as connection:
+            if connection.exec_driver_sql("PRAGMA user_version").scalar() == t.VERSION:
+                return
         with self._engine.begin() as connection:
+            # Several processes open a new database at once: looking first and creating then would race.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
             for table in t.metadata.sorted_tables:
                 connection.execute(CreateTable(table, if_not_exists=True))
-        held = inspect(self._engine)
-        for table in t.metadata.sorted_tables:
-            known = {column["name"] for column in held.get_columns(table.name)}
-            if missing := [column for column in table.columns if column.name not in known]:
-                self._add_columns(table.name, missing)
-
-    def _add_columns(self, table: str, columns: Sequence[Any]) -> None:
-        """Bring a table of an older headrace up to date; a process that opens it at the same time may be first."""
-        with self._engine.begin() as connection:
-            connection.execute(text("BEGIN IMMEDIATE"))
-            held = {row[1] for row in connection.execute(text(f'PRAGMA table_info("{table}")'))}
-            for column in columns:
-                if column.name not in held:
-                    wanted = CreateColumn(column).compile(self._engine)
-                    connection.execute(text(f'ALTER TABLE "{table}" ADD COLUMN {wanted}'))
+                info = connection.exec_driver_sql(f'PRAGMA table_info("{table.name}")')
+                held = {row[1] for row in info}
+                for column in table.columns:
+                    if column.name not in held:
+                        wanted = CreateColumn(column).compile(self._engine)
+                        connection.exec_driver_sql(
+                            f'ALTER TABLE "{table.name}" ADD COLUMN {wanted}'
+                        )
+            connection.exec_driver_sql(f"PRAGMA user_version = {t.VERSION}")
 
     @contextmanager
     def _guard(self) -> Iterator[None]:

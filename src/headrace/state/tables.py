@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, MetaData, String, Table, Text
 
-__all__ = ["certificates", "meta", "metadata", "progress", "requests", "reread"]
+__all__ = ["VERSION", "certificates", "meta", "metadata", "progress", "requests", "reread"]
+
+VERSION = 2
+"""Written into the database; raise it with every new column."""
 
 metadata = MetaData()
 
