@@ -101,7 +101,7 @@ class Decoder(Protocol):
         covered: SCN up to which everything was seen; ``position``: where the server may go on; ``last_scn``.
         epoch_xid: newest 64-bit transaction id that is known.
         rows: rows in this block; ``held_bytes``: the same in bytes of frames.
-        wal_end: end of the log as keep-alives tell it; ``written``: the furthest position seen.
+        wal_end: end of the log as keepalives tell it; ``written``: the furthest position seen.
         reply_wanted: the server asked for a status update.
         stop: why the last walk ended; then ``cold_frame``, ``cold``, ``cold_at``, ``cold_xid`` and ``sent_us``.
     """
