@@ -23,7 +23,8 @@ from headrace.model.snapshot import NO, UNKNOWN, YES, Visibility
 from headrace.observe.tap import NO_TAP, Later, Tap, events
 from headrace.observe.tap.events import Event, Key
 from headrace.sources.base import Chunk, ReceivedMark
-from headrace.state.store import Certificate, DumpRequest, RequestState
+from headrace.state.records import OPEN
+from headrace.state.store import Certificate, DumpRequest
 from headrace.watermark.reconciler import Reconciled, Reconciler
 from headrace.watermark.tasks import Phase, Task
 from headrace.watermark.told_rows import Fates, RenderKeys, RowChanges, truncates_of
@@ -391,7 +392,7 @@ class Telling:
             if before == request.state.value:
                 continue
             self._requests[request.request_id] = request.state.value
-            if first and request.state in (RequestState.COMPLETED, RequestState.FAILED):
+            if first and request.state not in OPEN:
                 # It ended before this run began.
                 continue
             self._tap.emit(

@@ -170,7 +170,7 @@ class CheckpointAdvanced(Event):
     buffered_events: Annotated[int, "Rows made durable since the checkpoint before."]
 
 
-ScopeName = Literal["ALL_TABLES", "TABLE", "PREDICATE", "PRIMARY_KEYS"]
+ScopeName = Literal["ALL_TABLES", "TABLE", "PREDICATE", "PRIMARY_KEYS", "REPAIR"]
 """What a request asks for."""
 
 
