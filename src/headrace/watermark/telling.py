@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -398,7 +397,7 @@ class Telling:
             self._tap.emit(
                 events.RequestTransition(
                     request_id=request.request_id,
-                    scope=cast("events.ScopeName", request.scope.value),
+                    scope=request.scope.value,
                     table=str(request.table) if request.table else None,
                     state=request.state.value,
                     prev_state=before,
