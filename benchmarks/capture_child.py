@@ -21,6 +21,7 @@ import numpy as np
 from headrace.changelog import ChangeLogReader
 from headrace.relay.capture import Capture
 from headrace.replicator import config_file, runner
+from headrace.replicator.lean import without_pandas
 from headrace.replicator.paths import StatePaths
 
 
@@ -90,6 +91,7 @@ def main() -> int:
     parser.add_argument("--until", type=int, default=0)
     parser.add_argument("--dump", action="store_true")
     given = parser.parse_args()
+    without_pandas()
     config = config_file.load(given.file)
     paths = StatePaths.of(config)
     paths.create()

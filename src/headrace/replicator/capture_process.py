@@ -9,6 +9,7 @@ import threading
 from headrace.errors import SlotLost, SourceReplaced
 from headrace.replicator import runner
 from headrace.replicator.config import Config
+from headrace.replicator.lean import without_pandas
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import Report, run_worker
 
@@ -35,6 +36,7 @@ def _capture(config: Config, paths: StatePaths, stop: threading.Event, report: R
 
 def main() -> int:
     """Run until asked to end; the exit code says whether to start again."""
+    without_pandas()
     return run_worker("capture", sys.argv[1:], _capture)
 
 
