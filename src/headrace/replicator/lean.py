@@ -20,7 +20,7 @@ class _NoPandas(importlib.abc.MetaPathFinder):
 
 def without_pandas() -> None:
     """Make the import of pandas fail from here on, unless it has happened."""
-    import polars  # noqa: F401 - asks for pandas when it is imported, and takes no for an error
+    import polars as pl  # noqa: F401 - asks for pandas when it is imported, and takes no for an error
 
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _NoPandas())
