@@ -1,7 +1,7 @@
-"""When a stream hands over what it has: at once while little comes, in larger blocks while much does.
+"""When a stream hands over what it has: at once after a pause, in larger blocks while much comes.
 
-Each block costs about a millisecond on its way to the disk, however small. A log that gives a thousand rows a
-second can afford a block per transaction; one that gives three hundred thousand cannot.
+Each block costs about a millisecond on its way to the disk, however small, and every reader pays for each block
+that it opens. So blocks keep a distance, and the more rows come, the longer they wait for others.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ _IDLE_BELOW = 10_000.0
 class Cadence:
     """Measures the rate of rows.
 
+    Args:
+        interval_s: least distance between two blocks; what comes after a longer pause leaves at once.
+
     Attributes:
         busy: whether reading should pause to let more come in at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, interval_s: float) -> None:
         self.busy = False
+        self._interval_s = interval_s
         self._wait_s = 0.0
         self._since: float | None = None
         self._ended = float("-inf")
@@ -32,7 +36,9 @@ class Cadence:
     @property
     def due_at(self) -> float:
         """When the rows at hand should leave; never, when there are none."""
-        return float("inf") if self._since is None else self._since + self._wait_s
+        if self._since is None:
+            return float("inf")
+        return max(self._since + self._wait_s, self._ended + self._interval_s)
 
     def begun(self, now: float) -> None:
         """Take note that there is something to hand over."""

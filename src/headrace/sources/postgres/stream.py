@@ -124,7 +124,7 @@ class PostgresLogReader:
         self._assembler = Assembler(
             versions, settings.mark_prefix, self._decoder, self._spools, self._other_frame
         )
-        self._cadence = Cadence()
+        self._cadence = Cadence(settings.block_interval_s)
         self._feedback_s = feedback_s
         self._flushed = 0
         now = time.monotonic()
