@@ -32,7 +32,7 @@ def test_the_more_comes_the_larger_a_block() -> None:
     assert cadence.busy
     cadence.begun(10.01)
     assert round(cadence.due_at - 10.01, 6) == 0.03
-    cadence.ended(10.04, 300)
+    cadence.ended(10.04, 200)
     assert not cadence.busy
 
 
