@@ -252,10 +252,12 @@ class PostgresLogReader:
         wake = min(self._next_feedback, self._next_watch)
         if self._heartbeats:
             wake = min(wake, self._next_heartbeat)
-        if self._decoder.wal_end - 1 > self._assembler.covered and not self._assembler.open:
+        if self._assembler.open:
+            return wake
+        if self._assembler.has_output:
+            return min(wake, self._cadence.due_at)
+        if self._decoder.wal_end - 1 > self._assembler.covered:
             wake = min(wake, self._next_quiet)
-        if self._assembler.has_output and not self._assembler.open:
-            wake = min(wake, self._cadence.due_at)
         return wake
 
     # -- what we send ---------------------------------------------------------------------------
