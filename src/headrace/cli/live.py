@@ -16,7 +16,13 @@ from headrace.replicator.picture import Picture, TablePicture
 
 __all__ = ["Display", "render"]
 
-_STYLES = {"waiting": "dim", "copying": "cyan", "live": "green", "failing": "bold red"}
+_STYLES = {
+    "waiting": "dim",
+    "copying": "cyan",
+    "live": "green",
+    "failing": "bold red",
+    "left": "dim",
+}
 _PLAIN_INTERVAL_S = 5.0
 
 

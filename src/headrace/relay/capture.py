@@ -31,6 +31,7 @@ from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
 from headrace.state.store import DumpProgress, StateStore
+from headrace.watermark.catalog import Catalog
 from headrace.watermark.coordinator import Coordinator
 from headrace.watermark.reads import Reads
 from headrace.watermark.reconciler import Reconciler
@@ -190,6 +191,7 @@ class Capture:
             self.run_id,
             self._settings.spool_folder,
         )
+        catalog = Catalog(self._state) if self._reads.looks else None
         self.coordinator = Coordinator(
             reads=self._reads,
             executor=self._executor,
@@ -200,12 +202,21 @@ class Capture:
             settings=self._settings.dump,
             window=self._window,
             start_scn=self._log.complete_scn,
+            catalog=catalog,
             clock=self._clock,
         )
-        self._queue.ensure_dumped()
+        self._ensure_dumped(catalog)
         # Before the first block: moves into tables under dump must find their dump running.
         self._queue.current()
         self.open_connections()
+
+    def _ensure_dumped(self, catalog: Catalog | None) -> None:
+        if catalog is None or not catalog.begun:
+            self._queue.ensure_dumped()
+            return
+        # The others join first, and are dumped then.
+        catalog.forget(self._queue.returned())
+        self._queue.ensure_dumped(catalog.names)
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set; waits for a lost source and for room on disk by itself."""

@@ -33,7 +33,7 @@ class TablePicture:
 
     Attributes:
         name: ``schema.table``.
-        phase: ``waiting``, ``copying``, ``live`` or ``failing``.
+        phase: ``waiting``, ``copying``, ``live``, ``failing``, or ``left``: dropped or renamed at the source.
         rows_read: rows that the running or last dump has read.
         rows_estimated: rows the catalog promised, 0 when it does not know.
         lag_changes: change rows in the log that the target does not show yet.
@@ -199,7 +199,7 @@ class Observer:
                     dump.rows_estimated if dump else 0,
                     lag.get(name, 0),
                     entry.applied_scn if entry else 0,
-                    errors.get(name, "") if phase == "failing" else "",
+                    errors.get(name, "") if phase in ("failing", "left") else "",
                 )
             )
         return tuple(pictures)

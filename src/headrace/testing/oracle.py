@@ -83,7 +83,9 @@ class LedgerOracle:
         rows: dict[int, list[tuple[int, TableId, str, Any, Any]]] = {}
         for event in block.system:
             if event.kind is SystemKind.TRUNCATE:
-                rows.setdefault(event.scn, []).append((event.ord, event.table, "T", None, None))
+                # A table that is dumped anew may hold anything from here on.
+                op = "F" if event.payload.get("anew") else "T"
+                rows.setdefault(event.scn, []).append((event.ord, event.table, op, None, None))
         for body in block.bodies:
             self._spread(body, rows)
         for entry in block.index:
@@ -124,6 +126,8 @@ class LedgerOracle:
         for _, table, op, cells, schema in changes:
             if op == "T":
                 self._truncate(table)
+            elif op == "F":
+                self._forget(table)
             elif schema.key_check is KeyCheck.NONE:
                 self._bag(scn, origin, table, op, cells)
             elif op == "+R":
@@ -151,6 +155,11 @@ class LedgerOracle:
             self._tables[table].all_gone = True
         self._bags[table] = Counter()
         self._covered_bags.add(table)
+
+    def _forget(self, table: TableId) -> None:
+        self._tables.pop(table, None)
+        self._bags[table] = Counter()
+        self._covered_bags.discard(table)
 
     def _bag(self, scn: int, origin: int, table: TableId, op: str, cells: Cells) -> None:
         if origin != ORIGIN_LOG and op != "+I":

@@ -28,8 +28,9 @@ from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES, Visibility
 from headrace.observe.failpoints import failpoint
-from headrace.sources.base import Chunk, ReceivedMark, SchemaStore
+from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.store import Certificate
+from headrace.watermark.catalog import Catalog, catalog_block
 from headrace.watermark.emit import chunk_block, complete_block, multiset_rows, table_blocks
 from headrace.watermark.reads import Reads, Spool, TableStart
 from headrace.watermark.reconciler import Reconciler, moved_in
@@ -57,6 +58,7 @@ class _Job:
     low_scn: int = 0
     floor_scn: int = 0
     versions: dict[TableId, int] = field(default_factory=dict)
+    look: CatalogLook | None = None
 
 
 class Coordinator:
@@ -72,6 +74,7 @@ class Coordinator:
         settings: pace.
         window: validates marks.
         start_scn: last SCN that the change log held at the start.
+        catalog: what is known of the source's catalog, None when its tables do not change.
         clock: monotonic seconds.
     """
 
@@ -87,6 +90,7 @@ class Coordinator:
         settings: DumpSettings,
         window: Window,
         start_scn: int = 0,
+        catalog: Catalog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reads = reads
@@ -103,6 +107,11 @@ class Coordinator:
         self._not_before = 0.0
         self._snapshot_at = 0.0
         self._last_scn = start_scn
+        self._catalog = catalog
+        self._look_at = 0.0
+        self._looked: CatalogLook | None = None
+        self._refused: dict[TableId, str] = {}
+        self._gone: set[TableId] = set()
 
     # -- the log side -----------------------------------------------------------------------------
 
@@ -113,6 +122,8 @@ class Coordinator:
         for event in block.system:
             if event.kind is SystemKind.SCHEMA:
                 self._note_schema(event)
+            elif self._catalog is not None:
+                self._note_catalog(self._catalog, event)
         for body in block.bodies:
             task = self._queue.dump_of(body.table)
             # Before the bound is fixed the reconciler remembers them; `_started` asks it.
@@ -130,10 +141,14 @@ class Coordinator:
         if before and filled:
             # The table changed while nobody watched: only columns that are new to us were filled behind our back.
             filled -= set(self._registry.get(before).names)
-        if event.payload.get("needs_dump") or (before and filled):
+        # Looks at the catalog find the same, and also when no change of the table follows.
+        if self._catalog is None and (event.payload.get("needs_dump") or (before and filled)):
             self._queue.request_again(event.table)
         self._versions[event.table] = schema_id
-        self._queue.note_schema(event.table, schema_id)
+        joining = self._catalog is not None and event.table not in self._catalog.names
+        if not joining:
+            # A table that has not joined yet is no captured one.
+            self._queue.note_schema(event.table, schema_id)
 
     def _note_moves(self, task: Task, schema: TableSchema, changes: pa.RecordBatch) -> None:
         """Put rows that moved in with missing columns on the re-read list.
@@ -163,6 +178,9 @@ class Coordinator:
                 self._job.low_scn = mark.scn
             return
         job, self._job = self._job, None
+        if job is not None and job.look is not None and self._catalog is not None:
+            yield from self._tell(self._catalog, job.look, mark)
+            return
         if job is None or job.task is None:
             return
         try:
@@ -185,7 +203,10 @@ class Coordinator:
         """
         self._window.reconnected()
         self._queue.reload()
-        if self._job is not None and self._job.task is not None:
+        self._looked = None
+        if self._catalog is not None:
+            self._catalog.reload()
+        if self._job is not None and (self._job.task is not None or self._job.look is not None):
             self._job.future.add_done_callback(_discard)
             self._job = None
         self._reconciler.rewind(held_scn)
@@ -213,6 +234,8 @@ class Coordinator:
             return
         now = self._clock()
         if now < self._not_before:
+            return
+        if self._catalog is not None and self._look(self._catalog, now):
             return
         task = self._queue.current()
         if self._wants_snapshot(task, now):
@@ -268,6 +291,11 @@ class Coordinator:
             self._job = None
             self._window.give_up()
             self._failed(job.task, error)
+        elif job.look is not None:
+            return
+        elif isinstance(look := job.future.result(), CatalogLook):
+            self._job = None
+            self._compare(look)
         elif job.task is None:
             self._job = None
             self._reconciler.forget(job.future.result())
@@ -306,6 +334,76 @@ class Coordinator:
         self._queue.update(
             task, state="copying", until=start.until, rows_estimated=start.rows_estimated
         )
+
+    # -- tables that come and go ------------------------------------------------------------------
+
+    def _look(self, catalog: Catalog, now: float) -> bool:
+        """Carry out what the last look found; return whether another one was begun."""
+        if self._looked is not None:
+            before = catalog.admitted
+            self._work_off(catalog, self._looked)
+            # From its end on, so that chunks have their turn however long a look takes.
+            new = catalog.admitted - before
+            self._look_at = now if new else now + self._settings.look_interval_s
+        for table in self._gone:
+            self._queue.give_up(table, f"{table} was dropped or renamed.")
+        self._gone.clear()
+        if now < self._look_at:
+            return False
+        self._look_at = now + self._settings.look_interval_s
+        settled = () if catalog.begun else tuple(self._queue.tables)
+        asked = (dict(catalog.tables), settled, catalog.admitted)
+        self._job = _Job(self._executor.submit(self._reads.look, *asked), None)
+        return True
+
+    def _compare(self, look: CatalogLook) -> None:
+        """Have the look's events written at a mark of their own; one without events is worked off at once."""
+        assert self._catalog is not None
+        if not self._catalog.told(look, self._queue.was_captured):
+            self._looked = look
+            return
+        token = uuid.uuid4().hex
+        self._window.open(token, chunk=False)
+        self._job = _Job(Future(), None, look=look)
+        self._job.future = self._executor.submit(self._reads.end, token)
+
+    def _tell(self, catalog: Catalog, look: CatalogLook, mark: ReceivedMark) -> Iterator[Block]:
+        """Say what the log has not said itself before the mark."""
+        told = catalog.told(look, self._queue.was_captured)
+        if told:
+            yield catalog_block(mark, told)
+        for kind, table, _ in told:
+            if kind is SystemKind.TRUNCATE:
+                # What was streamed of the table until here is gone with it: chunks have to hold all of that.
+                self._reconciler.hold_chunks()
+            if kind in (SystemKind.TRUNCATE, SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE):
+                self._gone.add(table)
+        self._looked = look
+
+    def _work_off(self, catalog: Catalog, look: CatalogLook) -> None:
+        """Queue the dumps that a look asks for; its events are durable by now."""
+        self._looked = None
+        for table in sorted(self._gone):
+            self._queue.give_up(table, f"{table} was dropped or renamed.")
+        self._gone.clear()
+        for identity in sorted(look.joined):
+            self._queue.add(look.tables[identity].table)
+        for identity in sorted(look.restated):
+            if identity in catalog.tables:
+                self._queue.request_again(catalog.tables[identity].table)
+        for table, reason in look.refused.items():
+            if self._refused.get(table) != reason:
+                self._queue.refuse(table, reason)
+        self._refused = dict(look.refused)
+        self._queue.pending += catalog.take(look, self._queue.tables)
+
+    def _note_catalog(self, catalog: Catalog, event: SystemEvent) -> None:
+        """Follow what the log itself says; the catalog is looked at soon."""
+        if "identity" in event.payload:
+            if event.table in catalog.names:
+                self._gone.add(event.table)
+            catalog.note(event)
+            self._look_at = 0.0
 
     # -- closing windows --------------------------------------------------------------------------
 

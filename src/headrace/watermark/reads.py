@@ -8,7 +8,7 @@ Source: DBLog, Algorithm 1 steps 2 to 4.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,14 @@ from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 from headrace.observe.failpoints import failpoint
-from headrace.sources.base import Chunk, ChunkReader, WatermarkWriter
+from headrace.sources.base import (
+    CatalogEntry,
+    CatalogLook,
+    CatalogReader,
+    Chunk,
+    ChunkReader,
+    WatermarkWriter,
+)
 
 __all__ = ["Reads", "Spool", "TableStart"]
 
@@ -76,6 +83,21 @@ class Reads:
         # A process that died left its tables behind; their windows are void.
         for leftover in spool_folder.glob(f"*{SPOOL}"):
             leftover.unlink(missing_ok=True)
+
+    @property
+    def looks(self) -> bool:
+        """Whether the source's set of tables may change."""
+        return isinstance(self._chunks, CatalogReader)
+
+    def look(
+        self,
+        known: Mapping[str, CatalogEntry],
+        settled: Collection[TableId],
+        admitted: Collection[str],
+    ) -> CatalogLook:
+        """Return what the source's catalog says now."""
+        assert isinstance(self._chunks, CatalogReader)
+        return self._chunks.look(known, settled, admitted)
 
     def start(self, table: TableId) -> TableStart:
         """Return the table's shape, its largest key now, and the catalog's estimate of its rows."""

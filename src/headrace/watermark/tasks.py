@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -98,10 +98,52 @@ class TaskQueue:
         self._recall()
         self.current()
 
-    def ensure_dumped(self) -> None:
+    @property
+    def tables(self) -> Sequence[TableId]:
+        """The captured tables."""
+        return self._tables
+
+    def add(self, table: TableId) -> None:
+        """Take a table in that came while capture runs, and queue its dump."""
+        if table not in self._tables:
+            self._tables.append(table)
+            self.rereads.setdefault(table, set())
+            self.last_schemas.setdefault(table, int(self._store.get(f"schema {table}") or 0))
+        self.request_again(table)
+
+    def refuse(self, table: TableId, reason: str) -> None:
+        """Show that a table cannot be captured, as a request that failed."""
+        request_id = self._store.submit(Scope.TABLE, table)
+        self._store.write([_failure(request_id, reason)])
+
+    def give_up(self, table: TableId, reason: str) -> None:
+        """Give up what is under way or waits for a table that is no more what it was."""
+        for task in [task for task in self._tasks if task.progress.table == table]:
+            self.fail(task, reason)
+        for request in self._store.requests():
+            if request.state is RequestState.QUEUED and request.table == table:
+                # At once: it must not be taken for the dump that the table's next life asks for.
+                self._store.write([_failure(request.request_id, reason)])
+
+    def was_captured(self, table: TableId) -> bool:
+        """Return whether the log may hold rows of a table."""
+        if self._store.get(f"schema {table}") is not None or self.last_schemas.get(table):
+            return True
+        return any(p.table == table and p.state != "waiting" for p in self._store.progress())
+
+    def returned(self) -> set[TableId]:
+        """Return the captured tables that were left out of the last run."""
+        names = self._store.get("tables")
+        last = {str(t) for t in self._tables} if names is None else set(json.loads(names))
+        return {table for table in self._tables if str(table) not in last}
+
+    def ensure_dumped(self, settled: Collection[TableId] | None = None) -> None:
         """Queue a dump for every table that never had one and waits for none, and for those that come back.
 
         While a table was left out its changes passed by: what was read of it before is out of date.
+
+        Args:
+            settled: the only tables to look at; the others are queued when they have joined. None: all.
         """
         waiting = [
             r
@@ -113,13 +155,17 @@ class TaskQueue:
         if not any(r.scope is Scope.ALL_TABLES for r in waiting):
             done = {p.table for p in progress if p.completed_scn}
             done |= {r.table for r in waiting if r.scope is Scope.TABLE and r.table}
-            fresh = [table for table in self._tables if table not in done | returned]
+            fresh = [
+                table
+                for table in self._tables
+                if table not in done | returned and (settled is None or table in settled)
+            ]
             if len(fresh) == len(self._tables):
                 self._store.submit(Scope.ALL_TABLES)
             else:
                 for table in fresh:
                     self._store.submit(Scope.TABLE, table)
-        for table in sorted(returned):
+        for table in sorted(returned if settled is None else ()):
             self._store.submit(Scope.TABLE, table)
         names = json.dumps(sorted(str(table) for table in self._tables))
         self._store.write([lambda w: w.set("tables", names)])
@@ -243,3 +289,7 @@ class TaskQueue:
         """Return the changes to write now."""
         changes, self.pending = self.pending, []
         return changes
+
+
+def _failure(request_id: str, reason: str) -> Change:
+    return lambda w: w.request_state(request_id, RequestState.FAILED, reason)

@@ -52,12 +52,14 @@ class TableVersion:
         schema_id: its id, registered.
         announce: payload of the system event that says so, None when nothing is new.
         marks: whether this is the table of watermarks.
+        anew: payload of the truncate that begins the table's life, None when it only goes on.
     """
 
     schema: TableSchema | None = None
     schema_id: int = 0
     announce: dict[str, Any] | None = None
     marks: bool = False
+    anew: dict[str, Any] | None = None
 
 
 class Versions(Protocol):
@@ -364,6 +366,8 @@ class Assembler:
                 rows = self.decoder.rows_of(version.schema, version.schema_id)
                 self._rows[version.schema_id] = rows
         self.decoder.set_table(message.oid, rows, cold=version.marks)
+        if version.schema is not None and version.anew is not None:
+            self._event(SystemKind.TRUNCATE, version.schema.table, version.anew, size)
         if version.schema is not None and version.announce is not None:
             self._event(SystemKind.SCHEMA, version.schema.table, version.announce, size)
 

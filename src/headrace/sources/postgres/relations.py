@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
-from headrace.errors import IncompatibleSchemaChange
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.sources.base import SchemaStore
 from headrace.sources.postgres.assembler import TableVersion
@@ -25,45 +25,45 @@ class CatalogVersions:
     """
 
     def __init__(
-        self, settings: PostgresSettings, side: SideSession, types: TypeCache, schemas: SchemaStore
+        self,
+        settings: PostgresSettings,
+        side: SideSession,
+        types: TypeCache,
+        schemas: SchemaStore,
+        admitted: Set[str] = frozenset(),
     ) -> None:
         self._settings = settings
         self._filter = settings.filter
         self._side = side
         self._types = types
         self._schemas = schemas
+        self._admitted = admitted
         self._last: dict[TableId, TableSchema] = {}
         self._storage: dict[TableId, int] = {}
-        self._names: dict[int, TableId] = {}
+        self._oids: dict[TableId, int] = {}
 
     def resolve(self, relation: Relation) -> TableVersion:
-        """Return what the relation's rows are from here on.
-
-        Raises:
-            IncompatibleSchemaChange: a captured table was renamed.
-        """
+        """Return what the relation's rows are from here on."""
         table = TableId(relation.schema, relation.name)
         if table == MARKS_TABLE:
             return TableVersion(marks=self._settings.watermark == "table")
-        self._check_name(relation.oid, table)
         if not self._filter.selects(table):
             return TableVersion()
-        self._names[relation.oid] = table
+        anew = None
+        if self._oids.setdefault(table, relation.oid) != relation.oid:
+            # Another table has the name now: no row of the one before it is a row of this one.
+            self._oids[table] = relation.oid
+            self._last.pop(table, None)
+            self._storage.pop(table, None)
+            if str(relation.oid) not in self._admitted:
+                # Once it is admitted that has been said, and rows of its dump may lie before this place.
+                anew = {"anew": True, "identity": str(relation.oid)}
         session = self._side.get()
         found = read_tables(session, only=table)
         facts = found[0] if found and found[0].oid == relation.oid else None
         schema = self._schema(session, relation, table, facts)
         announce = self._announce(schema, facts)
-        return TableVersion(schema, self._schemas.put(schema), announce)
-
-    def _check_name(self, oid: int, table: TableId) -> None:
-        before = self._names.get(oid)
-        if before is not None and before != table:
-            raise IncompatibleSchemaChange(
-                f"{before} was renamed to {table} while it was captured.",
-                next_step=f"rename it back, or start again with {table} among the tables: it is then "
-                "dumped under its new name.",
-            )
+        return TableVersion(schema, self._schemas.put(schema), announce, anew=anew)
 
     def _schema(
         self, session: Session, relation: Relation, table: TableId, facts: TableFacts | None

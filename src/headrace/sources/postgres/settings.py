@@ -44,6 +44,12 @@ class TableFilter:
             return False
         return _any(self._include, table) and not _any(self._exclude, table)
 
+    def selects_schema(self, schema: str) -> bool:
+        """Return whether a table that is to be captured may lie in a schema."""
+        if _HIDDEN_SCHEMAS.fullmatch(schema):
+            return False
+        return any(pattern.fullmatch(schema) for pattern, _ in self._include)
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
