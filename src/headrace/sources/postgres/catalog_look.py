@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.model.schema import TableId
@@ -19,7 +20,7 @@ from headrace.sources.postgres.joining import Joining
 from headrace.sources.postgres.publication import with_other_columns
 from headrace.sources.postgres.settings import PostgresSettings
 
-__all__ = ["CatalogWatch", "restates"]
+__all__ = ["CatalogWatch", "Seen", "restates"]
 
 _NAMES = """
 SELECT c.oid, n.nspname, c.relname,
@@ -47,17 +48,32 @@ SELECT c.oid, %s
 """
 
 
+@dataclass(slots=True)
+class Seen:
+    """What the stream may know of the looks; set by their thread, read by the stream's.
+
+    Attributes:
+        admitted: identities of all tables of which nothing more is to be said before they are dumped.
+        tables: names of the captured tables, by identity, as they were last told.
+        schemas: names of namespaces, by identity.
+    """
+
+    admitted: set[str] = field(default_factory=set)
+    tables: dict[str, TableId] = field(default_factory=dict)
+    schemas: dict[str, str] = field(default_factory=dict)
+
+
 class CatalogWatch:
     """Makes the looks of one source; used from one thread.
 
     Args:
         settings: which tables.
-        admitted: takes the identities of all tables of which nothing more is to be said before they are dumped.
+        seen: told of each look, for the stream.
     """
 
-    def __init__(self, settings: PostgresSettings, admitted: set[str] | None = None) -> None:
+    def __init__(self, settings: PostgresSettings, seen: Seen | None = None) -> None:
         self._settings = settings
-        self._admitted = set() if admitted is None else admitted
+        self._seen = seen or Seen()
         self._joining = Joining(settings)
         self._relisting: set[int] = set()
         self._first = True
@@ -70,7 +86,8 @@ class CatalogWatch:
         admitted: Collection[str],
     ) -> CatalogLook:
         """See `headrace.sources.base.CatalogReader`."""
-        self._admitted.update(known, admitted)
+        self._seen.admitted.update(known, admitted)
+        self._seen.tables = {identity: entry.table for identity, entry in known.items()}
         names, selected = self._names(session)
         wanted = [oid for oid in names if oid in selected or str(oid) in known]
         shapes, changed = _shapes(session, wanted, known)
@@ -126,11 +143,13 @@ class CatalogWatch:
 
     def _schemas(self, session: Session) -> dict[str, str]:
         chosen = self._settings.filter
-        return {
+        found = {
             oid or "": name or ""
             for oid, name in session.rows(_SCHEMAS)
             if chosen.selects_schema(name or "")
         }
+        self._seen.schemas = dict(found)
+        return found
 
 
 def _shapes(

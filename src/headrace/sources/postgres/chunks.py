@@ -24,7 +24,7 @@ from headrace.sources.postgres.catalog import (
     estimate_rows,
     read_tables,
 )
-from headrace.sources.postgres.catalog_look import CatalogWatch
+from headrace.sources.postgres.catalog_look import CatalogWatch, Seen
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
 from headrace.sources.postgres.copy_binary import HEADER, TRAILER, decode_copy, selected_columns
 from headrace.sources.postgres.keyset import Keyset, read_keyset, relation_sql
@@ -66,11 +66,11 @@ class PostgresChunkReader:
     Args:
         settings: what to read.
         types: shared with the stream.
-        admitted: identities of tables that looks have admitted, for the stream to read.
+        seen: what looks at the catalog tell the stream.
     """
 
     def __init__(
-        self, settings: PostgresSettings, types: TypeCache, admitted: set[str] | None = None
+        self, settings: PostgresSettings, types: TypeCache, seen: Seen | None = None
     ) -> None:
         self._settings = settings
         self._types = types
@@ -78,7 +78,7 @@ class PostgresChunkReader:
         self._keysets: dict[int, Keyset] = {}
         self._fitting: dict[TableId, int] = {}
         self._parts: dict[TableId, str] = {}
-        self._watch = CatalogWatch(settings, admitted)
+        self._watch = CatalogWatch(settings, seen)
 
     def look(
         self,

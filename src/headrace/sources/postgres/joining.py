@@ -147,6 +147,7 @@ class Joining:
                 privileged=superuser == "t",
                 adopted=None if own else publication,
                 owns_publication=own,
+                choice=self._settings.columns_of(facts.table),
             )
             errors = [f for f in findings if f.severity is Severity.ERROR]
             if errors:

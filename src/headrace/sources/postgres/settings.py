@@ -107,6 +107,8 @@ class PostgresSettings:
         spool_folder: where large open transactions wait for their commit; the system's temporary folder when None.
         spool_memory_bytes: how much of them may stay in memory.
         columns: tables of which some columns are left out.
+        ddl: what tells of migrations besides the log's own descriptions: looks at the ``catalog``, or also an
+            event ``trigger``, which knows their exact place.
     """
 
     url: str = field(repr=False)
@@ -128,6 +130,7 @@ class PostgresSettings:
     spool_folder: Path | None = None
     spool_memory_bytes: int = 32 << 20
     columns: tuple[ColumnChoice, ...] = ()
+    ddl: Literal["catalog", "trigger"] = "catalog"
 
     def validate(self) -> None:
         """Check what can be checked without the server.
@@ -150,6 +153,8 @@ class PostgresSettings:
             raise ConfigError(
                 f"source.watermark is {self.watermark!r}.", next_step="use message or table."
             )
+        if self.ddl not in ("catalog", "trigger"):
+            raise ConfigError(f"source.ddl is {self.ddl!r}.", next_step="use catalog or trigger.")
         if not self.tables:
             raise ConfigError(
                 "source.tables is empty.", next_step="name a table or a pattern such as public.*"

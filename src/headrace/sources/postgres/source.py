@@ -10,6 +10,7 @@ from headrace.model.schema import TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
 from headrace.sources.postgres import slot
 from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
+from headrace.sources.postgres.catalog_look import Seen
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
 from headrace.sources.postgres.joining import await_writers
@@ -37,6 +38,7 @@ class PostgresSource:
         watermark: ``message`` or ``table``.
         name: of the pipeline.
         columns: tables of which some columns are left out.
+        ddl: what tells of migrations besides the log's own descriptions: looks at the ``catalog``, or a ``trigger``.
 
     Raises:
         ConfigError: when an argument cannot be used.
@@ -52,6 +54,7 @@ class PostgresSource:
         watermark: Literal["message", "table"] = "message",
         name: str = "headrace",
         columns: Sequence[ColumnChoice] = (),
+        ddl: Literal["catalog", "trigger"] = "catalog",
     ) -> None:
         self.name = name
         self.settings = PostgresSettings(
@@ -63,10 +66,11 @@ class PostgresSource:
             watermark=watermark,
             name=name,
             columns=tuple(columns),
+            ddl=ddl,
         )
         self.settings.validate()
         self._types = TypeCache()
-        self._admitted: set[str] = set()
+        self._seen = Seen()
 
     def __repr__(self) -> str:
         return f"PostgresSource(name={self.name!r}, tables={self.settings.tables!r})"
@@ -133,7 +137,7 @@ class PostgresSource:
             xmax = int(catalog.value("SELECT pg_snapshot_xmax(pg_current_snapshot())"))
             feedback_s = _feedback_interval(catalog, self.settings)
             session = connect(self.settings, replication=True)
-            versions = CatalogVersions(self.settings, side, self._types, schemas, self._admitted)
+            versions = CatalogVersions(self.settings, side, self._types, schemas, self._seen)
             return PostgresLogReader(session, side, self.settings, versions, xmax, feedback_s)
         except BaseException as error:
             side.close()
@@ -158,7 +162,7 @@ class PostgresSource:
 
     def chunks(self) -> PostgresChunkReader:
         """Open a chunk reader."""
-        return PostgresChunkReader(self.settings, self._types, self._admitted)
+        return PostgresChunkReader(self.settings, self._types, self._seen)
 
     def watermarks(self) -> MarkWriter:
         """Open a watermark writer."""
