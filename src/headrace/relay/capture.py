@@ -206,6 +206,7 @@ class Capture:
             clock=self._clock,
         )
         self._ensure_dumped(catalog)
+        self.coordinator.begin()
         # Before the first block: moves into tables under dump must find their dump running.
         self._queue.current()
         self.open_connections()

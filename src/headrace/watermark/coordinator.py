@@ -337,14 +337,21 @@ class Coordinator:
 
     # -- tables that come and go ------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Look at the catalog before the first block: whoever waits for what happened meanwhile sees it wait."""
+        if self._catalog is None:
+            return
+        catalog = self._catalog
+        self._look_at = self._clock() + self._settings.look_interval_s
+        settled = () if catalog.begun else tuple(self._queue.tables)
+        self._compare(self._reads.look(dict(catalog.tables), settled, catalog.admitted))
+        if self._looked is not None:
+            self._carry_out(catalog, self._looked)
+
     def _look(self, catalog: Catalog, now: float) -> bool:
         """Carry out what the last look found; return whether another one was begun."""
         if self._looked is not None:
-            before = catalog.admitted
-            self._work_off(catalog, self._looked)
-            # From its end on, so that chunks have their turn however long a look takes.
-            new = catalog.admitted - before
-            self._look_at = now if new else now + self._settings.look_interval_s
+            self._carry_out(catalog, self._looked)
         for table in self._gone:
             self._queue.give_up(table, f"{table} was dropped or renamed.")
         self._gone.clear()
@@ -379,6 +386,13 @@ class Coordinator:
             if kind in (SystemKind.TRUNCATE, SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE):
                 self._gone.add(table)
         self._looked = look
+
+    def _carry_out(self, catalog: Catalog, look: CatalogLook) -> None:
+        before = catalog.admitted
+        self._work_off(catalog, look)
+        # From its end on, so that chunks have their turn however long a look takes; a table that may join now does.
+        new = catalog.admitted - before
+        self._look_at = self._clock() + (0 if new else self._settings.look_interval_s)
 
     def _work_off(self, catalog: Catalog, look: CatalogLook) -> None:
         """Queue the dumps that a look asks for; its events are durable by now."""

@@ -32,6 +32,8 @@ from headrace.sources.postgres.tables_check import check_table
 __all__ = ["Joining", "await_writers", "writers"]
 
 _PAUSE_S = 0.05
+# Undefined table or schema: it was dropped meanwhile.
+_GONE = ("42P01", "3F000")
 
 _WRITERS = """
 SELECT DISTINCT l.virtualtransaction FROM pg_locks l
@@ -110,7 +112,8 @@ class Joining:
                     joined.add(oid)
                     del self._waits[oid]
             except QueryFailed as error:
-                refused[oid] = error.message
+                if error.sqlstate not in _GONE:
+                    refused[oid] = error.message
             except SourceUnavailable:
                 # Maintenance holds the table; it is asked again at the next call.
                 if not session.usable:
