@@ -120,6 +120,27 @@ def test_the_trigger_describes_a_table_as_the_log_does(
         assert event.scn < got.rows("t")[0]["_scn"]
 
 
+def test_a_column_that_the_publication_leaves_out_is_in_no_event(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, secret text, n int)",
+        "CREATE PUBLICATION part FOR TABLE t (id, n)",
+    )
+    install(database)
+    with opened(database, tmp_path, ddl="trigger", publication="part") as log:
+        look(log)
+        sql("INSERT INTO t (id) VALUES (1)")
+        log.collect()
+        sql(
+            "ALTER TABLE t ADD w int",
+            "ALTER TABLE t RENAME n TO m",
+            "INSERT INTO t (id) VALUES (2)",
+        )
+        (event,) = log.collect().events
+        assert log.schema(event.payload["schema_id"]).names == ["id", "m"]
+
+
 def test_without_the_setting_the_trigger_is_of_no_concern(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from headrace.sources.postgres.columns import kept_names, narrowed
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.ddl import Told, parse
 from headrace.sources.postgres.messages import Relation
+from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 from headrace.sources.postgres.side import SideSession
 
@@ -103,9 +104,20 @@ class CatalogVersions:
             payload = {"identity": told.identity, "to": str(told.table)}
             yield SystemKind.RENAME_TABLE, before, payload
         elif told.relation is not None and self._filter.selects(told.table):
-            version = self.resolve(told.relation)
+            version = self.resolve(self._as_published(told.relation, told.table))
             if version.announce is not None:
                 yield SystemKind.SCHEMA, told.table, version.announce
+
+    def _as_published(self, relation: Relation, table: TableId) -> Relation:
+        """Return the trigger's description with the columns that the publication lists, as the log's will be."""
+        session = self._side.get()
+        found = read_tables(session, only=table)
+        if not found or found[0].oid != relation.oid:
+            return relation
+        hidden = {a.name for a in found[0].attributes}
+        hidden -= {a.name for a in as_published(session, self._settings, found[0]).attributes}
+        columns = tuple(column for column in relation.columns if column.name not in hidden)
+        return replace(relation, columns=columns)
 
     def _schema_migrated(self, told: Told) -> Iterator[Event]:
         name = told.table.schema
