@@ -17,6 +17,7 @@ import pytest
 from headrace.changelog import ChangeLogReader
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId
+from headrace.observe import failpoints
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import RequestState
 from headrace.testing.postgres import EmbeddedPostgres
@@ -351,4 +352,48 @@ def test_a_table_made_anew_and_first_changed_after_its_dump_keeps_the_dumped_row
         until(lambda: len(requested(running)) > before and settled(running), "the dump")
         sql("UPDATE fresh SET n = 6 WHERE id = 9001")
         follows(running, database, FRESH)
+    assert running.error is None
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@req("H10", "C60")
+@pytest.mark.parametrize(
+    "place", ["window.before_emit", "capture.after_sync", "capture.after_progress"]
+)
+def test_a_death_around_an_event_repeats_it_and_loses_nothing(
+    database: str, sql: Sql, tmp_path: Path, place: str
+) -> None:
+    create_fresh(sql)
+    source = PostgresSource(database, name="tables")
+    dropped, died = threading.Event(), threading.Event()
+
+    def die() -> None:
+        # About to be said, said and not worked off, worked off.
+        if dropped.is_set() and (
+            place == "window.before_emit" or told(tmp_path, SystemKind.DROP_TABLE)
+        ):
+            died.set()
+            raise Crash
+
+    failpoints.arm(place, die)
+    try:
+        with at_work(source, tmp_path) as running:
+            until(running.dumped, "the first copy")
+            dropped.set()
+            sql("DROP TABLE fresh")
+            create_fresh(sql)
+            until(died.is_set, "the death")
+    finally:
+        failpoints.disarm()
+    assert isinstance(running.error, Crash)
+    with at_work(source, tmp_path) as running:
+        sql("UPDATE fresh SET n = 4 WHERE id = 9001")
+        until(lambda: settled(running), "the dump of the new one")
+        follows(running, database, FRESH)
+        # What was durable before the death and not worked off is said again.
+        said = len(told(tmp_path, SystemKind.DROP_TABLE))
+        assert said == {"window.before_emit": 1, "capture.after_sync": 2}.get(place, said)
     assert running.error is None
