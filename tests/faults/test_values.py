@@ -133,7 +133,7 @@ def test_a_table_dropped_while_running_leaves_the_others_going(
     assert running.error is None
 
 
-@req("C60")
+@req("C30")
 def test_a_table_renamed_while_running_goes_on_under_its_new_name_if_that_matches(
     tables: None, database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -149,7 +149,7 @@ def test_a_table_renamed_while_running_goes_on_under_its_new_name_if_that_matche
     assert running.error is None
 
 
-@req("C60")
+@req("C30")
 def test_a_table_renamed_out_of_the_patterns_leaves_the_others_going(
     tables: None, database: str, sql: Sql, tmp_path: Path
 ) -> None:

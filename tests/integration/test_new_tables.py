@@ -126,7 +126,7 @@ def create_fresh(sql: Sql) -> None:
     )
 
 
-@req("P33", "P35")
+@req("C30")
 @pytest.mark.parametrize("adopted", [False, True], ids=["own publication", "all tables published"])
 def test_a_table_made_under_load_is_captured_from_its_first_row(
     database: str, sql: Sql, tmp_path: Path, adopted: bool
@@ -161,7 +161,7 @@ def test_a_table_made_under_load_is_captured_from_its_first_row(
     assert running.error is None
 
 
-@req("P35")
+@req("C30")
 def test_a_table_made_while_nobody_captured_waits_for_its_writers_too(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -183,7 +183,7 @@ def test_a_table_made_while_nobody_captured_waits_for_its_writers_too(
     assert running.error is None
 
 
-@req("P35", "C60")
+@req("C30")
 def test_a_table_that_cannot_be_captured_is_shown_and_taken_in_once_it_can(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -202,7 +202,7 @@ def test_a_table_that_cannot_be_captured_is_shown_and_taken_in_once_it_can(
     assert running.error is None
 
 
-@req("C60")
+@req("C30")
 @pytest.mark.parametrize("down", [False, True], ids=["captured meanwhile", "stopped meanwhile"])
 def test_drop_rename_and_schemas_are_told_at_places_behind_their_rows(
     database: str, sql: Sql, tmp_path: Path, down: bool
@@ -262,7 +262,7 @@ def test_drop_rename_and_schemas_are_told_at_places_behind_their_rows(
         assert len(told(tmp_path, *kinds)) == 5
 
 
-@req("C60")
+@req("C30")
 @pytest.mark.parametrize("adopted", [False, True], ids=["own publication", "all tables published"])
 def test_a_table_made_anew_under_its_old_name_keeps_no_row_of_its_former_life(
     database: str, sql: Sql, tmp_path: Path, adopted: bool
@@ -292,7 +292,7 @@ def test_a_table_made_anew_under_its_old_name_keeps_no_row_of_its_former_life(
     assert running.error is None
 
 
-@req("C60")
+@req("C30")
 def test_tables_that_swap_their_names_swap_their_rows(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -313,7 +313,7 @@ def test_tables_that_swap_their_names_swap_their_rows(
     assert running.error is None
 
 
-@req("P35")
+@req("C30")
 def test_a_table_joins_on_postgresql_16_too(older_server: EmbeddedPostgres, tmp_path: Path) -> None:
     url = older_server.create_database("joining")
 
@@ -336,7 +336,7 @@ def test_a_table_joins_on_postgresql_16_too(older_server: EmbeddedPostgres, tmp_
     older_server.drop_database("joining")
 
 
-@req("C60")
+@req("C30")
 def test_a_table_made_anew_and_first_changed_after_its_dump_keeps_the_dumped_rows(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -359,7 +359,7 @@ class Crash(BaseException):
     """The process dies here."""
 
 
-@req("H10", "C60")
+@req("C30", "H10")
 @pytest.mark.parametrize(
     "place", ["window.before_emit", "capture.after_sync", "capture.after_progress"]
 )

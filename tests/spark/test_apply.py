@@ -301,7 +301,7 @@ def test_folded_slices_are_combined_in_order(bench: Bench) -> None:
     assert bench.commits(schema) == 1
 
 
-@req("C60")
+@req("C30")
 def test_a_table_that_is_dropped_leaves_the_frontier_and_comes_back_with_its_next_life(
     bench: Bench,
 ) -> None:
@@ -343,7 +343,7 @@ def test_a_table_that_is_dropped_leaves_the_frontier_and_comes_back_with_its_nex
     assert bench.rows(gone) == model(gone, "+I(5,z)")
 
 
-@req("C60")
+@req("C30")
 def test_a_renamed_table_leaves_the_frontier_and_says_its_new_name(bench: Bench) -> None:
     old, new = table_of(2, name="old"), table_of(2, name="new")
     bench.log.write(old, "+I(0,a)")

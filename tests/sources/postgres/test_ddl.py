@@ -38,7 +38,7 @@ def look(log: Opened) -> None:
     reader.close()
 
 
-@req("P33")
+@req("P34", "C30")
 def test_events_stand_exactly_where_the_migration_was(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -97,7 +97,7 @@ def test_events_stand_exactly_where_the_migration_was(
         assert row["_ord"] == 0
 
 
-@req("P33")
+@req("P34")
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL", "USING INDEX by_code"])
 def test_the_trigger_describes_a_table_as_the_log_does(
     database: str, sql: Sql, tmp_path: Path, identity: str
