@@ -185,10 +185,14 @@ class Observer:
     ) -> tuple[TablePicture, ...]:
         progress = self.progress()
         entries = manifest.tables if manifest else {}
+        refused = self._refused(progress)
+        shown = {name for name, dump in progress.items() if dump.state != "gone"}
         pictures = []
-        for name in sorted({*progress, *entries}):
+        for name in sorted({*shown, *entries}):
             dump, entry = progress.get(name), entries.get(name)
             phase: str = entry.state if entry else "copying"
+            if name in refused:
+                phase = "failing"
             if phase == "copying" and not (dump and dump.rows_read):
                 phase = "waiting"
             pictures.append(
@@ -199,10 +203,20 @@ class Observer:
                     dump.rows_estimated if dump else 0,
                     lag.get(name, 0),
                     entry.applied_scn if entry else 0,
-                    errors.get(name, "") if phase in ("failing", "left") else "",
+                    refused.get(name) or errors.get(name, "")
+                    if phase in ("failing", "left")
+                    else "",
                 )
             )
         return tuple(pictures)
+
+    def _refused(self, progress: Mapping[str, DumpProgress]) -> dict[str, str]:
+        """Return the tables that cannot be captured, with the reason."""
+        found = {d.request_id: name for name, d in progress.items() if d.state == "refused"}
+        if not found:
+            return {}
+        reasons = {request.request_id: request.reason for request in self.requests()}
+        return {name: reasons[request_id] for request_id, name in found.items()}
 
     def _backlog(self, frontier_scn: int) -> _Backlog:
         """Return what the log holds above the frontier, counted anew at most a twentieth of the time.

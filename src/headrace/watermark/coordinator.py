@@ -408,6 +408,8 @@ class Coordinator:
         for table, reason in look.refused.items():
             if self._refused.get(table) != reason:
                 self._queue.refuse(table, reason)
+        for table in self._refused.keys() - look.refused.keys():
+            self._queue.withdraw(table)
         self._refused = dict(look.refused)
         self._queue.pending += catalog.take(look, self._queue.tables)
 

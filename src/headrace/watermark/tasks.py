@@ -114,7 +114,15 @@ class TaskQueue:
     def refuse(self, table: TableId, reason: str) -> None:
         """Show that a table cannot be captured, as a request that failed."""
         request_id = self._store.submit(Scope.TABLE, table)
-        self._store.write([_failure(request_id, reason)])
+        progress = DumpProgress(request_id, table, state="refused")
+        self._store.write([_failure(request_id, reason), lambda w: w.put_progress(progress, 0)])
+
+    def withdraw(self, table: TableId) -> None:
+        """Show no more that a table cannot be captured: it is gone."""
+        refused = [p for p in self._store.progress() if p.table == table and p.state == "refused"]
+        for progress in refused:
+            gone = replace(progress, state="gone")
+            self._store.write([_placed(gone)])
 
     def give_up(self, table: TableId, reason: str) -> None:
         """Give up what is under way or waits for a table that is no more what it was."""
@@ -129,7 +137,8 @@ class TaskQueue:
         """Return whether the log may hold rows of a table."""
         if self._store.get(f"schema {table}") is not None or self.last_schemas.get(table):
             return True
-        return any(p.table == table and p.state != "waiting" for p in self._store.progress())
+        never = ("waiting", "refused", "gone")
+        return any(p.table == table and p.state not in never for p in self._store.progress())
 
     def returned(self) -> set[TableId]:
         """Return the captured tables that were left out of the last run."""
@@ -293,3 +302,7 @@ class TaskQueue:
 
 def _failure(request_id: str, reason: str) -> Change:
     return lambda w: w.request_state(request_id, RequestState.FAILED, reason)
+
+
+def _placed(progress: DumpProgress) -> Change:
+    return lambda w: w.put_progress(progress, 0)
