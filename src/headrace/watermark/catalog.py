@@ -14,6 +14,7 @@ from headrace.model.block import ORIGIN_SELECT, Block, SystemEvent, SystemKind, 
 from headrace.model.schema import TableId
 from headrace.sources.base import CatalogEntry, CatalogLook, ReceivedMark
 from headrace.state.store import StateStore, StateWriter
+from headrace.watermark.tasks import TaskQueue
 
 __all__ = ["Catalog", "catalog_block"]
 
@@ -36,7 +37,9 @@ class Catalog:
         self._joining: dict[TableId, str] = {}
         self._told_anew: set[str] = set()
         self._superseded: set[str] = set()
+        self._refused: dict[TableId, str] = {}
         self._kept = ""
+        self.gone: set[TableId] = set()
         self.reload()
 
     def reload(self) -> None:
@@ -121,6 +124,8 @@ class Catalog:
     def note(self, event: SystemEvent) -> None:
         """Take note of what the log itself said, so that no look says it again."""
         identity = event.payload.get("identity")
+        if event.table in self.names:
+            self.gone.add(event.table)
         if event.kind in (SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE):
             self.tables.pop(identity or "", None)
         elif event.kind is SystemKind.TRUNCATE:
@@ -136,7 +141,33 @@ class Catalog:
         elif event.kind is SystemKind.RENAME_SCHEMA:
             self._schemas[identity] = event.payload["to"]
 
-    def take(
+    def give_up_gone(self, queue: TaskQueue) -> None:
+        """Give up dumps of tables that are no more what they were."""
+        for table in sorted(self.gone):
+            queue.give_up(table, f"{table} was dropped or renamed.")
+        self.gone.clear()
+
+    def work_off(self, look: CatalogLook, queue: TaskQueue) -> list[Callable[[StateWriter], None]]:
+        """Queue the dumps that a look asks for; call when its events are durable.
+
+        Returns:
+            What makes durable that it was worked off.
+        """
+        self.give_up_gone(queue)
+        for identity in sorted(look.joined):
+            queue.add(look.tables[identity].table)
+        for identity in sorted(look.restated):
+            if identity in self.tables:
+                queue.request_again(self.tables[identity].table)
+        for table, reason in look.refused.items():
+            if self._refused.get(table) != reason:
+                queue.refuse(table, reason)
+        for table in self._refused.keys() - look.refused.keys():
+            queue.withdraw(table)
+        self._refused = dict(look.refused)
+        return self._take(look, queue.tables)
+
+    def _take(
         self, look: CatalogLook, captured: Collection[TableId]
     ) -> list[Callable[[StateWriter], None]]:
         """Take a look for what is known now; returns what makes it durable, nothing when nothing is new.

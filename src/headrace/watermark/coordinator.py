@@ -110,8 +110,6 @@ class Coordinator:
         self._catalog = catalog
         self._look_at = 0.0
         self._looked: CatalogLook | None = None
-        self._refused: dict[TableId, str] = {}
-        self._gone: set[TableId] = set()
 
     # -- the log side -----------------------------------------------------------------------------
 
@@ -352,9 +350,7 @@ class Coordinator:
         """Carry out what the last look found; return whether another one was begun."""
         if self._looked is not None:
             self._carry_out(catalog, self._looked)
-        for table in self._gone:
-            self._queue.give_up(table, f"{table} was dropped or renamed.")
-        self._gone.clear()
+        catalog.give_up_gone(self._queue)
         if now < self._look_at:
             return False
         self._look_at = now + self._settings.look_interval_s
@@ -384,40 +380,20 @@ class Coordinator:
                 # What was streamed of the table until here is gone with it: chunks have to hold all of that.
                 self._reconciler.hold_chunks()
             if kind in (SystemKind.TRUNCATE, SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE):
-                self._gone.add(table)
+                catalog.gone.add(table)
         self._looked = look
 
     def _carry_out(self, catalog: Catalog, look: CatalogLook) -> None:
+        self._looked = None
         before = catalog.admitted
-        self._work_off(catalog, look)
+        self._queue.pending += catalog.work_off(look, self._queue)
         # From its end on, so that chunks have their turn however long a look takes; a table that may join now does.
         new = catalog.admitted - before
         self._look_at = self._clock() + (0 if new else self._settings.look_interval_s)
 
-    def _work_off(self, catalog: Catalog, look: CatalogLook) -> None:
-        """Queue the dumps that a look asks for; its events are durable by now."""
-        self._looked = None
-        for table in sorted(self._gone):
-            self._queue.give_up(table, f"{table} was dropped or renamed.")
-        self._gone.clear()
-        for identity in sorted(look.joined):
-            self._queue.add(look.tables[identity].table)
-        for identity in sorted(look.restated):
-            if identity in catalog.tables:
-                self._queue.request_again(catalog.tables[identity].table)
-        for table, reason in look.refused.items():
-            if self._refused.get(table) != reason:
-                self._queue.refuse(table, reason)
-        for table in self._refused.keys() - look.refused.keys():
-            self._queue.withdraw(table)
-        self._refused = dict(look.refused)
-        self._queue.pending += catalog.take(look, self._queue.tables)
-
     def _note_catalog(self, catalog: Catalog, event: SystemEvent) -> None:
         """Follow what the log itself says; the catalog is looked at soon."""
         if "identity" in event.payload:
-            if event.table in catalog.names:
-                self._gone.add(event.table)
             catalog.note(event)
             self._look_at = 0.0
 
