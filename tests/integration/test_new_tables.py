@@ -82,7 +82,7 @@ class Writers:
             session.execute("DELETE FROM fresh WHERE id = %s", (key,))
 
 
-def more(writers: Writers, count: int = 40) -> None:
+def more(writers: Writers, count: int = 20) -> None:
     before = writers.commits
     until(lambda: bool(writers.errors) or writers.commits >= before + count, "writers go on")
 
