@@ -12,9 +12,10 @@ from headrace.changelog import ChangeLogReader
 from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource, publication
 from headrace.sources.postgres.settings import ColumnChoice
-from tests.faults.faulty import PUBLIC_T, AtWork, at_work, copied, until
+from tests.faults.faulty import PUBLIC_T, AtWork, at_work, copied
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(180)]
 

@@ -21,9 +21,10 @@ from headrace.observe import failpoints
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import RequestState
 from headrace.testing.postgres import EmbeddedPostgres
-from tests.faults.faulty import AtWork, at_work, copied, follows, until
+from tests.faults.faulty import AtWork, at_work, copied, follows
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(180)]
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from headrace.sources.postgres import PostgresSource
-from tests.faults.faulty import PUBLIC_T, AtWork, at_work, copied, follows, until
+from tests.faults.faulty import PUBLIC_T, AtWork, at_work, copied, follows
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(180)]
 
