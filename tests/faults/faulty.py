@@ -79,7 +79,7 @@ def at_work(
             registry=FileRegistry(folder / "changelog" / "schemas"),
             state=running.state,
             settings=CaptureSettings(
-                DumpSettings(chunk_rows=2, request_interval_s=0.05),
+                DumpSettings(chunk_rows=2, request_interval_s=0.05, look_interval_s=0.1),
                 retry_s=retry_s,
                 spool_folder=folder / "spool",
             ),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import IncompatibleSchemaChange, UndecodableValue, WatermarkOutOfOrder
+from headrace.errors import UndecodableValue, WatermarkOutOfOrder
 from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import RequestState, StateStore
@@ -133,19 +133,33 @@ def test_a_table_dropped_while_running_leaves_the_others_going(
     assert running.error is None
 
 
-@req("C60")
-def test_a_table_renamed_while_running_is_refused_by_name(
+@req("C30")
+def test_a_table_renamed_while_running_goes_on_under_its_new_name_if_that_matches(
     tables: None, database: str, sql: Sql, tmp_path: Path
 ) -> None:
-    with at_work(PostgresSource(database, name="values"), tmp_path) as running:
+    moved = TableId("public", "moved")
+    with at_work(
+        PostgresSource(database, tables=("public.*",), name="values"), tmp_path
+    ) as running:
         until(running.dumped, "the first copy")
         sql("INSERT INTO t VALUES (5, '2024-01-05')")
         follows(running, database)
-        before = position(database)
         sql("ALTER TABLE t RENAME TO moved", "INSERT INTO moved VALUES (6, '2024-01-06')")
-        named(failure_of(running), IncompatibleSchemaChange, "public.t", "public.moved")
-    assert confirmed(database, SLOT) <= before + 1
-    sql("ALTER TABLE moved RENAME TO t")
+        follows(running, database, moved)
+    assert running.error is None
+
+
+@req("C30")
+def test_a_table_renamed_out_of_the_patterns_leaves_the_others_going(
+    tables: None, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    source = PostgresSource(database, tables=("public.t", "public.u"), name="values")
+    with at_work(source, tmp_path) as running:
+        until(running.dumped, "the first copy")
+        sql("ALTER TABLE t RENAME TO moved", "INSERT INTO moved VALUES (6, '2024-01-06')")
+        sql("INSERT INTO u VALUES (2, 'b')")
+        follows(running, database, U)
+    assert running.error is None
 
 
 @req("T4")

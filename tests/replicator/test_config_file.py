@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ConfigError
+from headrace.model.schema import TableId
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.runner import _source
+from headrace.sources.postgres.settings import ColumnChoice
 from tests.requirements import req
 
 SMALLEST = """
@@ -162,3 +165,35 @@ def test_a_missing_file_is_a_named_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read") as caught:
         load(tmp_path / "none.yaml")
     assert caught.value.next_step
+
+
+CHOSEN = SMALLEST.replace(
+    'tables: ["public.*"]}', 'tables: ["public.*"], ddl: trigger, columns: {COLUMNS}}'
+)
+
+
+def test_columns_are_chosen_by_table_and_reach_the_source(tmp_path: Path) -> None:
+    text = CHOSEN.replace(
+        "{COLUMNS}", "{public.a: {include: [id, n]}, public.b: {exclude: [secret]}}"
+    )
+    settings = _source(load(write(tmp_path, text))).settings
+    assert settings.columns == (
+        ColumnChoice(TableId("public", "a"), include=frozenset({"id", "n"})),
+        ColumnChoice(TableId("public", "b"), exclude=frozenset({"secret"})),
+    )
+    assert settings.ddl == "trigger"
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ("{public.a: {}}", "source.columns.public.a: expected"),
+        ("{public.a: {include: [x], exclude: [y]}}", "source.columns.public.a: expected"),
+        ("{'public.*': {exclude: [y]}}", "expected a table schema.table"),
+        ("{public.a: {excluded: [y]}}", "did you mean exclude?"),
+    ],
+)
+def test_a_choice_of_columns_that_cannot_be_meant_is_refused(
+    tmp_path: Path, columns: str, problem: str
+) -> None:
+    assert problem in refused(tmp_path, CHOSEN.replace("{COLUMNS}", columns)).message

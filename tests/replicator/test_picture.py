@@ -22,6 +22,7 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import Observer
 from headrace.state.records import OPEN, Cause
 from headrace.state.store import DumpProgress, RequestState, StateStore
+from headrace.watermark.tasks import TaskQueue
 from tests.requirements import req
 
 
@@ -218,3 +219,22 @@ def test_a_live_table_stays_live_when_a_needless_dump_is_cancelled(config: Confi
             store.move(again, RequestState.CANCELLED, since=OPEN)
             # What the source filled in never reached it.
             assert observer.look().tables[0].phase == "incomplete"
+
+
+@req("C30")
+def test_a_table_that_is_refused_is_shown_with_the_reason_until_it_is_gone(config: Config) -> None:
+    fill(config, manifest(10, orders="left"), block(10, 10, {ORDERS: 1}))
+    state = StateStore(StatePaths.of(config).database)
+    queue = TaskQueue(state, [])
+    table = TableId("public", "bare")
+    queue.refuse(table, "public.bare has no primary key.")
+    with contextlib.closing(Observer(config)) as observer:
+        shown = {t.name: (t.phase, t.error) for t in observer.look().tables}
+        assert shown == {
+            "public.bare": ("failing", "public.bare has no primary key."),
+            "public.orders": ("left", ""),
+        }
+        assert not queue.was_captured(table)
+        queue.withdraw(table)
+        assert [t.name for t in observer.look().tables] == ["public.orders"]
+    state.close()

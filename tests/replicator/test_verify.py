@@ -10,8 +10,12 @@ from headrace.errors import ScnNotFound, SourceError
 from headrace.lake import CorruptTable, Manifest, TableEntry, table_path
 from headrace.model.schema import TableId
 from headrace.replicator import verify_compare, verify_tail
+from headrace.replicator.verify import verify
 from headrace.sources.postgres import copy_binary
-from tests.replicator.verify_bench import MISSING, ORIGIN_SELECT, Bench
+from headrace.sources.postgres.catalog import TypeCache
+from headrace.sources.postgres.chunks import PostgresChunkReader
+from headrace.sources.postgres.settings import ColumnChoice, PostgresSettings
+from tests.replicator.verify_bench import MISSING, ORIGIN_SELECT, PIPELINE, Bench
 from tests.requirements import req
 
 pytestmark = pytest.mark.postgres
@@ -133,6 +137,8 @@ def test_a_wrong_decoder_is_found(shop, monkeypatch):
         shifted = pa.array(column.cast(pa.int64()).to_numpy() + 3_600_000_000)
         return shifted.cast(column.type)
 
+    # The decoder in C has a reading of its own.
+    monkeypatch.setenv("HEADRACE_DECODER", "python")
     monkeypatch.setattr(copy_binary, "_timestamps", wrong)
     shop.settle("orders", "events")
     shop.cover()
@@ -354,3 +360,36 @@ def test_a_log_that_no_longer_reaches_back_to_the_frontier_is_named(shop):
     shop.publish(scn, "failing", applied=before)
     with pytest.raises(ScnNotFound):
         shop.verify()
+
+
+def test_columns_that_the_publication_leaves_out_are_not_compared(bench):
+    bench.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, secret text, total int)",
+        "INSERT INTO orders SELECT i, 's' || i, i FROM generate_series(1, 20) i",
+        "CREATE PUBLICATION part FOR TABLE orders (id, total)",
+    )
+    settings = PostgresSettings(bench.url, publication="part")
+    bench.reader = PostgresChunkReader(settings, TypeCache())
+    bench.settle("orders")
+    bench.cover()
+    names = ("public.orders",)
+    report = verify(settings, names, bench.changelog, bench.lake, PIPELINE, 20.0)
+    assert report.equal
+    bench.execute("UPDATE orders SET secret = 'other'")
+    assert verify(settings, names, bench.changelog, bench.lake, PIPELINE, 20.0).equal
+    bench.execute("UPDATE orders SET total = 0 WHERE id = 1")
+    assert not verify(settings, names, bench.changelog, bench.lake, PIPELINE, 20.0).equal
+
+
+def test_columns_that_the_configuration_leaves_out_are_not_compared(bench):
+    bench.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, secret text, total int)",
+        "INSERT INTO orders SELECT i, 's' || i, i FROM generate_series(1, 20) i",
+    )
+    choice = ColumnChoice(TableId("public", "orders"), exclude=frozenset({"secret"}))
+    settings = PostgresSettings(bench.url, columns=(choice,))
+    bench.reader = PostgresChunkReader(settings, TypeCache())
+    bench.settle("orders")
+    bench.cover()
+    report = verify(settings, ("public.orders",), bench.changelog, bench.lake, PIPELINE, 20.0)
+    assert report.equal

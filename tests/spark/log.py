@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 from headrace.changelog.writer import ChangeLogWriter
 from headrace.model.block import (
@@ -14,7 +15,7 @@ from headrace.model.block import (
     SystemKind,
     transaction_index,
 )
-from headrace.model.schema import TableSchema
+from headrace.model.schema import TableId, TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.testing.notation import change_batch, parse_history
 
@@ -68,12 +69,14 @@ class Log:
         """Append a gap of a table and return its SCN."""
         return self._system(schema, SystemKind.GAP)
 
-    def _system(self, schema: TableSchema, kind: SystemKind) -> int:
-        payload = {"schema_id": self.registry.put(schema), "request_id": "1"}
-        event = SystemEvent(self._next(), 0, kind, schema.table, payload)
-        self._append((), (event,))
+    def tell(self, kind: SystemKind, table: TableId, **payload: Any) -> int:
+        """Append one system event and return its SCN."""
+        self._append((), (SystemEvent(self._next(), 0, kind, table, payload),))
         self.writer.sync()
         return self.scn
+
+    def _system(self, schema: TableSchema, kind: SystemKind) -> int:
+        return self.tell(kind, schema.table, schema_id=self.registry.put(schema), request_id="1")
 
     def _next(self) -> int:
         self.scn += 10

@@ -16,7 +16,8 @@ from headrace.errors import ChangeLogLost, IncompatibleSchemaChange, MissingBase
 from headrace.fold import fold
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.frontier import FrontierStore
-from headrace.model.schema import KeyCheck, TableSchema
+from headrace.model.block import SystemKind
+from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.targets.merge import MergeTarget
@@ -298,3 +299,59 @@ def test_folded_slices_are_combined_in_order(bench: Bench) -> None:
     bench.run(bench.log.complete(schema))
     assert bench.rows(schema) == model(schema, *parts)
     assert bench.commits(schema) == 1
+
+
+@req("C30")
+def test_a_table_that_is_dropped_leaves_the_frontier_and_comes_back_with_its_next_life(
+    bench: Bench,
+) -> None:
+    gone, stays = table_of(2, name="gone"), table_of(2, name="stays")
+    for schema in (gone, stays):
+        bench.log.write(schema, "+I(0,a) | +I(1,b)")
+        bench.log.complete(schema)
+    first = bench.log.scn
+    # Namespaces and tables that nobody has are of no concern.
+    bench.log.tell(SystemKind.CREATE_SCHEMA, TableId("s1", ""), identity="7")
+    bench.log.tell(SystemKind.RENAME_SCHEMA, TableId("s1", ""), identity="7", to="s2")
+    bench.log.tell(SystemKind.DROP_SCHEMA, TableId("s2", ""), identity="7")
+    bench.log.tell(SystemKind.DROP_TABLE, TableId("public", "never"), identity="8")
+    late = {"identity": "8", "superseded": True}
+    bench.log.tell(SystemKind.DROP_TABLE, stays.table, **late)
+    dropped = bench.log.tell(SystemKind.DROP_TABLE, gone.table, identity="9")
+    applier = bench.run(first, dropped)
+    state = applier.status.tables[str(gone.table)]
+    assert state.state == "left"
+    assert state.error
+    assert "was dropped" in state.error["message"]
+    manifest = bench.frontier.latest()
+    assert manifest
+    assert {name: entry.state for name, entry in manifest.tables.items()} == {
+        str(gone.table): "left",
+        str(stays.table): "live",
+    }
+    # It holds nothing back, and says so after a restart too.
+    end = bench.log.write(stays, "+I(2,c)")
+    applier = bench.run(end)
+    assert jobs(bench.log.folder)["test"] == end
+    assert applier.status.tables[str(gone.table)].error == state.error
+    assert bench.rows(gone) == model(gone, "+I(0,a) | +I(1,b)")
+    bench.log.tell(SystemKind.TRUNCATE, gone.table, anew=True)
+    end = bench.log.write(gone, "+I(5,z)")
+    assert bench.run(end).status.tables[str(gone.table)].state == "copying"
+    end = bench.log.complete(gone)
+    assert bench.run(end).status.tables[str(gone.table)].state == "live"
+    assert bench.rows(gone) == model(gone, "+I(5,z)")
+
+
+@req("C30")
+def test_a_renamed_table_leaves_the_frontier_and_says_its_new_name(bench: Bench) -> None:
+    old, new = table_of(2, name="old"), table_of(2, name="new")
+    bench.log.write(old, "+I(0,a)")
+    bench.log.complete(old)
+    bench.log.tell(SystemKind.RENAME_TABLE, old.table, identity="9", to=str(new.table))
+    bench.log.write(new, "+I(0,a)")
+    status = bench.run(bench.log.complete(new)).status.tables
+    assert (status[str(old.table)].state, status[str(new.table)].state) == ("left", "live")
+    error = status[str(old.table)].error
+    assert error
+    assert str(new.table) in error["message"]

@@ -23,6 +23,7 @@ _STYLES = {
     "incomplete": "bold yellow",
     "live": "green",
     "failing": "bold red",
+    "left": "dim",
 }
 _PLAIN_INTERVAL_S = 5.0
 

@@ -23,8 +23,9 @@ _KEEP = 2_000
 """Manifests kept by default."""
 _NAME = re.compile(r"(\d{20})\.json")
 
-TableMode = Literal["copying", "live", "failing"]
-"""A table that is copying or failing is listed with its own SCN and is not part of the frontier."""
+TableMode = Literal["copying", "live", "failing", "left"]
+"""A table that is copying or failing, or that left the source, is listed with its own SCN and is not part of the
+frontier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,14 @@ class TableEntry:
         applied_scn: position up to which that version holds the source's changes.
         complete_scn: position at which the table's dump was complete, None while it runs.
         state: whether the table is part of the frontier ("live") or why it is not.
+        reason: why it left, empty otherwise.
     """
 
     version: int
     applied_scn: int
     complete_scn: int | None
     state: TableMode
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if self.state not in get_args(TableMode):

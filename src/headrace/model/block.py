@@ -63,13 +63,24 @@ class SystemKind(Enum):
     """What a system event says; the value is what is stored."""
 
     TRUNCATE = "truncate"
-    """Every row of ``table`` ceased to be."""
+    """Every row of ``table`` ceased to be; with ``payload["anew"]`` because it is dumped from here on as if it
+    had never been captured."""
     SCHEMA = "schema"
     """From here on ``table`` has the schema id in ``payload["schema_id"]``."""
     DUMP_COMPLETE = "dump_complete"
     """The dump ``payload["request_id"]`` of ``table`` and its re-read list lie before this position."""
     GAP = "gap"
     """Changes of ``table`` before this position may be missing: it is incomplete until its next dump completion."""
+    DROP_TABLE = "drop_table"
+    """``table`` was dropped, here or a little before. As the next four: ``payload["identity"]`` is the source's own."""
+    RENAME_TABLE = "rename_table"
+    """``table`` is ``payload["to"]`` (``schema.name``) now, which is dumped as a table of its own if it is captured."""
+    CREATE_SCHEMA = "create_schema"
+    """The namespace ``table.schema`` came; ``table.name`` is empty."""
+    DROP_SCHEMA = "drop_schema"
+    """The namespace ``table.schema`` was dropped; ``table.name`` is empty."""
+    RENAME_SCHEMA = "rename_schema"
+    """The namespace ``table.schema`` is ``payload["to"]`` now; ``table.name`` is empty."""
 
 
 @dataclass(frozen=True, slots=True)

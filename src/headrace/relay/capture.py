@@ -29,7 +29,7 @@ from headrace.errors import (
     SourceReplaced,
     SourceUnavailable,
 )
-from headrace.model.block import ORIGIN_LOG, Block, transaction_index
+from headrace.model.block import ORIGIN_LOG, Block, SystemKind, transaction_index
 from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.observe.tap import NO_TAP, Tap
@@ -39,6 +39,7 @@ from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
 from headrace.state.incarnation import Incarnation
 from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, StateStore
+from headrace.watermark.catalog import Catalog
 from headrace.watermark.coordinator import Coordinator
 from headrace.watermark.reads import Reads
 from headrace.watermark.reconciler import Reconciler
@@ -221,6 +222,7 @@ class Capture:
             self._telling,
             self._clock,
         )
+        catalog = Catalog(self._state) if self._reads.looks else None
         self.coordinator = Coordinator(
             reads=self._reads,
             executor=self._executor,
@@ -231,14 +233,24 @@ class Capture:
             settings=self._settings.dump,
             window=self._window,
             start_scn=self._log.complete_scn,
+            catalog=catalog,
             clock=self._clock,
             telling=self._telling,
         )
-        self._queue.ensure_dumped()
+        self._ensure_dumped(catalog)
+        self.coordinator.begin()
         self._telling.requests(self._state.requests)
         # Before the first block: moves into tables under dump must find their dump running.
         self._queue.current()
         self.open_connections()
+
+    def _ensure_dumped(self, catalog: Catalog | None) -> None:
+        if catalog is None or not catalog.begun:
+            self._queue.ensure_dumped()
+            return
+        # The others join first, and are dumped then.
+        catalog.forget(self._queue.returned())
+        self._queue.ensure_dumped(catalog.names)
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set; waits for a lost source and for room on disk by itself."""
@@ -382,7 +394,9 @@ class Capture:
             if block.first_scn > scn:
                 break
             part = block.upto(scn)
-            touched = {body.table for body in part.bodies} | {event.table for event in part.system}
+            touched = {body.table for body in part.bodies}
+            # What else is told of tables depends on what was known of the catalog then.
+            touched |= {e.table for e in part.system if e.kind is SystemKind.TRUNCATE}
             if touched & captured:
                 return True
         return False

@@ -18,6 +18,7 @@ from headrace.state.incarnation import Incarnation
 from headrace.state.records import OPEN, Cause, RequestState, Scope
 from headrace.state.store import StateStore
 from headrace.state.writer import StateWriter
+from headrace.watermark.catalog import forget_catalog
 from headrace.watermark.emit import gap_block
 
 __all__ = ["begin_again"]
@@ -57,7 +58,9 @@ def begin_again(
         if request.state in OPEN and request.scope.is_whole
     ]
     _ask_for(state, [table for table in tables if table not in kept], of=tables)
-    state.write([life.keep, lambda w: _settle(w, life, open_dumps, tables, kept)])
+    # In another life the source's identities may mean other tables.
+    forgotten = [forget_catalog] if life.name != held.name else []
+    state.write([life.keep, lambda w: _settle(w, life, open_dumps, tables, kept), *forgotten])
     return life
 
 

@@ -8,16 +8,17 @@ hold secrets as `SecretStr`, so that no ``repr``, log line or error shows one.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from headrace.replicator.units import Bytes
 
 __all__ = [
     "ApplyConfig",
     "ChangeLogConfig",
+    "ColumnsConfig",
     "Config",
     "DumpConfig",
     "PostgresConfig",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 _Pattern = Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
+_Table = Annotated[str, Field(pattern=r"^[^.*?]+\.[^.*?]+$")]
 _SlotName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
 _Identifier = Annotated[str, Field(min_length=1, max_length=63)]
 
@@ -38,6 +40,24 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
+class ColumnsConfig(_Section):
+    """Which columns of one table are captured; the columns of its key always are.
+
+    Attributes:
+        include: the only columns to take.
+        exclude: columns to leave out.
+    """
+
+    include: tuple[_Identifier, ...] = ()
+    exclude: tuple[_Identifier, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if bool(self.include) == bool(self.exclude):
+            raise ValueError("either include or exclude, with at least one column")
+        return self
+
+
 class PostgresConfig(_Section):
     """Where changes come from.
 
@@ -46,9 +66,11 @@ class PostgresConfig(_Section):
         url: libpq URL; put the password into the environment and write ``${env:NAME}``.
         tables: patterns ``schema.table``; ``*`` and ``?`` stand for any characters.
         exclude: patterns of tables to leave out, applied after ``tables``.
+        columns: by ``schema.table``, tables of which some columns are left out.
         slot: an existing replication slot; headrace makes and names its own when absent.
         publication: an existing publication; headrace makes and names its own when absent.
         watermark: ``message`` (needs no table at the source) or ``table``.
+        ddl: ``catalog`` (needs no more rights), or ``trigger`` for the exact place of migrations.
         heartbeat_s: how often an idle database is moved on.
         on_lost_slot: ``stop`` and wait for ``headrace resync``, or ``recover`` as if it had been given.
         failover: let our own slot be kept on standbys too (PostgreSQL 17 and newer).
@@ -58,9 +80,11 @@ class PostgresConfig(_Section):
     url: SecretStr
     tables: Annotated[tuple[_Pattern, ...], Field(min_length=1)]
     exclude: tuple[_Pattern, ...] = ()
+    columns: dict[_Table, ColumnsConfig] = {}
     slot: _SlotName | None = None
     publication: _Identifier | None = None
     watermark: Literal["message", "table"] = "message"
+    ddl: Literal["catalog", "trigger"] = "catalog"
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
     on_lost_slot: Literal["stop", "recover"] = "stop"
     failover: bool = False

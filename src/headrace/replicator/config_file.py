@@ -13,10 +13,10 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from headrace.errors import ConfigError
@@ -151,6 +151,8 @@ def _describe(detail: ErrorDetails) -> str:
 def _expectation(detail: ErrorDetails) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "string_pattern_mismatch":
+        if detail["loc"][-1] == "[key]":
+            return "a table schema.table"
         field = ".".join(str(part) for part in detail["loc"] if not isinstance(part, int))
         return _PATTERNS.get(field, "another form").strip()
     if kind == "value_error":
@@ -178,12 +180,16 @@ def _nearest(loc: tuple[int | str, ...]) -> str:
 
 
 def _fields_at(loc: tuple[int | str, ...]) -> Mapping[str, Any]:
-    model: type[BaseModel] = Config
+    model: Any = Config
     for part in loc:
+        if get_origin(model) is dict:
+            model = get_args(model)[1]
+            continue
         annotation = model.model_fields[str(part)].annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if get_origin(annotation) is dict or isinstance(annotation, type):
             model = annotation
-    return model.model_fields
+    fields: Mapping[str, Any] = model.model_fields
+    return fields
 
 
 def _with_absolute_paths(config: Config, base: Path) -> Config:

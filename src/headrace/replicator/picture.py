@@ -39,12 +39,13 @@ class TablePicture:
 
     Attributes:
         name: ``schema.table``.
-        phase: ``waiting``, ``copying``, ``paused``, ``incomplete`` (its copy was cancelled), ``live`` or ``failing``.
+        phase: ``waiting``, ``copying``, ``paused``, ``incomplete`` (its copy was cancelled), ``live``, ``failing``, or
+            ``left``: dropped or renamed at the source.
         rows_read: rows that the running or last dump has read.
         rows_estimated: rows the catalog promised, 0 when it does not know.
         lag_changes: change rows in the log that the target does not show yet.
         applied_scn: position of the target table, 0 before the first commit.
-        error: why the table is failing or incomplete, empty when it is neither.
+        error: why the table is failing or incomplete, or why it left; empty otherwise.
         rows_per_s: rows read per second of late, 0 when nothing is read.
         seconds_left: estimated time to the end of the copy, None when nobody can know.
     """
@@ -236,12 +237,15 @@ class Observer:
     ) -> tuple[TablePicture, ...]:
         copies = self._copies()
         entries = manifest.tables if manifest else {}
+        shown = {name for name, copy in copies.items() if copy.progress.state != "gone"}
         pictures = []
-        for name in sorted({*copies, *entries}):
+        for name in sorted({*shown, *entries}):
             copy, entry = copies.get(name), entries.get(name)
             dump = copy.progress if copy else None
             phase, error = _phase(entry, copy), ""
-            if phase == "failing":
+            if copy is not None and _is_refused(copy):
+                error = copy.request.reason
+            elif phase in ("failing", "left"):
                 error = errors.get(name, "")
             elif phase == "incomplete":
                 error = f"its copy was cancelled; headrace dump start FILE --table {name} begins another."
@@ -297,13 +301,20 @@ class Observer:
 def _phase(entry: TableEntry | None, copy: Copy | None) -> str:
     """Return the phase of a table from what the target says of it, and what became of its copy."""
     phase: str = entry.state if entry else "copying"
-    if copy is not None and copy.is_cancelled and phase != "failing":
+    if copy is not None and _is_refused(copy):
+        return "failing"
+    if copy is not None and copy.is_cancelled and phase not in ("failing", "left"):
         return "incomplete"
     if phase != "copying":
         return phase
     if copy is not None and copy.is_paused:
         return "paused"
     return "copying" if copy is not None and copy.progress.rows_read else "waiting"
+
+
+def _is_refused(copy: Copy) -> bool:
+    """Return whether a table cannot be captured; its request holds the reason."""
+    return copy.progress.state == "refused"
 
 
 def _table_errors(apply: ProcessStatus | None) -> dict[str, str]:

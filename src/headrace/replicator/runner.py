@@ -63,7 +63,7 @@ def verify(config: Config) -> VerifyReport:
     with contextlib.closing(StateStore(paths.database)) as state:
         life = Incarnation.read(state)
     return compare(
-        source.settings.url,
+        source.settings,
         sorted(str(schema.table) for schema in source.tables()),
         paths.changelog,
         config.lake,
@@ -174,7 +174,9 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
 
 
 def _source(config: Config) -> PostgresSource:
+    from headrace.model.schema import TableId
     from headrace.sources.postgres import PostgresSource
+    from headrace.sources.postgres.settings import ColumnChoice
 
     given = config.source
     source = PostgresSource(
@@ -185,6 +187,11 @@ def _source(config: Config) -> PostgresSource:
         given.publication,
         given.watermark,
         config.name,
+        [
+            ColumnChoice(TableId.parse(name), frozenset(one.include), frozenset(one.exclude))
+            for name, one in given.columns.items()
+        ],
+        given.ddl,
     )
     source.settings = replace(
         source.settings,

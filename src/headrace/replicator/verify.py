@@ -33,7 +33,7 @@ _QUIET_S = 3.0
 
 
 def verify(
-    source_url: str,
+    source: str | PostgresSettings,
     tables: Sequence[TableId | str],
     changelog: Path,
     lake: Path,
@@ -45,7 +45,8 @@ def verify(
     """Compare tables of a PostgreSQL source with their replicas.
 
     Args:
-        source_url: where the source is; the role needs SELECT on the tables.
+        source: where it is, and what of it is captured, or its URL when that is everything; the role needs
+            SELECT on the tables.
         tables: names, ``schema.table``.
         changelog: folder of the change log.
         lake: root folder of the target tables.
@@ -61,7 +62,9 @@ def verify(
     """
     names = tuple(t if isinstance(t, TableId) else TableId.parse(t) for t in tables)
     run = _Run(
-        settings=PostgresSettings(url=source_url, name=pipeline),
+        settings=source
+        if isinstance(source, PostgresSettings)
+        else PostgresSettings(source, name=pipeline),
         tables=names,
         reader=ChangeLogReader(changelog),
         registry=FileRegistry(changelog / "schemas"),

@@ -7,10 +7,10 @@ caller: the log reader is used from one thread, the chunk reader and the waterma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 
 __all__ = [
+    "CatalogEntry",
+    "CatalogLook",
+    "CatalogReader",
     "Chunk",
     "ChunkReader",
     "Finding",
@@ -219,6 +222,64 @@ class ChunkReader(Protocol):
 
     def close(self) -> None:
         """Release the connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A table as the catalog had it at one moment.
+
+    Attributes:
+        table: its name then.
+        shape: opaque text of the source; hand it back with the next look.
+    """
+
+    table: TableId
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogLook:
+    """What one look at the source's catalog found.
+
+    Attributes:
+        tables: by the source's own lasting identity, every known table that still exists, under whatever name, and
+            the new ones that have joined.
+        schemas: namespaces that captured tables may lie in, by their lasting identity.
+        joining: new tables that are not in the log yet, or not wholly; also those that have just joined.
+        joined: new identities; a read that begins now sees all that the log does not bring of them.
+        restated: known identities whose rows changed in a way that no log event carries.
+        refused: tables that match and cannot be captured, with the reason.
+    """
+
+    tables: Mapping[str, CatalogEntry]
+    schemas: Mapping[str, str]
+    joining: Mapping[str, TableId] = field(default_factory=dict)
+    joined: frozenset[str] = frozenset()
+    restated: frozenset[str] = frozenset()
+    refused: Mapping[TableId, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class CatalogReader(Protocol):
+    """What a chunk reader also is when its source's set of tables may change while it is captured."""
+
+    def look(
+        self,
+        known: Mapping[str, CatalogEntry],
+        settled: Collection[TableId],
+        admitted: Collection[str],
+    ) -> CatalogLook:
+        """Compare the catalog with what was known of it; called every few seconds.
+
+        Brings admitted tables into the log, as far as that is ours to do. That may take several looks; until
+        it is done a table is in neither ``tables`` nor ``joined``.
+
+        Args:
+            known: the captured tables, as the last look that was worked off had them.
+            settled: tables that have been in the log since it began: known under whatever identity they have.
+            admitted: identities of new tables that an earlier look reported as joining.
+        """
         ...
 
 

@@ -24,7 +24,7 @@ from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
-from headrace.model.block import ORIGIN_LOG, SystemKind
+from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
@@ -85,6 +85,7 @@ class _Table:
     error: HeadraceError | None = None
     attempts: int = 0
     retry_at: float = 0.0
+    left: str = ""
 
     @classmethod
     def of(cls, table: TableId, position: Position) -> _Table:
@@ -101,6 +102,8 @@ class _Table:
     def mode(self) -> TableMode:
         if self.error is not None:
             return "failing"
+        if self.left:
+            return "left"
         return "copying" if self.complete_scn is None else "live"
 
     def fail(self, error: HeadraceError) -> None:
@@ -169,6 +172,9 @@ class Applier:
             )
         self._reader.refs(start.from_scn, start.from_scn)
         self._tables = {table: _Table.of(table, at) for table, at in start.tables.items()}
+        for table in self._tables.values():
+            entry = manifest.tables.get(str(table.id)) if manifest else None
+            table.left = entry.reason if entry and entry.state == "left" else ""
         self._first_end = start.first_end
         self._commit_us = manifest.commit_us if manifest else 0
         self.status.frontier_scn = manifest.scn if manifest else 0
@@ -230,7 +236,7 @@ class Applier:
         return not patterns or any(fnmatchcase(str(table), pattern) for pattern in patterns)
 
     def _learn(self, batch: Range) -> None:
-        """Take note of new tables, of gaps and of dumps that end in the batch."""
+        """Take note of new tables, of gaps, of dumps that end in the batch, and of tables that come and go."""
         for table in batch.tables():
             if table not in self._tables and self._wanted(table):
                 state = self._target.state(table)
@@ -244,6 +250,10 @@ class Applier:
                 entry.complete_scn = max(entry.complete_scn or 0, event.scn)
             elif event.kind is SystemKind.GAP and (entry.complete_scn or 0) < event.scn:
                 entry.complete_scn = None
+            elif event.kind is SystemKind.TRUNCATE and event.payload.get("anew"):
+                entry.complete_scn, entry.left = None, ""
+            elif reason := _left(event):
+                entry.complete_scn, entry.left = None, reason
 
     def _plan(self, batch: Range) -> list[_Work]:
         """Return the tables that have something to do; the longest first."""
@@ -343,7 +353,7 @@ class Applier:
 
     @staticmethod
     def _entry(table: _Table) -> TableEntry:
-        return TableEntry(table.version, table.position, table.complete_scn, table.mode)
+        return TableEntry(table.version, table.position, table.complete_scn, table.mode, table.left)
 
     def _report(self, scn: int) -> None:
         status = self.status
@@ -354,7 +364,11 @@ class Applier:
         status.freshness_s = self._freshness.percentiles()
         status.tables = {
             str(table.id): TableStatus(
-                table.mode, table.position, table.rows, table.version, _described(table.error)
+                table.mode,
+                table.position,
+                table.rows,
+                table.version,
+                _described(table.error) or _said(table.left),
             )
             for table in self._tables.values()
         }
@@ -372,6 +386,28 @@ class Applier:
             worst = min(failing, key=lambda table: table.attempts)
             if worst.attempts >= _GIVE_UP_AFTER and worst.error is not None:
                 raise worst.error
+
+
+def _left(event: SystemEvent) -> str:
+    """Return why a table leaves the frontier, empty when it does not."""
+    if event.payload.get("superseded"):
+        # Another table has the name already, and was told of.
+        return ""
+    if event.kind is SystemKind.DROP_TABLE:
+        return f"{event.table} was dropped at the source."
+    if event.kind is SystemKind.RENAME_TABLE:
+        return f"{event.table} is called {event.payload['to']} at the source now."
+    return ""
+
+
+def _said(left: str) -> dict[str, str] | None:
+    if not left:
+        return None
+    return {
+        "name": "TableLeft",
+        "message": left,
+        "next_step": "its target table keeps its last rows; remove it when nobody reads it.",
+    }
 
 
 def _described(error: HeadraceError | None) -> dict[str, str] | None:

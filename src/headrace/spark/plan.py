@@ -18,6 +18,13 @@ from headrace.spark.slices import newest_version, rows_of, versions_of
 
 __all__ = ["Range", "Step", "steps_of"]
 
+_OF_TABLES = (
+    SystemKind.SCHEMA,
+    SystemKind.TRUNCATE,
+    SystemKind.DUMP_COMPLETE,
+    SystemKind.GAP,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -83,7 +90,8 @@ class Range:
     def tables(self) -> list[TableId]:
         """Return the tables that the range says anything of, in order of first appearance."""
         ids = {schema_id for ref in self.refs for schema_id, _ in ref.tables if schema_id}
-        found = dict.fromkeys(event.table for event in self.events)
+        # That a table or namespace went is news only of what is there.
+        found = dict.fromkeys(event.table for event in self.events if event.kind in _OF_TABLES)
         found.update(dict.fromkeys(self.registry.get(schema_id).table for schema_id in ids))
         return list(found)
 
@@ -103,7 +111,7 @@ def steps_of(
     refs = [ref for ref in part.refs if ref.last_scn > after_scn]
     events = [event for event in part.events if event.table == table and event.scn > after_scn]
     ids = set(versions_of(refs, part.registry, table))
-    if not ids and not any(e.kind is not SystemKind.DUMP_COMPLETE for e in events):
+    if not ids and not any(e.kind in (SystemKind.SCHEMA, SystemKind.TRUNCATE) for e in events):
         return []
     steps = []
     begin = after_scn

@@ -28,7 +28,7 @@ class TableStatus:
     """One table.
 
     Attributes:
-        state: ``copying``, ``live`` or ``failing``.
+        state: ``copying``, ``live``, ``failing`` or ``left``.
         applied_scn: the target shows the source up to here.
         rows: change rows applied by this process.
         version: newest version of the target table, -1 before it exists.

@@ -83,7 +83,9 @@ class LedgerOracle:
         rows: dict[int, list[tuple[int, TableId, str, Any, Any]]] = {}
         for event in block.system:
             if event.kind in (SystemKind.TRUNCATE, SystemKind.GAP):
-                change = (event.ord, event.table, event.kind.name, None, None)
+                # A table that is dumped anew may hold anything from here on, as one with a gap may.
+                kind = SystemKind.GAP if event.payload.get("anew") else event.kind
+                change = (event.ord, event.table, kind.name, None, None)
                 rows.setdefault(event.scn, []).append(change)
         for body in block.bodies:
             self._spread(body, rows)

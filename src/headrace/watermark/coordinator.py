@@ -28,9 +28,10 @@ from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES, Visibility
 from headrace.observe.failpoints import failpoint
-from headrace.sources.base import Chunk, ReceivedMark, SchemaStore
+from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.pace import Pace
 from headrace.state.records import Cause, Certificate
+from headrace.watermark.catalog import Catalog, catalog_block
 from headrace.watermark.emit import (
     chunk_block,
     complete_block,
@@ -70,6 +71,7 @@ class _Job:
     low_scn: int = 0
     floor_scn: int = 0
     versions: dict[TableId, int] = field(default_factory=dict)
+    look: CatalogLook | None = None
 
 
 class Coordinator:
@@ -85,6 +87,7 @@ class Coordinator:
         settings: bounds, and the pace to begin with.
         window: validates marks.
         start_scn: last SCN that the change log held at the start.
+        catalog: what is known of the source's catalog, None when its tables do not change.
         clock: monotonic seconds.
         telling: is told of every step.
     """
@@ -101,6 +104,7 @@ class Coordinator:
         settings: DumpSettings,
         window: Window,
         start_scn: int = 0,
+        catalog: Catalog | None = None,
         clock: Callable[[], float] = time.monotonic,
         telling: Telling = SILENT,
     ) -> None:
@@ -120,6 +124,9 @@ class Coordinator:
         self._not_before = 0.0
         self._snapshot_at = 0.0
         self._last_scn = start_scn
+        self._catalog = catalog
+        self._look_at = 0.0
+        self._looked: CatalogLook | None = None
 
     # -- the log side -----------------------------------------------------------------------------
 
@@ -130,6 +137,8 @@ class Coordinator:
         for event in block.system:
             if event.kind is SystemKind.SCHEMA:
                 self._note_schema(event)
+            elif self._catalog is not None:
+                self._note_catalog(self._catalog, event)
         for body in block.bodies:
             dumps = self._queue.dumps_of(body.table)
             for task in dumps:
@@ -151,12 +160,16 @@ class Coordinator:
         if before and filled:
             # The table changed while nobody watched: only columns that are new to us were filled behind our back.
             filled -= set(self._registry.get(before).names)
-        if event.payload.get("needs_dump") or (before and filled):
+        # Looks at the catalog find the same, and also when no change of the table follows.
+        if self._catalog is None and (event.payload.get("needs_dump") or (before and filled)):
             self._queue.request_again(event.table)
         if self._versions.get(event.table) != schema_id:
             self._telling.schema_changed(event.scn, event.table, schema_id)
         self._versions[event.table] = schema_id
-        self._queue.note_schema(event.table, schema_id)
+        joining = self._catalog is not None and event.table not in self._catalog.names
+        if not joining:
+            # A table that has not joined yet is no captured one.
+            self._queue.note_schema(event.table, schema_id)
 
     def _note_moves(self, schema: TableSchema, changes: pa.RecordBatch, *, every: bool) -> None:
         """Put rows that moved in with missing columns on the re-read list.
@@ -188,6 +201,9 @@ class Coordinator:
                 self._job.low_scn = mark.scn
             return
         job, self._job = self._job, None
+        if job is not None and job.look is not None and self._catalog is not None:
+            yield from self._tell(self._catalog, job.look, mark)
+            return
         if job is None or job.task is None:
             return
         try:
@@ -212,7 +228,10 @@ class Coordinator:
         self._window.reconnected()
         self._telling.voided("connection lost")
         self._queue.reload()
-        if self._job is not None and self._job.task is not None:
+        self._looked = None
+        if self._catalog is not None:
+            self._catalog.reload()
+        if self._job is not None and (self._job.task is not None or self._job.look is not None):
             self._job.future.add_done_callback(_discard)
             self._job = None
         self._reconciler.rewind(held_scn)
@@ -253,9 +272,13 @@ class Coordinator:
             self._collect()
             return
         now = self._clock()
+        resting = now < self._not_before
+        # First, because a task may be given up for what a look found.
+        if not resting and self._catalog is not None and self._look(self._catalog, now):
+            return
         # Asked also while the source rests, so that nobody waits for the end of a rest to be heard.
         task = self._queue.current()
-        if now < self._not_before:
+        if resting:
             return
         if now < self._pacer.ready_at:
             # However long the rest, what snapshots have seen may be forgotten, and the change log dropped behind it.
@@ -279,6 +302,11 @@ class Coordinator:
         if task.since is None:
             task.since = self._clock()
         request = task.request
+        if task.repairs and table not in self._queue.gaps:
+            # The table began anew after it was compared, and is copied: it is not complete with these keys.
+            self._queue.update(task, state="done")
+            self._queue.finish(task)
+            return
         if task.phase is Phase.START and task.repairs and not request.keys:
             # The comparison found no difference.
             task.schema = self._registry.get(self._queue.last_schemas[table])
@@ -334,6 +362,11 @@ class Coordinator:
             self._window.give_up()
             self._telling.voided("read failed")
             self._failed(job.task, error)
+        elif job.look is not None:
+            return
+        elif isinstance(look := job.future.result(), CatalogLook):
+            self._job = None
+            self._compare(look)
         elif job.task is None:
             self._job = None
             self._forget(job.future.result())
@@ -382,6 +415,70 @@ class Coordinator:
         )
         if start.schema.key and start.until is None:
             self._after_chunks(task)
+
+    # -- tables that come and go ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Look at the catalog before the first block: whoever waits for what happened meanwhile sees it wait."""
+        if self._catalog is None:
+            return
+        catalog = self._catalog
+        self._look_at = self._clock() + self._settings.look_interval_s
+        settled = () if catalog.begun else tuple(self._queue.tables)
+        self._compare(self._reads.look(dict(catalog.tables), settled, catalog.admitted))
+        if self._looked is not None:
+            self._carry_out(catalog, self._looked)
+
+    def _look(self, catalog: Catalog, now: float) -> bool:
+        """Carry out what the last look found; return whether another one was begun."""
+        if self._looked is not None:
+            self._carry_out(catalog, self._looked)
+        catalog.give_up_gone(self._queue)
+        if now < self._look_at:
+            return False
+        self._look_at = now + self._settings.look_interval_s
+        settled = () if catalog.begun else tuple(self._queue.tables)
+        asked = (dict(catalog.tables), settled, catalog.admitted)
+        self._job = _Job(self._executor.submit(self._reads.look, *asked), None)
+        return True
+
+    def _compare(self, look: CatalogLook) -> None:
+        """Have the look's events written at a mark of their own; one without events is worked off at once."""
+        assert self._catalog is not None
+        if not self._catalog.told(look, self._queue.was_captured):
+            self._looked = look
+            return
+        token = uuid.uuid4().hex
+        self._window.open(token, chunk=False)
+        self._job = _Job(Future(), None, look=look)
+        self._job.future = self._executor.submit(self._reads.end, token)
+
+    def _tell(self, catalog: Catalog, look: CatalogLook, mark: ReceivedMark) -> Iterator[Block]:
+        """Say what the log has not said itself before the mark."""
+        told = catalog.told(look, self._queue.was_captured)
+        if told:
+            yield catalog_block(mark, told)
+        for kind, table, _ in told:
+            if kind is SystemKind.TRUNCATE:
+                # What was streamed of the table until here is gone with it: chunks have to hold all of that.
+                self._reconciler.hold_chunks()
+            if kind in (SystemKind.TRUNCATE, SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE):
+                catalog.gone.add(table)
+        self._looked = look
+
+    def _carry_out(self, catalog: Catalog, look: CatalogLook) -> None:
+        self._looked = None
+        before = catalog.admitted
+        self._queue.pending += catalog.work_off(look, self._queue)
+        # From its end on, so that chunks have their turn however long a look takes; a table that may join now does.
+        new = catalog.admitted - before
+        self._look_at = self._clock() + (0 if new else self._settings.look_interval_s)
+
+    def _note_catalog(self, catalog: Catalog, event: SystemEvent) -> None:
+        """Follow what the log itself says; the catalog is looked at soon."""
+        if "identity" in event.payload:
+            catalog.note(event)
+            self._look_at = 0.0
 
     # -- closing windows --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,14 @@ from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 from headrace.observe.failpoints import failpoint
-from headrace.sources.base import Chunk, ChunkReader, WatermarkWriter
+from headrace.sources.base import (
+    CatalogEntry,
+    CatalogLook,
+    CatalogReader,
+    Chunk,
+    ChunkReader,
+    WatermarkWriter,
+)
 from headrace.watermark.telling import SILENT, Telling
 
 __all__ = ["KeysStart", "Reads", "Spool", "TableStart"]
@@ -100,6 +107,21 @@ class Reads:
         # A process that died left its tables behind; their windows are void.
         for leftover in spool_folder.glob(f"*{SPOOL}"):
             leftover.unlink(missing_ok=True)
+
+    @property
+    def looks(self) -> bool:
+        """Whether the source's set of tables may change."""
+        return isinstance(self._chunks, CatalogReader)
+
+    def look(
+        self,
+        known: Mapping[str, CatalogEntry],
+        settled: Collection[TableId],
+        admitted: Collection[str],
+    ) -> CatalogLook:
+        """Return what the source's catalog says now."""
+        assert isinstance(self._chunks, CatalogReader)
+        return self._chunks.look(known, settled, admitted)
 
     def start(self, table: TableId, predicate: str | None = None) -> TableStart:
         """Return the table's shape, its largest key now, and the catalog's estimate of its rows.

@@ -157,6 +157,10 @@ class Reconciler:
             self._remembered_scn = max(self._remembered_scn, int(scn[-1]))
             self._recent.insert(0, _Remembered(scn, xid, (), (), lost=True))
 
+    def hold_chunks(self) -> None:
+        """Let no chunk be reconciled until a snapshot has seen everything streamed so far."""
+        self._let_rows_go()
+
     def _let_rows_go(self) -> None:
         self._bytes = 0
         for item in self._recent:

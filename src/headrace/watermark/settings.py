@@ -25,6 +25,7 @@ class DumpSettings:
         snapshot_interval_s: how often an idle capture asks for a snapshot in order to forget transactions.
         piece_rows: rows of one block of a window that is written in pieces (tables without key).
         request_interval_s: how often capture looks for new requests, and for what people did to others and to the pace.
+        look_interval_s: how often the source's catalog is looked at for tables that came, went or changed.
     """
 
     chunk_rows: int | None = None
@@ -36,6 +37,7 @@ class DumpSettings:
     snapshot_interval_s: float = 1.0
     piece_rows: int = 65_536
     request_interval_s: float = 0.5
+    look_interval_s: float = 5.0
 
     def validate(self) -> None:
         """Refuse values that cannot work.
@@ -53,6 +55,8 @@ class DumpSettings:
             raise ValueError("delay_s must not be negative")
         if self.rows_per_s < 0:
             raise ValueError("rows_per_s must not be negative")
+        if self.look_interval_s <= 0:
+            raise ValueError("look_interval_s must be more than 0")
         if self.memory_bytes < 1 << 20:
             raise ValueError("memory_bytes must be at least 1 MiB")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -143,13 +143,79 @@ class TaskQueue:
         self._recall()
         self.current()
 
+    # -- tables that come and go ------------------------------------------------------------------
+
+    @property
+    def tables(self) -> Sequence[TableId]:
+        """The captured tables."""
+        return self._tables
+
+    def add(self, table: TableId) -> None:
+        """Take a table in that came while capture runs, and queue its dump unless a person cancelled its copy."""
+        if table not in self._tables:
+            self._tables.append(table)
+            self.rereads.setdefault(table, set())
+            self.last_schemas.setdefault(table, int(self._store.get(f"schema {table}") or 0))
+            # Or the next start would take it for one that was left out until then.
+            self.pending.append(self._captured())
+        self.copy_again(table, Cause.FIRST_COPY)
+
+    def copy_again(self, table: TableId, cause: Cause = Cause.FILLED) -> None:
+        """Queue a dump of a table, for what a look at the catalog found; one whose copy a person cancelled stays."""
+        copy = self._store.copies().get(table)
+        if copy is None or not copy.is_cancelled:
+            self.request_again(table, cause)
+
+    def refuse(self, table: TableId, reason: str) -> None:
+        """Show that a table cannot be captured, as a request that failed."""
+        request_id = self._store.submit(Scope.TABLE, table, cause=Cause.FIRST_COPY)
+        progress = DumpProgress(request_id, table, state="refused")
+        self._store.write([_failure(request_id, reason), lambda w: w.put_progress(progress, 0)])
+
+    def withdraw(self, table: TableId) -> None:
+        """Show no more that a table cannot be captured: it is gone."""
+        refused = [p for p in self._store.progress() if p.table == table and p.state == "refused"]
+        for progress in refused:
+            gone = replace(progress, state="gone")
+            self._store.write([_placed(gone)])
+
+    def give_up(self, table: TableId, reason: str) -> None:
+        """Give up what is under way, rests or waits for a table that is no more what it was."""
+        begun = [task for one in self._begun.values() for task in one.tasks]
+        for task in [task for task in begun if task.progress.table == table]:
+            self.fail(task, reason)
+        # What it lacked it needs no more: it is gone, or is emptied and copied.
+        self.close_gap(table)
+        for request in self._store.requests():
+            waits = request.state in OPEN and request.request_id not in self._begun
+            if waits and request.table == table:
+                # At once: it must not be taken for the dump that the table's next life asks for.
+                self._store.write([_failure(request.request_id, reason)])
+        self._look_at = 0.0
+
+    def was_captured(self, table: TableId) -> bool:
+        """Return whether the log may hold rows of a table."""
+        if self._store.get(f"schema {table}") is not None or self.last_schemas.get(table):
+            return True
+        never = ("waiting", "refused", "gone")
+        return any(p.table == table and p.state not in never for p in self._store.progress())
+
+    def returned(self) -> set[TableId]:
+        """Return the captured tables that were left out of the last run."""
+        names = self._store.get("tables")
+        last = {str(t) for t in self._tables} if names is None else set(json.loads(names))
+        return {table for table in self._tables if str(table) not in last}
+
     # -- what headrace itself asks for ------------------------------------------------------------
 
-    def ensure_dumped(self) -> None:
+    def ensure_dumped(self, settled: Collection[TableId] | None = None) -> None:
         """Queue a dump for every table that never had one and waits for none, and for those that come back.
 
         While a table was left out its changes passed by: what was read of it before is out of date. A table whose
         copy a person cancelled stays without.
+
+        Args:
+            settled: the only tables to look at; the others are queued when they have joined. None: all.
         """
         waiting = [r for r in self._store.requests() if r.state in OPEN]
         copies = self._store.copies()
@@ -159,16 +225,25 @@ class TaskQueue:
         if not any(r.scope is Scope.ALL_TABLES for r in waiting):
             done = {table for table, copy in copies.items() if copy.progress.completed_scn}
             done |= {r.table for r in waiting if r.scope.is_whole and r.table} | self.gaps
-            fresh = [table for table in self._tables if table not in done | returned | cancelled]
+            done |= returned | cancelled
+            fresh = [
+                table
+                for table in self._tables
+                if table not in done and (settled is None or table in settled)
+            ]
             if len(fresh) == len(self._tables):
                 self._store.submit(Scope.ALL_TABLES, cause=Cause.FIRST_COPY)
             else:
                 for table in fresh:
                     self._store.submit(Scope.TABLE, table, cause=Cause.FIRST_COPY)
-        for table in sorted(returned):
+        for table in sorted(returned if settled is None else ()):
             self._store.submit(Scope.TABLE, table, cause=Cause.LEFT_OUT)
+        self._store.write([self._captured()])
+
+    def _captured(self) -> Change:
+        """Return the change that keeps which tables are captured."""
         names = json.dumps(sorted(str(table) for table in self._tables))
-        self._store.write([lambda w: w.set("tables", names)])
+        return lambda w: w.set("tables", names)
 
     def _left_out(self, begun: set[TableId]) -> set[TableId]:
         """Return the tables whose dump had begun before they were left out of the last run."""
@@ -176,7 +251,7 @@ class TaskQueue:
         last = self._tables if names is None else [TableId.parse(n) for n in json.loads(names)]
         return {table for table in self._tables if table in begun and table not in last}
 
-    def request_again(self, table: TableId) -> None:
+    def request_again(self, table: TableId, cause: Cause = Cause.FILLED) -> None:
         """Queue a dump of a table whose stored rows cannot follow from the log alone."""
         queued = any(
             r.state in OPEN
@@ -187,7 +262,7 @@ class TaskQueue:
             for r in self._store.requests()
         )
         if not queued:
-            self._store.submit(Scope.TABLE, table, cause=Cause.FILLED)
+            self._store.submit(Scope.TABLE, table, cause=cause)
 
     def note_schema(self, table: TableId, schema_id: int) -> None:
         """Keep the table's newest version across restarts."""
@@ -333,7 +408,8 @@ class TaskQueue:
 
     def _end(self, begun: _Begun) -> None:
         del self._begun[begun.request.request_id]
-        self._active = None
+        if self._active is begun:
+            self._active = None
         state = RequestState.FAILED if begun.reasons else RequestState.COMPLETED
         self._close(begun.request.request_id, state, " ".join(begun.reasons))
 
@@ -366,3 +442,11 @@ class TaskQueue:
         """Return the changes to write now."""
         changes, self.pending = self.pending, []
         return changes
+
+
+def _failure(request_id: str, reason: str) -> Change:
+    return lambda w: w.request_state(request_id, RequestState.FAILED, since=OPEN, reason=reason)
+
+
+def _placed(progress: DumpProgress) -> Change:
+    return lambda w: w.put_progress(progress, 0)

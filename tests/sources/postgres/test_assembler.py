@@ -47,6 +47,9 @@ class Versions:
             return TableVersion()
         return TableVersion(self._schema, 99)
 
+    def migrated(self, content: bytes) -> tuple[()]:
+        return ()
+
 
 @pytest.fixture(scope="module", params=ENGINES, autouse=True)
 def engine(request: pytest.FixtureRequest) -> Iterator[None]:

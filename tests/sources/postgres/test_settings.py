@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -45,15 +46,28 @@ def test_patterns(include: str, exclude: str, table: str, selected: bool) -> Non
     ("name", "own"),
     [
         ("shop", "headrace_shop"),
-        ("My Shop!", "headrace_my_shop"),
+        ("a_b", "headrace_a_b"),
         ("headrace", "headrace"),
-        ("ärger", "headrace_rger"),
-        ("x" * 100, "headrace_" + "x" * 54),
-        ("!!!", "headrace_source"),
+        ("headrace_shop", "headrace_headrace_shop"),
+        ("My Shop!", "headrace_my_shop_22e214a0"),
+        ("ärger", "headrace_rger_"),
+        ("x" * 100, "headrace_" + "x" * 45 + "_"),
+        ("!!!", "headrace_source_"),
     ],
 )
 def test_our_own_slot_has_a_name_that_the_server_takes(name: str, own: str) -> None:
-    assert PostgresSettings(URL, name=name).slot_name == own
+    found = PostgresSettings(URL, name=name).slot_name
+    assert re.fullmatch(r"[a-z0-9_]{1,63}", found)
+    assert found[: len(own)] == own
+    # Only what had to be changed carries a hash.
+    assert len(found) == len(own) + (8 if own.endswith("_") else 0)
+
+
+def test_no_two_names_share_a_slot() -> None:
+    names = ["a-b", "a_b", "a b", "A_B", "a__b", "_a_b", "a_b_", "headrace_a_b", "headrace-a-b"]
+    names += ["source", "!!!", "???", "headrace", "Headrace", "x" * 100, "x" * 101, "x" * 54]
+    found = {PostgresSettings(URL, name=name).slot_name for name in names}
+    assert len(found) == len(names)
 
 
 @pytest.mark.parametrize(

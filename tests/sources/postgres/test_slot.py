@@ -123,11 +123,11 @@ def test_prepare_twice_changes_nothing_and_follows_the_tables(
     source = PostgresSource(database, name="My Shop!")
     source.prepare()
     source.prepare()
-    assert source.settings.slot_name == "headrace_my_shop"
-    assert published(database, "headrace_my_shop") == {"a", "b"}
+    assert source.settings.slot_name == "headrace_my_shop_22e214a0"
+    assert published(database, "headrace_my_shop_22e214a0") == {"a", "b"}
     sql("CREATE TABLE c (id int PRIMARY KEY)")
     PostgresSource(database, exclude=("b",), name="My Shop!").prepare()
-    assert published(database, "headrace_my_shop") == {"a", "c"}
+    assert published(database, "headrace_my_shop_22e214a0") == {"a", "c"}
     assert ask(
         database, "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
     ) == [(1,)]

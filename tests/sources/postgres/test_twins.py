@@ -52,6 +52,9 @@ class Versions:
         schema = OIDS.get(relation.oid)
         return TableVersion(schema, relation.oid) if schema else TableVersion()
 
+    def migrated(self, content: bytes) -> tuple[()]:
+        return ()
+
 
 def relations() -> list[bytes]:
     wide = [(c.name, c.name in WIDE.key, 25, -1) for c in WIDE.columns]

@@ -8,16 +8,18 @@ bounds are reached in its middle, what is there leaves as a piece that is not th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace.errors import ProtocolError
-from headrace.model.block import Block, SystemEvent, SystemKind
+from headrace.model.block import Block, Body, SystemEvent, SystemKind
 from headrace.model.mark import Mark
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import LogItem, ReceivedMark
 from headrace.sources.postgres import marks
+from headrace.sources.postgres.columns import joined, narrowed_body
+from headrace.sources.postgres.ddl import DDL_PREFIX
 from headrace.sources.postgres.decoder import COLD, MAX_ORD, NEED, SPOOLED, Decoder, Rows
 from headrace.sources.postgres.frames import FrameBuffer
 from headrace.sources.postgres.lsn import format_lsn
@@ -40,7 +42,10 @@ from headrace.sources.postgres.pgoutput import decode
 from headrace.sources.postgres.rows import ChangeRows
 from headrace.sources.postgres.spools import Spool, Spools
 
-__all__ = ["Assembler", "TableVersion", "Versions"]
+__all__ = ["Assembler", "Event", "TableVersion", "Versions"]
+
+Event = tuple[SystemKind, TableId, dict[str, Any]]
+"""A system event without its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +57,16 @@ class TableVersion:
         schema_id: its id, registered.
         announce: payload of the system event that says so, None when nothing is new.
         marks: whether this is the table of watermarks.
+        wire: the shape of its messages, where columns of theirs are left out of ``schema``.
+        anew: payload of the truncate that begins the table's life, None when it only goes on.
     """
 
     schema: TableSchema | None = None
     schema_id: int = 0
     announce: dict[str, Any] | None = None
     marks: bool = False
+    anew: dict[str, Any] | None = None
+    wire: TableSchema | None = None
 
 
 class Versions(Protocol):
@@ -65,6 +74,10 @@ class Versions(Protocol):
 
     def resolve(self, relation: Relation) -> TableVersion:
         """Return what the relation's rows are from here on."""
+        ...
+
+    def migrated(self, content: bytes) -> Iterable[Event]:
+        """Return what a message of the event trigger says."""
         ...
 
 
@@ -109,6 +122,7 @@ class Assembler:
         self._relations: dict[int, _Relation] = {}
         self._pending: dict[int, Relation] = {}
         self._rows: dict[int, Rows] = {}
+        self._narrow: dict[int, TableSchema] = {}
         self._system: list[SystemEvent] = []
         self._tx_mark: Mark | None = None
         self._mark: ReceivedMark | None = None
@@ -170,7 +184,7 @@ class Assembler:
         filled = sorted((rows for rows in self._rows.values() if len(rows)), key=lambda r: r.first)
         block = Block(
             decoder.take_index(),
-            tuple(rows.body() for rows in filled),
+            tuple(self._bodies(filled)),
             tuple(self._system),
             decoder.covered,
         )
@@ -179,6 +193,20 @@ class Assembler:
         decoder.rows = decoder.held_bytes = 0
         self._told = decoder.covered
         return item
+
+    def _bodies(self, filled: Iterable[Rows]) -> Iterator[Body]:
+        """Yield a body for each version; rows of two shapes may be of one once columns are left out."""
+        if not self._narrow:
+            yield from (rows.body() for rows in filled)
+            return
+        found: dict[int, list[Body]] = {}
+        for rows in filled:
+            body = rows.body()
+            schema = self._narrow.get(body.schema_id)
+            if schema is not None:
+                body = narrowed_body(body, schema)
+            found.setdefault(body.schema_id, []).append(body)
+        yield from (joined(bodies) for bodies in found.values())
 
     def quiet(self, wal_end: int) -> LogItem | None:
         """Return an item that says nothing of ours lies before ``wal_end``, None when that is not new."""
@@ -333,9 +361,8 @@ class Assembler:
             # Described only now, and not ours.
             return
         self._check_ord()
-        ChangeRows(schema, relation.version.schema_id).message(
-            self.decoder.scn, self.decoder.ord, message
-        )
+        shape = relation.version.wire or schema
+        ChangeRows(shape, shape.schema_id).message(self.decoder.scn, self.decoder.ord, message)
         raise _disagree()
 
     def _check_ord(self) -> None:
@@ -359,11 +386,17 @@ class Assembler:
         rows: Rows | None = None
         if version.schema is not None:
             # Rows of one version share one body.
-            rows = self._rows.get(version.schema_id)
+            shape = version.wire or version.schema
+            shape_id = version.schema_id if version.wire is None else shape.schema_id
+            if version.wire is not None:
+                self._narrow[shape_id] = version.schema
+            rows = self._rows.get(shape_id)
             if rows is None:
-                rows = self.decoder.rows_of(version.schema, version.schema_id)
-                self._rows[version.schema_id] = rows
+                rows = self.decoder.rows_of(shape, shape_id)
+                self._rows[shape_id] = rows
         self.decoder.set_table(message.oid, rows, cold=version.marks)
+        if version.schema is not None and version.anew is not None:
+            self._event(SystemKind.TRUNCATE, version.schema.table, version.anew, size)
         if version.schema is not None and version.announce is not None:
             self._event(SystemKind.SCHEMA, version.schema.table, version.announce, size)
 
@@ -397,6 +430,9 @@ class Assembler:
             self._needs_transaction()
             if ours:
                 self._note_mark(marks.from_message(message.content))
+            elif message.prefix == DDL_PREFIX:
+                for kind, table, payload in self._versions.migrated(message.content):
+                    self._event(kind, table, payload, len(message.content))
             return
         if self.open:
             raise _broken("a non-transactional message lies inside a transaction")

@@ -8,7 +8,7 @@ between snapshot and select would make it look empty, so such a read is thrown a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from headrace.errors import ConfigError, SourceError, SourceUnavailable
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
-from headrace.sources.base import Chunk, TableDump
+from headrace.sources.base import CatalogEntry, CatalogLook, Chunk, TableDump
 from headrace.sources.postgres.catalog import (
     TableFacts,
     TypeCache,
@@ -25,6 +25,7 @@ from headrace.sources.postgres.catalog import (
     estimate_rows,
     read_tables,
 )
+from headrace.sources.postgres.catalog_look import CatalogWatch, Seen
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
 from headrace.sources.postgres.copy_binary import HEADER, TRAILER, decode_copy, selected_columns
 from headrace.sources.postgres.keyset import Keyset, read_keyset, relation_sql
@@ -61,15 +62,39 @@ class _Rewritten(Exception):
 
 
 class PostgresChunkReader:
-    """Reads chunks over one connection; opens it again when it was lost."""
+    """Reads chunks over one connection; opens it again when it was lost.
 
-    def __init__(self, settings: PostgresSettings, types: TypeCache) -> None:
+    Args:
+        settings: what to read.
+        types: shared with the stream.
+        seen: what looks at the catalog tell the stream.
+    """
+
+    def __init__(
+        self, settings: PostgresSettings, types: TypeCache, seen: Seen | None = None
+    ) -> None:
         self._settings = settings
         self._types = types
         self._session: Session | None = None
         self._keysets: dict[int, Keyset] = {}
         self._fitting: dict[TableId, int] = {}
         self._parts: dict[TableId, str] = {}
+        self._watch = CatalogWatch(settings, seen)
+
+    def look(
+        self,
+        known: Mapping[str, CatalogEntry],
+        settled: Collection[TableId],
+        admitted: Collection[str],
+    ) -> CatalogLook:
+        """Compare the catalog with what was known of it; see `headrace.sources.base.CatalogReader`."""
+        try:
+            return self._watch.look(self._connected(), known, settled, admitted)
+        except QueryFailed as error:
+            raise SourceError(
+                f"The catalog cannot be read: {error.message}",
+                next_step="run `headrace preflight FILE`, which lists what is missing.",
+            ) from error
 
     def describe(self, table: TableId) -> TableSchema:
         """Return the table's shape as the catalog has it now."""

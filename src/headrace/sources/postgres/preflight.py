@@ -8,6 +8,7 @@ from __future__ import annotations
 from headrace.sources.base import Finding, Severity
 from headrace.sources.postgres.catalog import TableFacts, TypeCache, read_tables
 from headrace.sources.postgres.connection import Session, quote, quote_literal
+from headrace.sources.postgres.ddl import TRIGGER_SQL, TRIGGERS
 from headrace.sources.postgres.plan import check_plan
 from headrace.sources.postgres.publication import (
     PublicationFacts,
@@ -67,6 +68,7 @@ class Preflight:
         self._slot()
         self._publication(publication, tables)
         self._marks(publication)
+        self._ddl()
         self._tables(publication, tables)
         return self._findings
 
@@ -308,6 +310,20 @@ class Preflight:
                 f"ALTER PUBLICATION {quote(publication.name)} ADD TABLE {MARKS_TABLE};",
             )
 
+    def _ddl(self) -> None:
+        if self._settings.ddl != "trigger":
+            return
+        rows = self._session.rows(
+            "SELECT evtname FROM pg_event_trigger WHERE evtenabled IN ('O', 'A')"
+        )
+        if missing := set(TRIGGERS) - {row[0] or "" for row in rows}:
+            self._add(
+                "ddl-trigger-missing",
+                f"source.ddl is trigger, and database {self._database} has no enabled event trigger "
+                f"{', '.join(sorted(missing))}.",
+                f"As a superuser: {TRIGGER_SQL}",
+            )
+
     # -- tables ---------------------------------------------------------------------------------
 
     def _tables(self, publication: PublicationFacts | None, tables: list[TableFacts]) -> None:
@@ -326,6 +342,7 @@ class Preflight:
                 privileged=self._superuser,
                 adopted=adopted,
                 owns_publication=self._settings.publication is None,
+                choice=self._settings.columns_of(facts.table),
             )
             if facts.readable and facts.schema_usable and not facts.row_security:
                 published = as_published(self._session, self._settings, facts)

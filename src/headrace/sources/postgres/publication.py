@@ -1,22 +1,28 @@
-"""What a publication publishes, as the catalog says."""
+"""What a publication publishes, as the catalog says, and how tables come into ours."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.errors import SourceError
 from headrace.model.schema import TableId
 from headrace.sources.postgres.catalog import TableFacts, read_tables
-from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.connection import Session, quote
 from headrace.sources.postgres.settings import PostgresSettings
 
 __all__ = [
     "PublicationFacts",
     "PublicationWatch",
     "PublishedTable",
+    "add_tables",
+    "add_tables_again",
     "as_published",
+    "listed",
     "read_publication",
+    "wanted_columns",
+    "with_other_columns",
 ]
 
 _ACTIONS = ("insert", "update", "delete", "truncate")
@@ -81,13 +87,24 @@ def _tables(session: Session, name: str) -> dict[TableId, PublishedTable]:
 
 
 def as_published(session: Session, settings: PostgresSettings, facts: TableFacts) -> TableFacts:
-    """Return the facts with the columns that the log carries, in case an adopted publication chose some."""
-    if settings.publication is None or session.version < _CHOOSY_VERSION:
+    """Return the facts with the columns that are captured.
+
+    Those of an adopted publication's own list, or of ours, and of them what the configuration chooses.
+    """
+    choice = settings.columns_of(facts.table)
+    if session.version >= _CHOOSY_VERSION and (settings.publication or choice):
+        facts = _of_list(session, settings, facts)
+    if choice is None:
         return facts
+    keep = {a.name for a in facts.attributes if choice.keeps(a.name)} | set(facts.identity.key)
+    return replace(facts, attributes=tuple(a for a in facts.attributes if a.name in keep))
+
+
+def _of_list(session: Session, settings: PostgresSettings, facts: TableFacts) -> TableFacts:
     rows = session.rows(
         "SELECT array_to_json(attnames) FROM pg_publication_tables "
         "WHERE pubname = $1 AND schemaname = $2 AND tablename = $3",
-        settings.publication,
+        settings.publication_name,
         facts.table.schema,
         facts.table.name,
     )
@@ -103,12 +120,104 @@ def as_published(session: Session, settings: PostgresSettings, facts: TableFacts
     return replace(facts, attributes=kept)
 
 
+def wanted_columns(
+    session: Session, settings: PostgresSettings, facts: TableFacts
+) -> tuple[str, ...] | None:
+    """Return the column list that our own publication is to have for a table, None for none.
+
+    A list that lacks a column of the replica identity would make the table's updates fail; under FULL that is every
+    column, so there, and before 15, columns are left out on our side.
+    """
+    choice = settings.columns_of(facts.table)
+    if choice is None or session.version < _CHOOSY_VERSION or facts.identity.letter == "f":
+        return None
+    key = set(facts.identity.key)
+    return tuple(a.name for a in facts.published if choice.keeps(a.name) or a.name in key)
+
+
+def with_other_columns(
+    session: Session, settings: PostgresSettings, tables: Mapping[int, TableFacts]
+) -> list[TableFacts]:
+    """Return the tables whose column list in our own publication is not the wanted one.
+
+    Columns came or went, or the configuration chooses others than before.
+    """
+    if settings.publication is not None or session.version < _CHOOSY_VERSION:
+        return []
+    rows = session.rows(
+        "SELECT r.prrelid, r.prattrs::text FROM pg_publication_rel r "
+        "JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = $1",
+        settings.publication_name,
+    )
+    others = []
+    for oid, numbers in rows:
+        facts = tables.get(int(oid or 0))
+        if facts is None:
+            continue
+        wanted = wanted_columns(session, settings, facts)
+        held = None if numbers is None else {int(number) for number in numbers.split()}
+        if held != (
+            None if wanted is None else {a.number for a in facts.attributes if a.name in wanted}
+        ):
+            others.append(facts)
+    return others
+
+
+def listed(session: Session, settings: PostgresSettings, tables: Iterable[TableFacts]) -> str:
+    """Return tables as a publication lists them."""
+    items = []
+    for facts in sorted(tables, key=lambda facts: facts.table):
+        # ONLY: tables that inherit from one of these are published when they are captured themselves.
+        item = f"ONLY {quote(facts.table.schema)}.{quote(facts.table.name)}"
+        columns = wanted_columns(session, settings, facts)
+        if columns is not None:
+            item += f" ({', '.join(quote(name) for name in columns)})"
+        items.append(item)
+    return ", ".join(items)
+
+
+def add_tables(session: Session, settings: PostgresSettings, tables: Iterable[TableFacts]) -> None:
+    """Add those of the tables that our own publication lacks.
+
+    Raises:
+        QueryFailed: the server refuses it.
+    """
+    rows = session.rows(
+        "SELECT r.prrelid FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
+        "WHERE p.pubname = $1",
+        settings.publication_name,
+    )
+    held = {int(row[0] or 0) for row in rows}
+    lacking = [facts for facts in tables if facts.oid not in held]
+    if lacking:
+        name = quote(settings.publication_name)
+        session.run(f"ALTER PUBLICATION {name} ADD TABLE {listed(session, settings, lacking)}")
+
+
+def add_tables_again(
+    session: Session, settings: PostgresSettings, tables: Iterable[TableFacts]
+) -> None:
+    """Take tables out of our own publication and add them in one step, with the columns wanted now.
+
+    Raises:
+        QueryFailed: the server refuses it; nothing is changed.
+    """
+    tables = list(tables)
+    name = quote(settings.publication_name)
+    plain = ", ".join(f"ONLY {quote(f.table.schema)}.{quote(f.table.name)}" for f in tables)
+    # One statement, so one transaction: at no place of the log are they missing.
+    session.run(
+        f"ALTER PUBLICATION {name} DROP TABLE {plain}; "
+        f"ALTER PUBLICATION {name} ADD TABLE {listed(session, settings, tables)}"
+    )
+
+
 class PublicationWatch:
     """Notices a captured table that somebody took out of the publication: the log would just fall silent."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
-        self._seen: set[TableId] = set()
+        self._seen: dict[int, TableId] = {}
 
     def check(self, session: Session) -> None:
         """Look once.
@@ -117,16 +226,32 @@ class PublicationWatch:
             SourceError: a table that was published before exists and is published no more.
         """
         name = self._settings.publication_name
-        published = set(_tables(session, name))
-        if left := self._seen - published:
-            there = {facts.table for facts in read_tables(session, self._settings.filter)}
-            if gone := sorted(left & there):
+        published = _oids(session, name)
+        left = {oid: table for oid, table in self._seen.items() if oid not in published}
+        if left:
+            # One that was made anew under its old name is another table, and joins by itself.
+            there = {facts.oid for facts in read_tables(session, self._settings.filter)}
+            if gone := sorted(str(left[oid]) for oid in left.keys() & there):
                 raise SourceError(
-                    f"{', '.join(map(str, gone))} left publication {name} while being captured.",
+                    f"{', '.join(gone)} left publication {name} while being captured.",
                     next_step="put it back and dump it again, or exclude it; its changes meanwhile "
                     "are not in the log.",
                 )
-        self._seen |= {table for table in published if self._settings.filter.selects(table)}
+        for oid, table in published.items():
+            if self._settings.filter.selects(table):
+                self._seen[oid] = table
+
+
+def _oids(session: Session, name: str) -> dict[int, TableId]:
+    """Return the tables that a publication publishes, by oid; renamed ones keep theirs."""
+    rows = session.rows(
+        "SELECT c.oid, n.nspname, c.relname FROM pg_publication_tables t "
+        "JOIN pg_namespace n ON n.nspname = t.schemaname "
+        "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename "
+        "WHERE t.pubname = $1",
+        name,
+    )
+    return {int(oid or 0): TableId(schema or "", table or "") for oid, schema, table in rows}
 
 
 def _names(text: str | None) -> frozenset[str] | None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
-from headrace.errors import IncompatibleSchemaChange
+import pyarrow as pa
+
+from headrace.model.block import SystemKind
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.sources.base import SchemaStore
-from headrace.sources.postgres.assembler import TableVersion
+from headrace.sources.postgres.assembler import Event, TableVersion
 from headrace.sources.postgres.catalog import TableFacts, TypeCache, read_tables, table_schema
+from headrace.sources.postgres.catalog_look import Seen
+from headrace.sources.postgres.columns import kept_names, narrowed
 from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.ddl import Told, parse
 from headrace.sources.postgres.messages import Relation
+from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 from headrace.sources.postgres.side import SideSession
 
@@ -25,45 +33,109 @@ class CatalogVersions:
     """
 
     def __init__(
-        self, settings: PostgresSettings, side: SideSession, types: TypeCache, schemas: SchemaStore
+        self,
+        settings: PostgresSettings,
+        side: SideSession,
+        types: TypeCache,
+        schemas: SchemaStore,
+        seen: Seen | None = None,
     ) -> None:
         self._settings = settings
         self._filter = settings.filter
         self._side = side
         self._types = types
         self._schemas = schemas
+        self._seen = seen or Seen()
+        self._renamed: dict[str, TableId] = {}
         self._last: dict[TableId, TableSchema] = {}
         self._storage: dict[TableId, int] = {}
-        self._names: dict[int, TableId] = {}
+        self._oids: dict[TableId, int] = {}
 
     def resolve(self, relation: Relation) -> TableVersion:
-        """Return what the relation's rows are from here on.
-
-        Raises:
-            IncompatibleSchemaChange: a captured table was renamed.
-        """
+        """Return what the relation's rows are from here on."""
         table = TableId(relation.schema, relation.name)
         if table == MARKS_TABLE:
             return TableVersion(marks=self._settings.watermark == "table")
-        self._check_name(relation.oid, table)
         if not self._filter.selects(table):
             return TableVersion()
-        self._names[relation.oid] = table
+        anew = None
+        if self._oids.setdefault(table, relation.oid) != relation.oid:
+            # Another table has the name now: no row of the one before it is a row of this one.
+            self._oids[table] = relation.oid
+            self._last.pop(table, None)
+            self._storage.pop(table, None)
+            if str(relation.oid) not in self._seen.admitted:
+                # Once it is admitted that has been said, and rows of its dump may lie before this place.
+                anew = {"anew": True, "identity": str(relation.oid)}
         session = self._side.get()
         found = read_tables(session, only=table)
         facts = found[0] if found and found[0].oid == relation.oid else None
         schema = self._schema(session, relation, table, facts)
+        kept = kept_names(relation, self._settings.columns_of(table), schema.key)
+        wire = None
+        if kept is not None:
+            wire = _with_text(schema, kept)
+            schema = self._schema(session, narrowed(relation, kept), table, facts)
         announce = self._announce(schema, facts)
-        return TableVersion(schema, self._schemas.put(schema), announce)
+        return TableVersion(schema, self._schemas.put(schema), announce, anew=anew, wire=wire)
 
-    def _check_name(self, oid: int, table: TableId) -> None:
-        before = self._names.get(oid)
-        if before is not None and before != table:
-            raise IncompatibleSchemaChange(
-                f"{before} was renamed to {table} while it was captured.",
-                next_step=f"rename it back, or start again with {table} among the tables: it is then "
-                "dumped under its new name.",
-            )
+    def migrated(self, content: bytes) -> Iterator[Event]:
+        """Yield the events of one message of the event trigger; none where the trigger is not used."""
+        if self._settings.ddl != "trigger":
+            return
+        told = parse(content)
+        if not told.table.name:
+            yield from self._schema_migrated(told)
+        elif told.dropped:
+            if told.identity in self._seen.tables or not self._seen.tables:
+                yield SystemKind.DROP_TABLE, self._name(told), {"identity": told.identity}
+        elif told.identity in self._seen.tables:
+            yield from self._table_migrated(told)
+
+    def _name(self, told: Told) -> TableId:
+        """Return the name under which a table was last told of."""
+        known = self._seen.tables.get(told.identity, told.table)
+        return self._renamed.get(told.identity, known)
+
+    def _table_migrated(self, told: Told) -> Iterator[Event]:
+        before = self._name(told)
+        if before != told.table:
+            self._renamed[told.identity] = told.table
+            payload = {"identity": told.identity, "to": str(told.table)}
+            yield SystemKind.RENAME_TABLE, before, payload
+        elif told.relation is not None and self._filter.selects(told.table):
+            version = self.resolve(self._as_published(told.relation, told.table))
+            if version.announce is not None:
+                yield SystemKind.SCHEMA, told.table, version.announce
+
+    def _as_published(self, relation: Relation, table: TableId) -> Relation:
+        """Return the trigger's description with the columns that the publication lists, as the log's will be."""
+        session = self._side.get()
+        found = read_tables(session, only=table)
+        if not found or found[0].oid != relation.oid:
+            return relation
+        hidden = {a.name for a in found[0].attributes}
+        hidden -= {a.name for a in as_published(session, self._settings, found[0]).attributes}
+        columns = tuple(column for column in relation.columns if column.name not in hidden)
+        return replace(relation, columns=columns)
+
+    def _schema_migrated(self, told: Told) -> Iterator[Event]:
+        name = told.table.schema
+        before = self._seen.schemas.get(told.identity)
+        payload: dict[str, Any] = {"identity": told.identity}
+        if told.dropped:
+            if before is not None:
+                yield SystemKind.DROP_SCHEMA, told.table, payload
+        elif before is None:
+            if self._filter.selects_schema(name):
+                yield SystemKind.CREATE_SCHEMA, told.table, payload
+        elif before != name:
+            yield SystemKind.RENAME_SCHEMA, TableId(before, ""), payload | {"to": name}
+            for identity, table in self._seen.tables.items():
+                old = self._renamed.get(identity, table)
+                if old.schema == before:
+                    now = self._renamed[identity] = TableId(name, old.name)
+                    yield SystemKind.RENAME_TABLE, old, {"identity": identity, "to": str(now)}
 
     def _schema(
         self, session: Session, relation: Relation, table: TableId, facts: TableFacts | None
@@ -73,14 +145,19 @@ class CatalogVersions:
         columns = [
             (c.name, resolved[pair]) for c, pair in zip(relation.columns, pairs, strict=True)
         ]
-        key: tuple[str, ...] = ()
-        check = KeyCheck.NONE
+        key, check = self._identity(relation, table, facts)
+        return table_schema(table, columns, key, check)
+
+    def _identity(
+        self, relation: Relation, table: TableId, facts: TableFacts | None
+    ) -> tuple[tuple[str, ...], KeyCheck]:
+        """Return the key and when it is checked."""
         if relation.identity in "di":
             key = tuple(c.name for c in relation.columns if c.identity)
-            check = KeyCheck.IMMEDIATE if key else KeyCheck.NONE
-        elif relation.identity == "f":
-            key, check = self._full_key(table, facts)
-        return table_schema(table, columns, key, check)
+            return key, KeyCheck.IMMEDIATE if key else KeyCheck.NONE
+        if relation.identity == "f":
+            return self._full_key(table, facts)
+        return (), KeyCheck.NONE
 
     def _full_key(
         self, table: TableId, facts: TableFacts | None
@@ -112,6 +189,17 @@ class CatalogVersions:
         if last is not None and _needs_dump(last, schema, filled, facts, storage):
             payload["needs_dump"] = True
         return payload
+
+
+def _with_text(schema: TableSchema, kept: Collection[str]) -> TableSchema:
+    """Return the shape with text for the columns that are left out: no value of theirs stands in the way."""
+    return replace(
+        schema,
+        columns=tuple(
+            c if c.name in kept else replace(c, type=pa.string(), source_type="text")
+            for c in schema.columns
+        ),
+    )
 
 
 def _needs_dump(

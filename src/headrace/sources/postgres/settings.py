@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from psycopg import pq
 from headrace.errors import ConfigError
 from headrace.model.schema import TableId
 
-__all__ = ["MARKS_SCHEMA", "MARKS_TABLE", "PostgresSettings", "TableFilter"]
+__all__ = ["MARKS_SCHEMA", "MARKS_TABLE", "ColumnChoice", "PostgresSettings", "TableFilter"]
 
 MARKS_SCHEMA = "headrace"
 """Namespace of what lies in the source database for our own use; never captured."""
@@ -22,6 +23,7 @@ MARKS_TABLE = TableId(MARKS_SCHEMA, "watermarks")
 
 _HIDDEN_SCHEMAS = re.compile(r"pg_.*|information_schema|" + MARKS_SCHEMA)
 _NAME_LIMIT = 63
+_HASH_DIGITS = 8
 
 
 class TableFilter:
@@ -41,6 +43,31 @@ class TableFilter:
         if _HIDDEN_SCHEMAS.fullmatch(table.schema):
             return False
         return _any(self._include, table) and not _any(self._exclude, table)
+
+    def selects_schema(self, schema: str) -> bool:
+        """Return whether a table that is to be captured may lie in a schema."""
+        if _HIDDEN_SCHEMAS.fullmatch(schema):
+            return False
+        return any(pattern.fullmatch(schema) for pattern, _ in self._include)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """Which columns of one table are captured; the columns of its key always are.
+
+    Attributes:
+        table: the table.
+        include: the only columns to take; empty: all but ``exclude``.
+        exclude: columns to leave out.
+    """
+
+    table: TableId
+    include: frozenset[str] = frozenset()
+    exclude: frozenset[str] = frozenset()
+
+    def keeps(self, name: str) -> bool:
+        """Return whether a column that is not in the key is captured."""
+        return name in self.include if self.include else name not in self.exclude
 
 
 def _pattern(text: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
@@ -82,6 +109,9 @@ class PostgresSettings:
             reader pays for each block.
         spool_folder: where large open transactions wait for their commit; the system's temporary folder when None.
         spool_memory_bytes: how much of them may stay in memory.
+        columns: tables of which some columns are left out.
+        ddl: what tells of migrations besides the log's own descriptions: looks at the ``catalog``, or also an
+            event ``trigger``, which knows their exact place.
     """
 
     url: str = field(repr=False)
@@ -104,6 +134,8 @@ class PostgresSettings:
     block_interval_s: float = 0.025
     spool_folder: Path | None = None
     spool_memory_bytes: int = 32 << 20
+    columns: tuple[ColumnChoice, ...] = ()
+    ddl: Literal["catalog", "trigger"] = "catalog"
 
     def validate(self) -> None:
         """Check what can be checked without the server.
@@ -126,6 +158,8 @@ class PostgresSettings:
             raise ConfigError(
                 f"source.watermark is {self.watermark!r}.", next_step="use message or table."
             )
+        if self.ddl not in ("catalog", "trigger"):
+            raise ConfigError(f"source.ddl is {self.ddl!r}.", next_step="use catalog or trigger.")
         if not self.tables:
             raise ConfigError(
                 "source.tables is empty.", next_step="name a table or a pattern such as public.*"
@@ -139,9 +173,20 @@ class PostgresSettings:
 
     @property
     def own_name(self) -> str:
-        """Name of what we create at the source: lower case, only what a slot's name may hold."""
+        """Name of what we create at the source: lower case, only what a slot's name may hold.
+
+        A name that had to be changed for that ends with a hash of what it was: no two names meet in one.
+        """
         plain = re.sub(r"[^a-z0-9_]+", "_", self.name.lower()).strip("_") or "source"
-        return (plain if plain.startswith("headrace") else f"headrace_{plain}")[:_NAME_LIMIT]
+        own = plain if plain == "headrace" else f"headrace_{plain}"
+        if plain == self.name and len(own) <= _NAME_LIMIT:
+            return own
+        digest = hashlib.sha256(self.name.encode()).hexdigest()[:_HASH_DIGITS]
+        return f"{own[: _NAME_LIMIT - _HASH_DIGITS - 1]}_{digest}"
+
+    def columns_of(self, table: TableId) -> ColumnChoice | None:
+        """Return which columns of a table are captured, None for all."""
+        return next((choice for choice in self.columns if choice.table == table), None)
 
     @property
     def slot_name(self) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from headrace.errors import SlotLost, SourceError, SourceUnavailable
 from headrace.model.schema import TableId
 from headrace.sources.postgres import marks
+from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import (
     QueryFailed,
     Session,
@@ -19,6 +20,7 @@ from headrace.sources.postgres.connection import (
     quote,
     quote_literal,
 )
+from headrace.sources.postgres.publication import add_tables, listed
 from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 
 __all__ = [
@@ -95,7 +97,7 @@ def check_slot(session: Session, settings: PostgresSettings) -> SlotState:
 
 
 def ensure_publication(
-    session: Session, settings: PostgresSettings, tables: Iterable[TableId]
+    session: Session, settings: PostgresSettings, tables: Iterable[TableFacts]
 ) -> None:
     """Make our own publication hold exactly ``tables`` (and the watermark table when marks use it).
 
@@ -105,21 +107,21 @@ def ensure_publication(
         _ensure_marks_table(session)
     if settings.publication is not None:
         return
-    wanted = set(tables)
+    captured = list(tables)
     if settings.watermark == "table":
-        wanted.add(MARKS_TABLE)
+        captured += read_tables(session, only=MARKS_TABLE)
+    wanted = {facts.table for facts in captured}
     name = quote(settings.publication_name)
     listing = _publication_tables(session, settings.publication_name)
     try:
         if listing is None:
             session.run(
-                f"CREATE PUBLICATION {name} FOR TABLE {_list(wanted)} "
+                f"CREATE PUBLICATION {name} FOR TABLE {listed(session, settings, captured)} "
                 "WITH (publish = 'insert, update, delete, truncate', "
                 "publish_via_partition_root = true)"
             )
             return
-        if added := wanted - listing:
-            session.run(f"ALTER PUBLICATION {name} ADD TABLE {_list(added)}")
+        add_tables(session, settings, captured)
         if removed := listing - wanted:
             session.run(f"ALTER PUBLICATION {name} DROP TABLE {_list(removed)}")
     except QueryFailed as error:
@@ -229,7 +231,6 @@ def _publication_tables(session: Session, name: str) -> set[TableId] | None:
 
 
 def _list(tables: Iterable[TableId]) -> str:
-    # ONLY: tables that inherit from one of these are published when they are captured themselves.
     return ", ".join(f"ONLY {quote(t.schema)}.{quote(t.name)}" for t in sorted(tables))
 
 

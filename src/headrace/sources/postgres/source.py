@@ -10,14 +10,16 @@ from headrace.model.schema import TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
 from headrace.sources.postgres import slot, timeline
 from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
+from headrace.sources.postgres.catalog_look import Seen
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
+from headrace.sources.postgres.joining import await_writers
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.sources.postgres.marks import MarkWriter
 from headrace.sources.postgres.preflight import Preflight
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.relations import CatalogVersions
-from headrace.sources.postgres.settings import PostgresSettings
+from headrace.sources.postgres.settings import ColumnChoice, PostgresSettings
 from headrace.sources.postgres.side import SideSession
 from headrace.sources.postgres.stream import PostgresLogReader
 
@@ -35,6 +37,8 @@ class PostgresSource:
         publication: an existing publication to use; ours when None.
         watermark: ``message`` or ``table``.
         name: of the pipeline.
+        columns: tables of which some columns are left out.
+        ddl: what tells of migrations besides the log's own descriptions: looks at the ``catalog``, or a ``trigger``.
 
     Raises:
         ConfigError: when an argument cannot be used.
@@ -49,6 +53,8 @@ class PostgresSource:
         publication: str | None = None,
         watermark: Literal["message", "table"] = "message",
         name: str = "headrace",
+        columns: Sequence[ColumnChoice] = (),
+        ddl: Literal["catalog", "trigger"] = "catalog",
     ) -> None:
         self.name = name
         self.settings = PostgresSettings(
@@ -59,9 +65,12 @@ class PostgresSource:
             publication=publication,
             watermark=watermark,
             name=name,
+            columns=tuple(columns),
+            ddl=ddl,
         )
         self.settings.validate()
         self._types = TypeCache()
+        self._seen = Seen()
 
     def __repr__(self) -> str:
         return f"PostgresSource(name={self.name!r}, tables={self.settings.tables!r})"
@@ -100,8 +109,12 @@ class PostgresSource:
                     next_step=" ".join(dict.fromkeys(f.suggestion for f in errors)),
                 )
             facts = read_tables(session, self.settings.filter)
-            slot.ensure_publication(session, self.settings, (f.table for f in facts))
+            there = slot.read_slot(session, self.settings.slot_name) is not None
+            slot.ensure_publication(session, self.settings, facts)
             slot.ensure_slot(session, self.settings, fresh=fresh)
+            if fresh and there:
+                # A new slot begins behind everything that was open; an old one may begin before tables came.
+                await_writers(session, self.settings, (f.oid for f in facts))
 
     def incarnation(self) -> str:
         """Return system identifier and timeline."""
@@ -128,7 +141,7 @@ class PostgresSource:
             xmax = int(catalog.value("SELECT pg_snapshot_xmax(pg_current_snapshot())"))
             feedback_s = _feedback_interval(catalog, self.settings)
             session = connect(self.settings, replication=True)
-            versions = CatalogVersions(self.settings, side, self._types, schemas)
+            versions = CatalogVersions(self.settings, side, self._types, schemas, self._seen)
             return PostgresLogReader(session, side, self.settings, versions, xmax, feedback_s)
         except BaseException as error:
             side.close()
@@ -153,7 +166,7 @@ class PostgresSource:
 
     def chunks(self) -> PostgresChunkReader:
         """Open a chunk reader."""
-        return PostgresChunkReader(self.settings, self._types)
+        return PostgresChunkReader(self.settings, self._types, self._seen)
 
     def watermarks(self) -> MarkWriter:
         """Open a watermark writer."""

@@ -9,6 +9,7 @@ from headrace.sources.base import Finding, Severity
 from headrace.sources.postgres.catalog import TableFacts
 from headrace.sources.postgres.connection import quote
 from headrace.sources.postgres.publication import PublicationFacts
+from headrace.sources.postgres.settings import ColumnChoice
 
 __all__ = ["check_table"]
 
@@ -20,6 +21,7 @@ def check_table(
     privileged: bool,
     adopted: PublicationFacts | None,
     owns_publication: bool,
+    choice: ColumnChoice | None = None,
 ) -> Iterator[Finding]:
     """Yield every finding about one table.
 
@@ -29,6 +31,7 @@ def check_table(
         privileged: whether it is a superuser.
         adopted: the publication that the configuration names, None when it is ours or missing.
         owns_publication: whether the publication is ours to make, which takes the tables' owner.
+        choice: which of its columns the configuration wants, None for all.
     """
     name = str(facts.table)
     sql = f"{quote(facts.table.schema)}.{quote(facts.table.name)}"
@@ -54,6 +57,8 @@ def check_table(
         )
     if adopted is not None:
         yield from _published(facts, adopted, name, sql)
+    if choice is not None:
+        yield from _columns(facts, choice, name)
     yield from _notes(facts, name)
 
 
@@ -203,6 +208,36 @@ def _published(
             f"Publication {publication.name} publishes only some columns of {name}; "
             f"left out: {', '.join(left_out)}.",
             "Nothing to do if that is meant: the replica has the published columns only.",
+            Severity.WARNING,
+            table=name,
+        )
+
+
+def _columns(facts: TableFacts, choice: ColumnChoice, name: str) -> Iterator[Finding]:
+    named = choice.include | choice.exclude
+    if unknown := sorted(named - {a.name for a in facts.attributes}):
+        yield Finding(
+            "unknown-column",
+            f"source.columns names columns that {name} does not have: {', '.join(unknown)}.",
+            "Correct source.columns.",
+            Severity.WARNING,
+            table=name,
+        )
+    if kept := sorted(choice.exclude & set(facts.identity.key)):
+        yield Finding(
+            "key-column-kept",
+            f"source.columns leaves out columns of the key of {name}, which are captured all the "
+            f"same: {', '.join(kept)}.",
+            "Take them out of source.columns; without the key no row can be told from another.",
+            Severity.WARNING,
+            table=name,
+        )
+    if facts.identity.letter == "f":
+        yield Finding(
+            "columns-left-out-late",
+            f"{name} has REPLICA IDENTITY FULL, so its publication cannot leave columns out: they "
+            "come to headrace, which drops them.",
+            "Nothing to do if that is good enough; else give it a primary key and REPLICA IDENTITY DEFAULT.",
             Severity.WARNING,
             table=name,
         )

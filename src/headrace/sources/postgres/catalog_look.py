@@ -1,0 +1,215 @@
+"""Looks at the catalog every few seconds: tables that came, went, were renamed, or whose rows were written anew.
+
+None of that needs more rights than a plain role has. What a look compares with is kept by the caller and outlives the
+process, so what happened while nobody captured is seen by the first look. The order of catalog and log is not known
+here: a look tells what is so by now, and whoever writes it down does so behind everything that the log held before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.model.schema import TableId
+from headrace.sources.base import CatalogEntry, CatalogLook
+from headrace.sources.postgres.catalog import TableFacts, read_tables
+from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.joining import Joining
+from headrace.sources.postgres.publication import with_other_columns
+from headrace.sources.postgres.settings import PostgresSettings
+
+__all__ = ["CatalogWatch", "Seen", "restates"]
+
+_NAMES = """
+SELECT c.oid, n.nspname, c.relname,
+       CASE WHEN c.relispartition
+            THEN (SELECT string_agg(a.relid::oid::text, ' ') FROM pg_partition_ancestors(c.oid) a
+                   WHERE a.relid <> c.oid) END
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
+   AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+"""
+
+_SCHEMAS = "SELECT oid, nspname FROM pg_namespace"
+
+# Storage, then for each column its number, the transaction that last wrote its description, type, modifier,
+# whether rows from before it came may hold a value, and a hash of its name, which may hold any character.
+_SHAPES = """
+SELECT c.oid, %s
+  FROM (SELECT c.oid, concat(c.relfilenode, '|', string_agg(concat_ws(':', a.attnum, a.xmin, a.atttypid,
+               a.atttypmod, (a.atthasmissing OR a.atthasdef OR a.attidentity <> '')::int,
+               left(md5(a.attname), 12)), ','
+               ORDER BY a.attnum)) AS shape
+          FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+               AND NOT a.attisdropped AND a.attgenerated = ''
+         WHERE c.oid = ANY ($1::oid[]) GROUP BY c.oid, c.relfilenode) c
+"""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the stream may know of the looks; set by their thread, read by the stream's.
+
+    Attributes:
+        admitted: identities of all tables of which nothing more is to be said before they are dumped.
+        tables: names of the captured tables, by identity, as they were last told.
+        schemas: names of namespaces, by identity.
+    """
+
+    admitted: set[str] = field(default_factory=set)
+    tables: dict[str, TableId] = field(default_factory=dict)
+    schemas: dict[str, str] = field(default_factory=dict)
+
+
+class CatalogWatch:
+    """Makes the looks of one source; used from one thread.
+
+    Args:
+        settings: which tables.
+        seen: told of each look, for the stream.
+    """
+
+    def __init__(self, settings: PostgresSettings, seen: Seen | None = None) -> None:
+        self._settings = settings
+        self._seen = seen or Seen()
+        self._joining = Joining(settings)
+        self._relisting: set[int] = set()
+        self._first = True
+
+    def look(
+        self,
+        session: Session,
+        known: Mapping[str, CatalogEntry],
+        settled: Collection[TableId],
+        admitted: Collection[str],
+    ) -> CatalogLook:
+        """See `headrace.sources.base.CatalogReader`."""
+        self._seen.admitted.update(known, admitted)
+        self._seen.tables = {identity: entry.table for identity, entry in known.items()}
+        names, selected = self._names(session)
+        wanted = [oid for oid in names if oid in selected or str(oid) in known]
+        shapes, changed = _shapes(session, wanted, known)
+        old = {oid for oid in shapes if str(oid) in known}
+        adopted = {oid for oid in shapes if oid not in old and names[oid] in settled}
+        strangers = {oid for oid in shapes if oid in selected} - old - adopted
+        ready = {oid for oid in strangers if str(oid) in admitted}
+        others = self._facts(session, ready, old | adopted, recheck=bool(changed & old))
+        joined, refused = self._joining.step(session, others)
+        relisted = joined & self._relisting
+        self._relisting -= relisted
+        restated = {o for o in old & changed if restates(known[str(o)].shape, shapes[o])}
+        tables = {}
+        for oid in old | adopted | joined:
+            # What is seen of a table whose columns are being listed anew is to be seen again afterwards.
+            shape = known[str(oid)].shape if oid in self._relisting & old else shapes[oid]
+            tables[str(oid)] = CatalogEntry(names[oid], shape)
+        return CatalogLook(
+            tables=tables,
+            schemas=self._schemas(session),
+            joining={str(oid): names[oid] for oid in strangers},
+            joined=frozenset(str(oid) for oid in joined - old - adopted),
+            restated=frozenset(str(oid) for oid in restated | relisted),
+            refused={names[oid]: reason for oid, reason in refused.items()},
+        )
+
+    def _names(self, session: Session) -> tuple[dict[int, TableId], set[int]]:
+        """Return every table's name by oid, and which are to be captured; partitions travel under their root."""
+        rows = session.rows(_NAMES)
+        names = {int(row[0] or 0): TableId(row[1] or "", row[2] or "") for row in rows}
+        matching = {oid for oid, table in names.items() if self._settings.filter.selects(table)}
+        below = {
+            int(row[0] or 0)
+            for row in rows
+            if row[3] is not None and matching & {int(oid) for oid in row[3].split()}
+        }
+        return names, matching - below
+
+    def _facts(
+        self, session: Session, new: set[int], captured: set[int], *, recheck: bool
+    ) -> list[TableFacts]:
+        """Return the tables that have to join: new ones, and those whose published columns are to be others."""
+        if self._first or recheck:
+            self._first = False
+            facts = {f.oid: f for f in read_tables(session, self._settings.filter)}
+            held = {oid: facts[oid] for oid in captured & facts.keys()}
+            self._relisting |= {f.oid for f in with_other_columns(session, self._settings, held)}
+        self._relisting &= captured
+        joining = new | self._relisting
+        if not joining:
+            return []
+        return [f for f in read_tables(session, self._settings.filter) if f.oid in joining]
+
+    def _schemas(self, session: Session) -> dict[str, str]:
+        chosen = self._settings.filter
+        found = {
+            oid or "": name or ""
+            for oid, name in session.rows(_SCHEMAS)
+            if chosen.selects_schema(name or "")
+        }
+        self._seen.schemas = dict(found)
+        return found
+
+
+def _shapes(
+    session: Session, oids: Iterable[int], known: Mapping[str, CatalogEntry]
+) -> tuple[dict[int, str], set[int]]:
+    """Return the shape of each table that is there, and those whose shape is not the known one."""
+    asked = "{" + ",".join(map(str, oids)) + "}"
+    shapes: dict[int, str] = {}
+    changed = set()
+    for oid, digest in session.rows(_SHAPES % "md5(shape)", asked):
+        entry = known.get(oid or "")
+        if entry is not None and hashlib.md5(entry.shape.encode()).hexdigest() == digest:
+            shapes[int(oid or 0)] = entry.shape
+        else:
+            changed.add(int(oid or 0))
+    if changed:
+        asked = "{" + ",".join(map(str, changed)) + "}"
+        shapes |= {int(o or 0): shape or "" for o, shape in session.rows(_SHAPES % "shape", asked)}
+    return shapes, changed & shapes.keys()
+
+
+def restates(before: str, now: str) -> bool:
+    """Return whether rows may hold values now that no log event carried.
+
+    A column that came with a default gave its value to every row, and one that took over another's name makes old
+    values of that name wrong. A change of a column's type may have computed each value anew (``USING``), if it wrote
+    the heap anew; that a column's description changed together with the heap tells it from maintenance, also when
+    the type is the old one again.
+    """
+    old_storage, old = _parse(before)
+    storage, columns = _parse(now)
+    if any(column.filled for number, column in columns.items() if number not in old):
+        return True
+    numbers = {column.name: number for number, column in old.items()}
+    if any(numbers.get(column.name, number) != number for number, column in columns.items()):
+        return True
+    if not (storage and old_storage):
+        # The heaps of a partitioned table are its partitions'.
+        both = columns.keys() & old.keys()
+        return any(columns[number].type != old[number].type for number in both)
+    return storage != old_storage and any(
+        number not in old or old[number].writer != column.writer
+        for number, column in columns.items()
+    )
+
+
+class _Column(NamedTuple):
+    """One column of a shape."""
+
+    writer: str
+    type: tuple[str, str]
+    filled: bool
+    name: str
+
+
+def _parse(shape: str) -> tuple[int, dict[str, _Column]]:
+    """Return storage and columns by number."""
+    storage, _, listed = shape.partition("|")
+    columns = {}
+    for column in filter(None, listed.split(",")):
+        number, writer, type_, modifier, filled, name = column.split(":")
+        columns[number] = _Column(writer, (type_, modifier), filled == "1", name)
+    return int(storage), columns

@@ -1,0 +1,220 @@
+"""Which tables are captured, by the source's lasting identity, and what to say and do when that changes.
+
+In: looks at the source's catalog, and what the log itself says of tables. Out: system events, and tables to dump.
+Holds the same facts as the state database; a look counts once its events are durable, so a crash repeats events and
+loses none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from headrace.model.block import ORIGIN_SELECT, Block, SystemEvent, SystemKind, transaction_index
+from headrace.model.schema import TableId
+from headrace.sources.base import CatalogEntry, CatalogLook, ReceivedMark
+from headrace.state.store import StateStore
+from headrace.state.writer import StateWriter
+from headrace.watermark.tasks import TaskQueue
+
+__all__ = ["Catalog", "catalog_block", "forget_catalog"]
+
+_META = "catalog"
+
+Told = tuple[SystemKind, TableId, dict[str, str | bool]]
+
+
+class Catalog:
+    """What was known of the source's catalog when it was last looked at.
+
+    Args:
+        store: keeps it across restarts.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self.tables: dict[str, CatalogEntry] = {}
+        self._schemas: dict[str, str] | None = None
+        self._joining: dict[TableId, str] = {}
+        self._told_anew: set[str] = set()
+        self._superseded: set[str] = set()
+        self._refused: dict[TableId, str] = {}
+        self._kept = ""
+        self.gone: set[TableId] = set()
+        self.reload()
+
+    def reload(self) -> None:
+        """Go back to what is durable."""
+        text = self._store.get(_META)
+        self.tables, self._schemas, self._joining = {}, None, {}
+        self._kept = text or ""
+        if text:
+            value = json.loads(text)
+            self.tables = {
+                identity: CatalogEntry(TableId(schema, name), shape)
+                for identity, (schema, name, shape) in value["tables"].items()
+            }
+            self._schemas = value["schemas"]
+            self._joining = {TableId(*name): i for i, name in value["joining"].items()}
+
+    @property
+    def begun(self) -> bool:
+        """Whether any look was ever worked off."""
+        return self._schemas is not None
+
+    @property
+    def names(self) -> set[TableId]:
+        """The captured tables."""
+        return {entry.table for entry in self.tables.values()}
+
+    @property
+    def admitted(self) -> frozenset[str]:
+        """Identities of the tables that may join: what there was to say of their names was said."""
+        return frozenset(self._joining.values())
+
+    def forget(self, tables: Iterable[TableId]) -> None:
+        """Take tables for strangers, which have to join anew: their changes passed by for a while."""
+        gone = set(tables)
+        if gone:
+            self.tables = {i: entry for i, entry in self.tables.items() if entry.table not in gone}
+            self._store.write([self._change()])
+
+    def told(self, look: CatalogLook, was_captured: Callable[[TableId], bool]) -> list[Told]:
+        """Return what the system stream has to say about a look.
+
+        Args:
+            look: of now.
+            was_captured: whether the log holds rows of a table from an earlier life.
+        """
+        told = list(self._schemas_came(look)) if self._schemas is not None else []
+        for identity, entry in self.tables.items():
+            now = look.tables.get(identity)
+            if now is not None and now.table == entry.table:
+                continue
+            payload: dict[str, str | bool] = {"identity": identity}
+            if identity in self._superseded:
+                payload["superseded"] = True
+            if now is None:
+                told.append((SystemKind.DROP_TABLE, entry.table, payload))
+            else:
+                told.append(
+                    (SystemKind.RENAME_TABLE, entry.table, payload | {"to": str(now.table)})
+                )
+        for identity, table in look.joining.items():
+            before = self._joining.get(table)
+            if identity in self._told_anew or identity == before:
+                continue
+            if before is not None or was_captured(table):
+                # Rows of a former table of this name, or of its own former life, would stay for ever.
+                told.append((SystemKind.TRUNCATE, table, {"anew": True}))
+        for identity, name in (self._schemas or {}).items():
+            if identity not in look.schemas:
+                told.append((SystemKind.DROP_SCHEMA, TableId(name, ""), {"identity": identity}))
+        return told
+
+    def _schemas_came(self, look: CatalogLook) -> Iterator[Told]:
+        known = self._schemas or {}
+        for identity, name in look.schemas.items():
+            before = known.get(identity)
+            if before is None:
+                yield SystemKind.CREATE_SCHEMA, TableId(name, ""), {"identity": identity}
+            elif before != name:
+                payload: dict[str, str | bool] = {"identity": identity, "to": name}
+                yield SystemKind.RENAME_SCHEMA, TableId(before, ""), payload
+
+    def note(self, event: SystemEvent) -> None:
+        """Take note of what the log itself said, so that no look says it again."""
+        identity = event.payload.get("identity")
+        if event.table in self.names:
+            self.gone.add(event.table)
+        if event.kind in (SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE):
+            self.tables.pop(identity or "", None)
+        elif event.kind is SystemKind.TRUNCATE:
+            self._told_anew.add(identity or "")
+            same = {i for i, entry in self.tables.items() if entry.table == event.table}
+            self._superseded |= same - {identity}
+        elif self._schemas is None or identity is None:
+            return
+        elif event.kind is SystemKind.DROP_SCHEMA:
+            self._schemas.pop(identity, None)
+        elif event.kind is SystemKind.CREATE_SCHEMA:
+            self._schemas[identity] = event.table.schema
+        elif event.kind is SystemKind.RENAME_SCHEMA:
+            self._schemas[identity] = event.payload["to"]
+
+    def give_up_gone(self, queue: TaskQueue) -> None:
+        """Give up dumps of tables that are no more what they were."""
+        for table in sorted(self.gone):
+            queue.give_up(table, f"{table} was dropped or renamed.")
+        self.gone.clear()
+
+    def work_off(self, look: CatalogLook, queue: TaskQueue) -> list[Callable[[StateWriter], None]]:
+        """Queue the dumps that a look asks for; call when its events are durable.
+
+        Returns:
+            What makes durable that it was worked off.
+        """
+        self.give_up_gone(queue)
+        for identity in sorted(look.joined):
+            queue.add(look.tables[identity].table)
+        for identity in sorted(look.restated):
+            if identity in self.tables:
+                queue.copy_again(self.tables[identity].table)
+        for table, reason in look.refused.items():
+            if self._refused.get(table) != reason:
+                queue.refuse(table, reason)
+        for table in self._refused.keys() - look.refused.keys():
+            queue.withdraw(table)
+        self._refused = dict(look.refused)
+        return self._take(look, queue.tables)
+
+    def _take(
+        self, look: CatalogLook, captured: Collection[TableId]
+    ) -> list[Callable[[StateWriter], None]]:
+        """Take a look for what is known now; returns what makes it durable, nothing when nothing is new.
+
+        Args:
+            look: whose events are durable.
+            captured: tables that the configuration selects. A renamed table is a stranger under its new name.
+        """
+        known = {}
+        for identity, now in look.tables.items():
+            before = self.tables.get(identity)
+            if now.table in captured and (before is None or before.table == now.table):
+                known[identity] = now
+        self.tables, self._schemas = known, dict(look.schemas)
+        left = {table: i for i, table in look.joining.items() if i not in look.joined}
+        gone = {t: i for t, i in self._joining.items() if t not in self.names}
+        self._joining = gone | left
+        self._told_anew &= set(left.values())
+        self._superseded &= set(known)
+        return [self._change()] if self._render() != self._kept else []
+
+    def _change(self) -> Callable[[StateWriter], None]:
+        """Return the change that makes what is known durable."""
+        text = self._kept = self._render()
+        return lambda w: w.set(_META, text)
+
+    def _render(self) -> str:
+        return json.dumps(
+            {
+                "tables": {i: [*entry.table, entry.shape] for i, entry in self.tables.items()},
+                "schemas": self._schemas,
+                "joining": {i: list(table) for table, i in self._joining.items()},
+            }
+        )
+
+
+def forget_catalog(writer: StateWriter) -> None:
+    """Know nothing of the catalog any more; the next look takes the captured tables for those that were known."""
+    writer.set(_META, "")
+
+
+def catalog_block(mark: ReceivedMark, told: Sequence[Told]) -> Block:
+    """Return the window of what a look has to say, at its mark's own SCN."""
+    events = tuple(
+        SystemEvent(mark.scn, order, kind, table, dict(payload))
+        for order, (kind, table, payload) in enumerate(told)
+    )
+    index = transaction_index([(mark.scn, mark.commit_us, 0, len(events), ORIGIN_SELECT, 1)])
+    return Block(index, (), events, mark.scn)

@@ -1,0 +1,96 @@
+"""Rows that change without a log event: migrations while a capture runs, and while none does.
+
+No row is touched by an application afterwards, so nothing but the catalog tells of the change.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.sources.postgres import PostgresSource
+from tests.faults.faulty import PUBLIC_T, AtWork, at_work, copied, follows
+from tests.fixtures_postgres import Sql
+from tests.requirements import req
+from tests.waiting import until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(180)]
+
+REWRITES = {
+    "computed anew in the same type": "ALTER TABLE t ALTER n TYPE int USING n * 2",
+    "computed anew in a wider type": "ALTER TABLE t ALTER n TYPE bigint USING n * 2",
+    "there and back": "ALTER TABLE t ALTER n TYPE text USING n + 1; ALTER TABLE t ALTER n TYPE int USING n::int",
+    "added and filled": "ALTER TABLE t ADD w int DEFAULT 7",
+    "added and filled by each row": "ALTER TABLE t ADD w float DEFAULT random()",
+    "filled, then without default": "BEGIN; ALTER TABLE t ADD w float DEFAULT random(); "
+    "ALTER TABLE t ALTER w DROP DEFAULT; COMMIT",
+    "renamed, the name taken over": "BEGIN; ALTER TABLE t RENAME n TO old_n; ALTER TABLE t ADD n int; COMMIT",
+    "dropped and added again": "ALTER TABLE t DROP s; ALTER TABLE t ADD s text",
+}
+
+
+WHILE_STOPPED = (
+    "computed anew in the same type",
+    "added and filled",
+    "renamed, the name taken over",
+)
+
+
+@pytest.fixture
+def table(sql: Sql) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, n int, v varchar(20), s text)",
+        "INSERT INTO t SELECT i, i, 'v' || i, 's' || i FROM generate_series(1, 5) i",
+    )
+
+
+def dumps(running: AtWork) -> int:
+    return sum(r.table == PUBLIC_T for r in running.state.requests())
+
+
+@req("P33", "A-11")
+@pytest.mark.parametrize(
+    ("change", "down"),
+    [
+        *[pytest.param(sql, False, id=f"{name}, captured") for name, sql in REWRITES.items()],
+        *[pytest.param(REWRITES[name], True, id=f"{name}, stopped") for name in WHILE_STOPPED],
+    ],
+)
+def test_rows_that_a_migration_changed_are_read_again(
+    table: None, database: str, sql: Sql, tmp_path: Path, change: str, down: bool
+) -> None:
+    source = PostgresSource(database, name="shapes")
+    if down:
+        copied(source, tmp_path)
+        sql(change)
+    with at_work(source, tmp_path) as running:
+        running.judged = False
+        until(running.dumped, "the first copy")
+        if not down:
+            sql(change)
+        follows(running, database)
+        until(running.dumped, "the second copy")
+        assert dumps(running) == 1
+    assert running.error is None
+
+
+@req("P33", "A-11")
+def test_several_migrations_and_rows_in_one_transaction(
+    table: None, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    with at_work(PostgresSource(database, name="shapes"), tmp_path) as running:
+        until(running.dumped, "the first copy")
+        running.judged = False
+        sql(
+            "BEGIN; INSERT INTO t VALUES (6, 6, 'v', 's'); UPDATE t SET n = 10 WHERE id = 1;"
+            "ALTER TABLE t ADD w int DEFAULT 7; INSERT INTO t VALUES (7, 7, 'v', 's', 70);"
+            "ALTER TABLE t ALTER n TYPE bigint USING n * 3; UPDATE t SET v = 'x' WHERE id = 2;"
+            "ALTER TABLE t RENAME s TO was_s; ALTER TABLE t ADD s text; DELETE FROM t WHERE id = 3;"
+            "INSERT INTO t VALUES (8, 8, 'v', 'was', 80, 'is'); COMMIT"
+        )
+        follows(running, database)
+        until(running.dumped, "the second copy")
+        sql("UPDATE t SET s = 'late' WHERE id = 8")
+        follows(running, database)
+    assert running.error is None
