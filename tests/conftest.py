@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tools.check_requirements import known_ids
@@ -23,6 +24,10 @@ MARKERS = (
 # Spark's workers are started by name otherwise, and would miss the packages of this environment.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("headrace", deadline=None)
+hypothesis.settings.load_profile("headrace")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -214,7 +214,7 @@ def next_blocks(kind: str, number: int, last: int) -> list[Block]:
 
 
 @req("B-1", "D42")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps, st.data())
 def test_any_position_gives_a_whole_suffix_or_is_refused(history, data):
     with tempfile.TemporaryDirectory() as name:

@@ -256,7 +256,7 @@ def tear(path: Path, durable: int, dice: random.Random) -> None:
 
 
 @req("B-1", "D46")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_any_crash_leaves_a_prefix_with_everything_synced(seed):
     dice = random.Random(seed)

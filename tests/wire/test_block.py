@@ -260,7 +260,7 @@ def blocks(draw) -> Block:
 
 
 @req("P26")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(blocks())
 def test_any_block_comes_back_as_it_was(block):
     data = encode_block(block)
@@ -275,7 +275,7 @@ def test_any_block_comes_back_as_it_was(block):
 
 
 @req("B-12", "D64")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_damage_is_refused_or_harmless(data):
     stored = bytearray(golden(data.draw(st.sampled_from(list(EXAMPLES)))))
