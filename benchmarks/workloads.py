@@ -141,7 +141,7 @@ def _filled(table: str, identity: str) -> Callable[[BenchServer, int], None]:
         server.run(
             f"CREATE TABLE {table} ({_NARROW})",
             f"ALTER TABLE {table} REPLICA IDENTITY {identity}",
-            f"INSERT INTO {table} {_NARROW_ROWS} FROM generate_series(1, {changes}) AS i",
+            f"INSERT INTO {table} {_NARROW_ROWS} FROM generate_series(1::bigint, {changes}) AS i",
             f"ANALYZE {table}",
         )
 
@@ -161,7 +161,7 @@ def _update(table: str) -> Callable[[BenchServer, int], int]:
 
 
 def _one_transaction(server: BenchServer, changes: int) -> int:
-    server.run(f"INSERT INTO w5 {_NARROW_ROWS} FROM generate_series(1, {changes}) AS i")
+    server.run(f"INSERT INTO w5 {_NARROW_ROWS} FROM generate_series(1::bigint, {changes}) AS i")
     return changes
 
 
