@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.opened import requests_of
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
 
 __all__ = ["dump"]
@@ -74,10 +75,8 @@ def start(
       headrace dump start shop.yaml --table all
     """
     from headrace.cli.dump_view import outcome
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
 
-    with Requests(config_file.load(file)) as requests:
+    with requests_of(file) as requests:
         asked = requests.start(
             table,
             keys=keys or (),
@@ -102,10 +101,8 @@ def list_(
     [bold]Example[/bold]  headrace dump list shop.yaml --all
     """
     from headrace.cli.dump_view import requests_table
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
 
-    with Requests(config_file.load(file)) as requests:
+    with requests_of(file) as requests:
         found = requests.all(ended=every)
     if as_json:
         typer.echo(json.dumps([shown.to_json() for shown in found], indent=2))
@@ -125,10 +122,8 @@ def show(file: ConfigFile, request: Request, as_json: AsJson = False) -> None:
     [bold]Example[/bold]  headrace dump show shop.yaml 3f2a --json
     """
     from headrace.cli.dump_view import request_view
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
 
-    with Requests(config_file.load(file)) as requests:
+    with requests_of(file) as requests:
         shown = requests.show(request)
     if as_json:
         typer.echo(json.dumps(shown.to_json(), indent=2))
@@ -143,10 +138,7 @@ def pause(file: ConfigFile, request: Request) -> None:
 
     [bold]Example[/bold]  headrace dump pause shop.yaml 3f2a
     """
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
-
-    with Requests(config_file.load(file)) as requests:
+    with requests_of(file) as requests:
         paused = requests.pause(request)
     console.print(f"paused: request {paused.request_id}")
 
@@ -158,10 +150,7 @@ def resume(file: ConfigFile, request: Request) -> None:
 
     [bold]Example[/bold]  headrace dump resume shop.yaml 3f2a
     """
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
-
-    with Requests(config_file.load(file)) as requests:
+    with requests_of(file) as requests:
         resumed = requests.resume(request)
     console.print(f"resumed: request {resumed.request_id}")
 
@@ -176,10 +165,7 @@ def cancel(file: ConfigFile, request: Request) -> None:
 
     [bold]Example[/bold]  headrace dump cancel shop.yaml 3f2a
     """
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
-
-    with Requests(config_file.load(file)) as requests:
+    with requests_of(file) as requests:
         cancelled = requests.cancel(request)
         incomplete = requests.incomplete()
     console.print(f"cancelled: request {cancelled.request_id}")
@@ -201,10 +187,7 @@ def prioritise(
 
     [bold]Example[/bold]  headrace dump prioritise shop.yaml 3f2a 10
     """
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
-
-    with Requests(config_file.load(file)) as requests:
+    with requests_of(file) as requests:
         moved = requests.prioritise(request, priority)
     console.print(f"priority {moved.priority}: request {moved.request_id}")
 

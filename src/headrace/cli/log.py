@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.opened import requests_of
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
 
 __all__ = ["log"]
@@ -68,8 +69,5 @@ def pace(
 
 
 def _set(file: ConfigFile, **settings: float | bool) -> None:
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
-
-    with Requests(config_file.load(file)) as requests:
+    with requests_of(file) as requests:
         requests.set_pace(**settings)
