@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Never
 
 import numpy as np
 import pyarrow as pa
@@ -58,12 +59,9 @@ class _Window:
         return f"{self.request_id}/{self.table}"
 
 
-def _no_keys(schema: TableSchema, rows: pa.RecordBatch) -> list[Key]:
-    raise NotImplementedError("a tap that is off asks for no keys")
-
-
-def _no_schema(schema_id: int) -> TableSchema:
-    raise NotImplementedError("a tap that is off asks for no schema")
+def _unasked(*_: object) -> Never:
+    """Stand where `SILENT` has nobody to ask: with a tap that is off there are no questions."""
+    raise AssertionError("a tap that is off asks nothing")
 
 
 class Telling:
@@ -79,8 +77,8 @@ class Telling:
     def __init__(
         self,
         tap: Tap = NO_TAP,
-        render_keys: RenderKeys = _no_keys,
-        schema_of: Callable[[int], TableSchema] = _no_schema,
+        render_keys: RenderKeys = _unasked,
+        schema_of: Callable[[int], TableSchema] = _unasked,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tap = tap
