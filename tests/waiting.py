@@ -12,8 +12,10 @@ __all__ = ["until"]
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
-    """Return the first true value of ``condition``.
+def until(
+    condition: Callable[[], T], what: str, timeout_s: float = 60.0, pause_s: float = 0.02
+) -> T:
+    """Return the first true value of ``condition``, which is asked with pauses in between.
 
     Raises:
         AssertionError: there is none in time; it names ``what``.
@@ -22,5 +24,5 @@ def until(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
     pause = threading.Event()
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        pause.wait(0.02)
+        pause.wait(pause_s)
     return value

@@ -53,11 +53,10 @@ class Steered:
 
         def look() -> Any:
             self.supervisor.poll()
-            # A look costs more than a moment: the log is read from its beginning.
-            time.sleep(0.1)
             return condition()
 
-        return until(look, what, 60)
+        # A look costs more than a moment: the log is read from its beginning.
+        return until(look, what, 60, pause_s=0.1)
 
     def copied(self) -> None:
         """Wait for the first copy, at full speed."""
