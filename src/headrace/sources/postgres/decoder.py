@@ -290,6 +290,8 @@ class PythonDecoder:
     def close(self) -> None:
         """See `Decoder`."""
         self.last_scn = self.covered = self.scn
+        # Enough for the server to leave this transaction out next time, and no more: what the slot has
+        # confirmed can then be compared with what the change log covers (`Source.acknowledged_scn`).
         self.position = max(self.position, self.scn + 1)
         if self.changes or self.pieces:
             self.entry(True)
