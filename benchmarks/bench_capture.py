@@ -13,7 +13,6 @@ Loads: w1 pgbench TPC-B; w2 inserts of 10 columns; w3d and w3f updates with iden
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from benchmarks.debezium.engine import SETTINGS
 from benchmarks.debezium.jars import VERSION
 from benchmarks.server import TRANSPORTS, BenchServer, Region
 from benchmarks.workloads import SEED, WORKLOADS, record
-from headrace.sources.postgres.decoder import ENGINES
+from headrace.sources.postgres.decoder import engine
 
 _PARTS = ("backlog", "heap", "idle", "rates")
 _HEAPS = ("4g", "2g", "1g", "512m", "384m", "256m", "192m", "128m", "96m", "64m")
@@ -212,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "debezium_rounds": given.peer_runs,
             "postgres": server.value("SHOW server_version"),
             "server": "fsync on, synchronous_commit on, shared_buffers 1 GB, autovacuum off",
-            "decoder": os.environ.get("HEADRACE_DECODER") or ENGINES[0],
+            "decoder": engine(),
             "debezium": VERSION if given.debezium else "left out",
             "debezium_settings": {name: setting.title for name, setting in SETTINGS.items()},
         }

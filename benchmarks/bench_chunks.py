@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from benchmarks.debezium.jars import VERSION
 from benchmarks.harness import least, median, paired, select
 from benchmarks.server import BenchServer
 from benchmarks.workloads import SEED
-from headrace.sources.postgres.decoder import ENGINES
+from headrace.sources.postgres.decoder import engine
 
 US = "headrace"
 ADBC = "adbc"
@@ -193,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "steady_load_per_s": given.rate,
             "dump": given.dump or "as shipped",
             "postgres": version,
-            "decoder": os.environ.get("HEADRACE_DECODER") or ENGINES[0],
+            "decoder": engine(),
             "debezium": VERSION if given.debezium else "left out",
             "debezium_snapshots": {
                 name: ", ".join(f"{key}={value}" for key, value in properties.items())

@@ -11,7 +11,6 @@ Each scenario runs in a process of its own, on one server (--scenarios):
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from benchmarks.captures import capture_run
 from benchmarks.latency import Load
 from benchmarks.server import BenchServer, Region
 from benchmarks.workloads import SEED, WORKLOADS, record
-from headrace.sources.postgres.decoder import ENGINES
+from headrace.sources.postgres.decoder import engine
 
 _SCENARIOS = ("transaction", "tables", "wide", "backlog", "open")
 _WIDE_BYTES = 2_600
@@ -169,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "dump_rows": given.dump_rows,
             "rounds": given.runs,
             "postgres": version,
-            "decoder": os.environ.get("HEADRACE_DECODER") or ENGINES[0],
+            "decoder": engine(),
         },
         runs=records,
         summary={f"{name}_rss_mib": peak for name, peak in peaks.items()}
