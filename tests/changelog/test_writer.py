@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -71,6 +74,82 @@ def test_readers_see_a_block_only_after_its_bytes_are_durable(tmp_path):
     assert writer.sync().complete_scn == 3
     assert len(at_sync) == 2
     writer.close()
+
+
+class _SlowDisk:
+    """Syncs when it may; finds the file still open then.
+
+    Attributes:
+        may: whether it goes on.
+        longest_s: it goes on without leave after this.
+        refuses: whether it fails.
+        at_sync: called before each sync.
+    """
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.may.set()
+        self.longest_s = 60.0
+        self.refuses = False
+        self.at_sync: Callable[[], None] = lambda: None
+
+    def __call__(self, descriptor: int) -> None:
+        self.at_sync()
+        self.may.wait(self.longest_s)
+        os.fstat(descriptor)
+        if self.refuses:
+            raise OSError(errno.EIO, "lost")
+
+
+@pytest.fixture
+def slow_disk() -> Iterator[_SlowDisk]:
+    """A disk that syncs when it is told to."""
+    disk = _SlowDisk()
+    yield disk
+    disk.may.set()
+
+
+@req("P28")
+def test_a_sync_beside_shows_its_blocks_and_no_later_ones(tmp_path, slow_disk):
+    reader = ChangeLogReader(tmp_path)
+    with ChangeLogWriter.open(tmp_path, SMALL, sync=slow_disk) as writer:
+        slow_disk.may.clear()
+        writer.append(window(1))
+        writer.begin_sync()
+        writer.append(window(2))
+        assert reader.tail().complete_scn == 0
+        shown: list[int] = []
+        slow_disk.at_sync = lambda: shown.append(reader.tail().complete_scn)
+        slow_disk.may.set()
+        assert writer.sync().complete_scn == 2
+        # The second sync, for the block that came while the first was under way, found the first one's shown.
+        assert shown == [1]
+        assert scns(reader.blocks(0)) == [1, 2]
+
+
+def test_a_segment_is_left_only_after_the_sync_beside_has_ended(tmp_path, slow_disk):
+    with ChangeLogWriter.open(tmp_path, SMALL, sync=slow_disk) as writer:
+        slow_disk.may.clear()
+        slow_disk.longest_s = 0.05
+        writer.append(window(1))
+        writer.begin_sync()
+        for scn in range(2, 12):
+            writer.append(window(scn))
+        assert len(list(tmp_path.glob("*.seg"))) > 1
+        assert writer.tail.complete_scn == 1
+        assert writer.sync().complete_scn == 11
+
+
+def test_a_sync_that_failed_beside_breaks_the_log_as_one_in_line_does(tmp_path, slow_disk):
+    with ChangeLogWriter.open(tmp_path, SMALL, sync=slow_disk) as writer:
+        synced(writer, window(1))
+        slow_disk.refuses = True
+        writer.append(window(2))
+        writer.begin_sync()
+        for call in (writer.sync, writer.begin_sync, lambda: writer.append(window(3))):
+            with pytest.raises(ChangeLogError, match=r"cannot be written|failed sync"):
+                call()
+        assert ChangeLogReader(tmp_path).tail().complete_scn == 1
 
 
 def test_a_full_segment_is_durable_before_another_one_follows_it(tmp_path):

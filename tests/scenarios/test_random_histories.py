@@ -29,7 +29,7 @@ from headrace.model.schema import TableSchema
 from headrace.model.snapshot import NO, YES
 from headrace.observe import failpoints
 from headrace.relay.capture import Capture
-from headrace.sources.base import Chunk, LogItem, ReceivedMark
+from headrace.sources.base import Chunk, ReceivedMark
 from headrace.testing.oracle import OracleViolation
 from headrace.testing.simulation import CAPTURE_FAILPOINTS, Simulation, SimulationFailed
 from headrace.watermark import coordinator as coordinator_module
@@ -245,10 +245,10 @@ def test_oracle_finds_a_missing_partial_image_rule(monkeypatch: pytest.MonkeyPat
 class _ProgressFirst(Capture):
     """Writes progress and acknowledges before the change log is durable."""
 
-    def _take(self, item: LogItem) -> None:
+    def _settle(self) -> None:
         sync, self._log.sync = self._log.sync, lambda: None  # type: ignore[method-assign]
         try:
-            super()._take(item)
+            super()._settle()
         finally:
             self._log.sync = sync  # type: ignore[method-assign]
         failpoints.failpoint("log.before_sync")

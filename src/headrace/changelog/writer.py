@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +23,7 @@ from headrace.changelog.durable import write_refusals
 from headrace.changelog.jobs import jobs
 from headrace.changelog.lock import take_lock
 from headrace.changelog.order import check_follows, split_open
+from headrace.changelog.progress import Progress
 from headrace.changelog.recovery import recover
 from headrace.changelog.retention import Sealed, droppable
 from headrace.changelog.segment import (
@@ -41,6 +44,16 @@ from headrace.observe.failpoints import failpoint
 from headrace.wire.block import encode_parts, read_header
 
 __all__ = ["ChangeLogWriter"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Syncing:
+    """A sync under way, and what readers may see after it."""
+
+    done: Future[None]
+    active: ActiveSegment
+    link: Link
+    progress: Progress
 
 
 class ChangeLogWriter:
@@ -67,6 +80,8 @@ class ChangeLogWriter:
         self._clock = clock
         self._broken: str = ""
         self._active: ActiveSegment | None = None
+        self._syncing: _Syncing | None = None
+        self._beside = ThreadPoolExecutor(1, "change-log-sync")
         before = _last_record(folder)
         newest = max((name.generation for name in list_segments(folder)), default=0)
         self.generation = max(before.generation, newest) + 1
@@ -77,7 +92,7 @@ class ChangeLogWriter:
         self._links = found.links
         self._sealed_at = {link.name: self._written_at(link) for link in self._links}
         self._progress = found.progress
-        self._publish()
+        self._publish(self._links[-1] if self._links else None, self._progress)
         self._tail.flush()
         self._remove_leftovers()
 
@@ -138,12 +153,7 @@ class ChangeLogWriter:
     @property
     def appended(self) -> Tail:
         """What will be durable after the next `sync`."""
-        return Tail(
-            self.tail.oldest_scn,
-            self._progress.complete_scn,
-            self._progress.covered_scn,
-            self._progress.commit_us,
-        )
+        return _tail(self.tail.oldest_scn, self._progress)
 
     @property
     def durable(self) -> tuple[Path | None, int]:
@@ -183,6 +193,22 @@ class ChangeLogWriter:
         self._links[-1] = Link(active.header, active.length)
         self._sealed_at[active.header.name] = self._clock()
 
+    def begin_sync(self) -> None:
+        """Let what is appended become durable on a thread of the log's own; readers see it after the next `sync`.
+
+        Raises:
+            DiskFull: or another `ChangeLogError`: a sync before this one failed; the log must be opened again.
+            LeaseLost: another writer has taken over.
+            ChangeLogLost: the folder was removed.
+        """
+        self._check()
+        self._settle()
+        active = self._active
+        if active is not None and not self._is_published(self._links[-1]):
+            failpoint("log.before_sync")
+            done = self._beside.submit(active.sync, self._sync)
+            self._syncing = _Syncing(done, active, self._links[-1], self._progress)
+
     def sync(self) -> Tail:
         """Make everything appended durable, show it to readers, and return the new tail.
 
@@ -192,13 +218,15 @@ class ChangeLogWriter:
             ChangeLogLost: the folder was removed.
         """
         self._check()
-        if self._active is not None and not self._is_published(self._links[-1]):
+        self._settle()
+        active = self._active
+        if active is not None and not self._is_published(self._links[-1]):
             failpoint("log.before_sync")
-            self._sync_active(self._active)
+            self._synced(active, partial(active.sync, self._sync))
             failpoint("log.after_sync")
             # Again: had somebody taken over before the bytes were written, they would not be in its log.
             self._tail.check()
-            self._publish()
+            self._publish(self._links[-1], self._progress)
         return self.tail
 
     def retain(self) -> int:
@@ -242,6 +270,7 @@ class ChangeLogWriter:
         """Close everything but the lock and return it, negative when it was closed before."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
+            self._beside.shutdown()
             if self._active is not None:
                 self._active.close()
                 self._active = None
@@ -285,8 +314,9 @@ class ChangeLogWriter:
         if active is not None:
             if active.length + size <= full or active.length == SEGMENT_HEADER_BYTES:
                 return active
+            self._settle()
             # A segment counts as whole for ever once another one follows.
-            self._sync_active(active)
+            self._synced(active, partial(active.sync, self._sync))
         with write_refusals(f"A new segment of the change log {self._folder}"):
             fresh = ActiveSegment(
                 self._folder,
@@ -315,10 +345,19 @@ class ChangeLogWriter:
             int(self._clock() * 1_000_000),
         )
 
-    def _sync_active(self, active: ActiveSegment) -> None:
+    def _settle(self) -> None:
+        """Wait for a sync that was begun, and show readers what it made durable."""
+        syncing, self._syncing = self._syncing, None
+        if syncing is not None:
+            self._synced(syncing.active, syncing.done.result)
+            failpoint("log.after_sync")
+            self._tail.check()
+            self._publish(syncing.link, syncing.progress)
+
+    def _synced(self, active: ActiveSegment, sync: Callable[[], None]) -> None:
         try:
             with write_refusals(f"Segment {active.header.name} of the change log"):
-                active.sync(self._sync)
+                sync()
         except ChangeLogError as error:
             # What the kernel has dropped cannot be synced again: only a new opening knows what is there.
             self._broken = error.message
@@ -327,8 +366,8 @@ class ChangeLogWriter:
     def _is_published(self, link: Link) -> bool:
         return (link.name, link.length) == (self._tail.record.segment, self._tail.record.length)
 
-    def _publish(self) -> None:
-        last = self._links[-1] if self._links else None
+    def _publish(self, last: Link | None, progress: Progress) -> None:
+        """Show readers the log up to the end of ``last``, which is durable."""
         oldest = self._links[0].header if self._links else None
         self._tail.publish(
             TailRecord(
@@ -337,7 +376,7 @@ class ChangeLogWriter:
                 last.name if last else NO_SEGMENT,
                 last.length if last else 0,
                 oldest.name.number if oldest else 0,
-                replace(self.appended, oldest_scn=oldest.base_scn if oldest else 0),
+                _tail(oldest.base_scn if oldest else 0, progress),
             )
         )
 
@@ -390,6 +429,10 @@ class ChangeLogWriter:
 
     def _written_at(self, link: Link) -> float:
         return (self._folder / str(link.name)).stat().st_mtime
+
+
+def _tail(oldest_scn: int, progress: Progress) -> Tail:
+    return Tail(oldest_scn, progress.complete_scn, progress.covered_scn, progress.commit_us)
 
 
 def _last_record(folder: Path) -> TailRecord:

@@ -2,6 +2,7 @@
 
 The order of every round must not change (design invariant 2): blocks are appended, then synced (readable only now),
 then dump progress is written, then the source is acknowledged. A crash between any two repeats work and loses none.
+While much comes, the next round is read from the source (nothing more) while the disk still works on this one.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ __all__ = ["Capture", "CaptureSettings", "CaptureStatus", "Log"]
 
 _LOG = logging.getLogger(__name__)
 
+_SETTLE_WITHIN_S = 0.002
+"""Longest wait for more, while a round is not settled."""
+
 
 class Log(Protocol):
     """What capture needs of a change log; `headrace.changelog` is the one that ships."""
@@ -68,6 +72,10 @@ class Log(Protocol):
 
     def append(self, block: Block) -> None:
         """Take a block; not readable and not durable yet."""
+        ...
+
+    def begin_sync(self) -> None:
+        """Let what is appended become durable while the caller goes on; `sync` waits for it."""
         ...
 
     def sync(self) -> None:
@@ -189,6 +197,7 @@ class Capture:
         self._status_at = 0.0
         self._rows = 0
         self._commit_us = 0
+        self._unsettled: LogItem | None = None
         self._life = Incarnation("")
         self._again = SentAgain(transaction_index(()), 0, source.name, lambda _scn: False)
         self.run_id = uuid.uuid4().hex
@@ -266,6 +275,7 @@ class Capture:
                 except (DiskFull, DiskBudgetReached) as error:
                     self._wait("waiting for room", error)
                     self._reopen(stop)
+            self._settle()
         except Exception as error:
             self._telling.failed(error)
             raise
@@ -359,6 +369,7 @@ class Capture:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+        self._unsettled = None
         self._log.rewind()
         if self.coordinator is not None:
             self.coordinator.reconnected(self._log.complete_scn)
@@ -413,10 +424,12 @@ class Capture:
             # First, so that snapshots are taken and let go of the log even while it has no room.
             self.coordinator.tick()
         if self._held_back(timeout_s):
+            self._settle()
             self._write_pending()
             return False
-        item = self._reader.poll(timeout_s)
+        item = self._reader.poll(timeout_s if self._unsettled is None else _SETTLE_WITHIN_S)
         failpoint("capture.after_poll")
+        self._settle()
         if item is not None:
             self._take(item)
         else:
@@ -469,6 +482,19 @@ class Capture:
                 failpoint("window.before_emit")
                 self._append(block)
             failpoint("window.after_emit")
+        self._unsettled = item
+        if item.more:
+            # The disk works while the next round is read; that one is appended after this is settled.
+            self._log.begin_sync()
+        else:
+            self._settle()
+
+    def _settle(self) -> None:
+        """End the round whose blocks are appended: durable, its progress written, acknowledged."""
+        item, self._unsettled = self._unsettled, None
+        if item is None:
+            return
+        assert self._reader is not None
         self._log.sync()
         failpoint("capture.after_sync")
         self._write_pending()

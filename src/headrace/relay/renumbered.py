@@ -28,7 +28,7 @@ class RenumberedReader:
         mark = item.mark
         if mark is not None:
             mark = replace(mark, scn=mark.scn + self._offset)
-        return LogItem(renumbered(item.block, self._offset), item.position, mark)
+        return replace(item, block=renumbered(item.block, self._offset), mark=mark)
 
     def acknowledge(self, position: str) -> None:
         """Tell the source that everything up to ``position`` is durable here."""

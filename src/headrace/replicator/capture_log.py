@@ -52,6 +52,10 @@ class CaptureLog:
         """Take a block; not readable and not durable yet."""
         self._writer.append(block)
 
+    def begin_sync(self) -> None:
+        """Let what is appended become durable while the caller goes on; `sync` waits for it."""
+        self._writer.begin_sync()
+
     def sync(self) -> None:
         """Make everything appended durable, then readable."""
         self._writer.sync()

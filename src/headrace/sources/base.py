@@ -82,11 +82,13 @@ class LogItem:
         block: committed transactions (or pieces of one that has committed), in commit order.
         mark: a watermark that directly follows the block's last transaction, if one does.
         position: opaque; hand it to `LogReader.acknowledge` when everything up to here is durable.
+        more: more is under way, so that it is worth reading on while this is made durable.
     """
 
     block: Block
     position: str
     mark: ReceivedMark | None = None
+    more: bool = False
 
 
 class LogReader(Protocol):

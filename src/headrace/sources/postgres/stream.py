@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from dataclasses import replace
 
 from headrace.errors import HeadraceError, ProtocolError, SlotLost, SourceError, SourceUnavailable
 from headrace.sources.base import LogItem
@@ -246,7 +247,7 @@ class PostgresLogReader:
 
     def _take(self, now: float) -> LogItem:
         self._cadence.ended(now, self._decoder.rows)
-        return self._assembler.take()
+        return replace(self._assembler.take(), more=self._cadence.busy)
 
     def _next_wake(self) -> float:
         wake = min(self._next_feedback, self._next_watch)

@@ -115,7 +115,8 @@ class _ScriptedLog:
         self._at = taken[-1].scn
         last = taken[-1]
         mark = ReceivedMark(last.mark, last.scn, last.scn * US_PER_SCN) if last.mark else None
-        return LogItem(self._block(taken), str(self._at), mark)
+        more = self._source.database.log[-1].scn > self._at
+        return LogItem(self._block(taken), str(self._at), mark, more)
 
     def acknowledge(self, position: str) -> None:
         self._source.database.acknowledged = int(position)
