@@ -19,8 +19,7 @@ from headrace.model.schema import TableId
 from headrace.sources.base import Chunk, ReceivedMark
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
-from headrace.watermark import coordinator as module
-from headrace.watermark.coordinator import Coordinator
+from headrace.watermark.closing import Closing, Job
 from headrace.watermark.tasks import Task
 from tests.integration.running import Running, running_capture
 from tests.requirements import req
@@ -114,15 +113,15 @@ def test_the_guard_keeps_the_copy_exact(
 def test_the_plain_algorithm_ends_with_a_stale_row(
     ghost_server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    emit = Coordinator._emit_chunk
+    emit = Closing.chunk
 
     def plain(
-        self: Coordinator, job: module._Job, task: Task, chunk: Chunk, mark: ReceivedMark
+        self: Closing, job: Job, task: Task, chunk: Chunk, mark: ReceivedMark
     ) -> Iterator[Block]:
         as_paper = Chunk(chunk.schema, chunk.rows, _BeforeLow(job.low_scn), chunk.last_key)
         yield from emit(self, job, task, as_paper, mark)
 
-    monkeypatch.setattr(Coordinator, "_emit_chunk", plain)
+    monkeypatch.setattr(Closing, "chunk", plain)
     monkeypatch.setattr("headrace.testing.oracle.LedgerOracle.feed", lambda self, block: None)
     running = run_with_hung_commit(ghost_server, "message", tmp_path)
     assert (1, "old") in running.content(TABLE)

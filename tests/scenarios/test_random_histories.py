@@ -32,9 +32,8 @@ from headrace.relay.capture import Capture
 from headrace.sources.base import Chunk, ReceivedMark
 from headrace.testing.oracle import OracleViolation
 from headrace.testing.simulation import CAPTURE_FAILPOINTS, Simulation, SimulationFailed
-from headrace.watermark import coordinator as coordinator_module
 from headrace.watermark import reconciler as reconciler_module
-from headrace.watermark.coordinator import Coordinator
+from headrace.watermark.closing import Closing, Job
 from headrace.watermark.reconciler import Reconciled
 from tests.requirements import req
 from tests.scenarios.crashing_log import open_log
@@ -198,11 +197,11 @@ class _BeforeLow:
 
 @req("P49", "A-17")
 def test_oracle_finds_a_missing_visibility_guard(monkeypatch: pytest.MonkeyPatch) -> None:
-    emit = Coordinator._emit_chunk
+    emit = Closing.chunk
 
     def plain(
-        self: Coordinator,
-        job: coordinator_module._Job,
+        self: Closing,
+        job: Job,
         task: object,
         chunk: Chunk,
         mark: ReceivedMark,
@@ -210,7 +209,7 @@ def test_oracle_finds_a_missing_visibility_guard(monkeypatch: pytest.MonkeyPatch
         as_paper = Chunk(chunk.schema, chunk.rows, _BeforeLow(job.low_scn), chunk.last_key)
         yield from emit(self, job, task, as_paper, mark)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Coordinator, "_emit_chunk", plain)
+    monkeypatch.setattr(Closing, "chunk", plain)
     assert seeds_until_found(200)
 
 

@@ -9,37 +9,24 @@ Source: DBLog, Algorithm 1; the order of durability is design invariant 2.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Retry, SourceUnavailable
-from headrace.fold import fold, promote
-from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind
-from headrace.model.rowkey import encode_rows
+from headrace.model.block import Block, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
-from headrace.model.snapshot import YES, Visibility
-from headrace.observe.failpoints import failpoint
-from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
+from headrace.sources.base import CatalogLook, ReceivedMark, SchemaStore
 from headrace.state.pace import Pace
-from headrace.state.records import Cause, Certificate
+from headrace.state.records import Cause
 from headrace.watermark.catalog import Catalog, catalog_block
-from headrace.watermark.emit import (
-    chunk_block,
-    complete_block,
-    gap_block,
-    multiset_rows,
-    table_blocks,
-)
-from headrace.watermark.pace import Chunked, DumpPace, Pacer
+from headrace.watermark.closing import Closing, Job, LogBlocks
+from headrace.watermark.pace import DumpPace, Pacer
 from headrace.watermark.reads import KeysStart, Reads, Spool, TableStart
 from headrace.watermark.reconciler import Reconciler, moved_in
 from headrace.watermark.settings import DumpSettings
@@ -53,25 +40,6 @@ _LOG = logging.getLogger(__name__)
 
 READ_DEADLINE_S = 60.0
 """How long a received high mark waits for the reader thread to hand over its chunk: it has only to return."""
-
-_NEWEST = 0.3
-"""Share of the newest chunk in the rate that is shown."""
-
-LogBlocks = Callable[[int], Iterator[Block]]
-
-
-@dataclass(slots=True)
-class _Job:
-    """One read under way; ``result`` stays None until the future is done."""
-
-    future: Future[Any]
-    task: Task | None
-    keys: tuple[tuple[str, ...], ...] = ()
-    limit: int = 0
-    low_scn: int = 0
-    floor_scn: int = 0
-    versions: dict[TableId, int] = field(default_factory=dict)
-    look: CatalogLook | None = None
 
 
 class Coordinator:
@@ -114,13 +82,24 @@ class Coordinator:
         self._queue = queue
         self._reconciler = reconciler
         self._registry = registry
-        self._log_blocks = log_blocks
         self._settings = settings
         self._window = window
         self._clock = clock
         self._pacer = Pacer(settings.pace(Pace()))
-        self._job: _Job | None = None
+        self._job: Job | None = None
         self._versions: dict[TableId, int] = {}
+        self._closing = Closing(
+            reads=reads,
+            queue=queue,
+            reconciler=reconciler,
+            registry=registry,
+            versions=self._versions,
+            log_blocks=log_blocks,
+            piece_rows=settings.piece_rows,
+            pacer=self._pacer,
+            clock=clock,
+            telling=telling,
+        )
         self._not_before = 0.0
         self._snapshot_at = 0.0
         self._last_scn = start_scn
@@ -213,11 +192,11 @@ class Coordinator:
             self._back_off()
             return
         if result is None:
-            yield from self._complete(job.task, mark)
+            yield from self._closing.complete(job.task, mark)
         elif isinstance(result, Spool):
-            yield from self._emit_table(job, job.task, result, mark)
+            yield from self._closing.table(job, job.task, result, mark)
         else:
-            yield from self._emit_chunk(job, job.task, result, mark)
+            yield from self._closing.chunk(job, job.task, result, mark)
 
     def reconnected(self, held_scn: int) -> None:
         """Void the open window before the log is opened again: its marks may be gone or come twice.
@@ -285,7 +264,7 @@ class Coordinator:
             task = None
         if self._wants_snapshot(task, now):
             self._snapshot_at = now + self._settings.snapshot_interval_s
-            self._job = _Job(self._executor.submit(self._reads.snapshot), None)
+            self._job = Job(self._executor.submit(self._reads.snapshot), None)
             return
         if task is None or not self._reconciler.can_reconcile:
             return
@@ -310,17 +289,17 @@ class Coordinator:
         if task.phase is Phase.START and task.repairs and not request.keys:
             # The comparison found no difference.
             task.schema = self._registry.get(self._queue.last_schemas[table])
-            self._after_chunks(task)
+            self._queue.end_chunks(task)
             return
         if task.phase is Phase.START and self._is_to_be_emptied(task):
             task.phase = Phase.EMPTY
         if task.phase is Phase.START and request.keys:
             keys = self._executor.submit(self._reads.start_keys, table, request.keys)
-            self._job = _Job(keys, task)
+            self._job = Job(keys, task)
             return
         if task.phase is Phase.START:
             start = self._executor.submit(self._reads.start, table, request.predicate or None)
-            self._job = _Job(start, task)
+            self._job = Job(start, task)
             return
         token = uuid.uuid4().hex
         # Before the read begins: its marks may come back while it is still running.
@@ -328,7 +307,7 @@ class Coordinator:
         self._window.open(token, chunk=chunk)
         if chunk:
             self._telling.opened(token, task, self._pacer.rows)
-        job = _Job(Future(), task, versions=dict(self._versions))
+        job = Job(Future(), task, versions=dict(self._versions))
         job.floor_scn = self._reconciler.unseen_floor or self._last_scn + 1
         self._job = job
         if not chunk:
@@ -369,7 +348,7 @@ class Coordinator:
             self._compare(look)
         elif job.task is None:
             self._job = None
-            self._forget(job.future.result())
+            self._closing.forget(job.future.result())
         elif isinstance(start := job.future.result(), TableStart):
             self._job = None
             self._started(job.task, start)
@@ -387,11 +366,6 @@ class Coordinator:
             self._queue.fail(task, str(error))
         else:
             raise error
-
-    def _forget(self, saw: Visibility) -> None:
-        before = self._reconciler.remembered
-        self._reconciler.forget(saw)
-        self._telling.forgot(saw, before, self._reconciler.remembered)
 
     def _back_off(self) -> None:
         self._not_before = self._clock() + 1.0
@@ -414,7 +388,7 @@ class Coordinator:
             task, state="copying", until=start.until, rows_estimated=start.rows_estimated
         )
         if start.schema.key and start.until is None:
-            self._after_chunks(task)
+            self._queue.end_chunks(task)
 
     # -- tables that come and go ------------------------------------------------------------------
 
@@ -439,7 +413,7 @@ class Coordinator:
         self._look_at = now + self._settings.look_interval_s
         settled = () if catalog.begun else tuple(self._queue.tables)
         asked = (dict(catalog.tables), settled, catalog.admitted)
-        self._job = _Job(self._executor.submit(self._reads.look, *asked), None)
+        self._job = Job(self._executor.submit(self._reads.look, *asked), None)
         return True
 
     def _compare(self, look: CatalogLook) -> None:
@@ -450,7 +424,7 @@ class Coordinator:
             return
         token = uuid.uuid4().hex
         self._window.open(token, chunk=False)
-        self._job = _Job(Future(), None, look=look)
+        self._job = Job(Future(), None, look=look)
         self._job.future = self._executor.submit(self._reads.end, token)
 
     def _tell(self, catalog: Catalog, look: CatalogLook, mark: ReceivedMark) -> Iterator[Block]:
@@ -480,244 +454,12 @@ class Coordinator:
             catalog.note(event)
             self._look_at = 0.0
 
-    # -- closing windows --------------------------------------------------------------------------
-
-    def _is_void(self, job: _Job, schema: TableSchema) -> bool:
-        """Whether the table changed its shape inside the window, or rows needed to reconcile are gone."""
-        now = self._versions.get(schema.table)
-        changed = now != job.versions.get(schema.table) and now != schema.schema_id
-        return changed or not self._reconciler.can_reconcile
-
-    def _emit_chunk(
-        self, job: _Job, task: Task, chunk: Chunk, mark: ReceivedMark
-    ) -> Iterator[Block]:
-        received = self._clock()
-        if self._is_void(job, chunk.schema):
-            changed = self._reconciler.can_reconcile
-            self._telling.voided(
-                "schema changed" if changed else "rows let go", chunk.rows.num_rows
-            )
-            self._queue.update(task, rows_voided=task.progress.rows_voided + chunk.rows.num_rows)
-            self._took(job, chunk, received)
-            return
-        result = self._reconciler.reconcile(chunk.schema, chunk.rows, chunk.visibility)
-        absent = self._absent(job, task, chunk)
-        gone = self._gone(task, chunk, absent)
-        self._telling.reconciled(chunk, result, self._reconciler)
-        self._registry.put(chunk.schema)
-        announce = self._versions.get(chunk.schema.table) != chunk.schema.schema_id
-        emitted = result.rows.num_rows + gone.num_rows
-        if emitted:
-            self._adopt(chunk.schema)
-            yield chunk_block(mark, chunk.schema, result.rows, gone, announce=announce)
-        certificate = self._certify(job, task, chunk, result.rows, mark)
-        self._telling.completed(mark, emitted, result.dropped, chunk.last_key, certificate)
-        self._forget(chunk.visibility)
-        self._took(job, chunk, received)
-        task.schema = chunk.schema
-        if task.phase is Phase.CHUNKS:
-            if result.unsettled.num_rows and task.is_whole:
-                keys = self._reads.render_keys(chunk.schema, result.unsettled)
-                self._queue.add_reread(chunk.schema.table, keys)
-                self._telling.listed(chunk.schema.table, keys, "unsettled in chunk")
-            self._advance(job, task, chunk, emitted)
-        elif task.phase is Phase.REREAD:
-            self._settle_rereads(job, task, chunk, result.unsettled)
-        else:
-            self._settle_keys(job, task, chunk, absent, emitted)
-
-    def _absent(self, job: _Job, task: Task, chunk: Chunk) -> list[tuple[str, ...]]:
-        """Return the requested keys for which the chunk has no row."""
-        if task.phase is not Phase.KEYS:
-            return []
-        found = set(self._reads.render_keys(chunk.schema, chunk.rows))
-        return [key for key in job.keys if key not in found]
-
-    def _gone(self, task: Task, chunk: Chunk, absent: list[tuple[str, ...]]) -> pa.RecordBatch:
-        """Return the absent keys to delete from the target: asked for, and the log says nothing else of them."""
-        if not (absent and task.request.delete_missing):
-            return chunk.rows.slice(0, 0)
-        keys = self._reads.key_rows(chunk.schema, absent)
-        return self._reconciler.untouched(chunk.schema, keys, chunk.visibility)
-
-    def _took(self, job: _Job, chunk: Chunk, received: float) -> None:
-        """Let the pace follow what the chunk took."""
-        rows, now = chunk.rows, self._clock()
-        # One that was cut for its bytes had all the rows that it might have.
-        asked = rows.num_rows if chunk.cut else job.limit or len(job.keys)
-        took = Chunked(asked, rows.num_rows, rows.nbytes, *self._reads.selected, received, now)
-        self._pacer.took(took, of_table=bool(job.limit))
-
-    def _adopt(self, schema: TableSchema) -> None:
-        self._versions[schema.table] = schema.schema_id
-        self._queue.note_schema(schema.table, schema.schema_id)
-
-    def _advance(self, job: _Job, task: Task, chunk: Chunk, emitted: int) -> None:
-        p = task.progress
-        self._queue.update(
-            task,
-            after=chunk.last_key or p.after,
-            chunks=p.chunks + 1,
-            rows_read=p.rows_read + chunk.rows.num_rows,
-            rows_emitted=p.rows_emitted + emitted,
-            rows_per_s=self._rate(task, chunk.rows.num_rows),
-        )
-        short = chunk.rows.num_rows < job.limit and not chunk.cut
-        if short or chunk.last_key in (None, p.until):
-            self._after_chunks(task)
-
-    def _rate(self, task: Task, rows: int) -> float:
-        """Return rows per second, the newest chunk weighing most of all; the pause before it counts."""
-        now, since = self._clock(), task.since
-        task.since = now
-        if since is None or now <= since:
-            return task.progress.rows_per_s
-        fresh = rows / (now - since)
-        held = task.progress.rows_per_s or fresh
-        return held + _NEWEST * (fresh - held)
-
-    def _after_chunks(self, task: Task) -> None:
-        """Go on behind the last chunk: a part of a table is done, a whole one needs its re-read list and its end."""
-        if task.is_whole:
-            table = task.progress.table
-            task.phase = Phase.REREAD if self._queue.rereads[table] else Phase.END
-        else:
-            self._queue.update(task, state="done")
-            self._queue.finish(task)
-
-    def _settle_rereads(
-        self, job: _Job, task: Task, chunk: Chunk, unsettled: pa.RecordBatch
-    ) -> None:
-        """Take read keys off the list; keys whose move was not seen stay."""
-        schema = chunk.schema
-        late = set(self._reads.render_keys(schema, unsettled)) if unsettled.num_rows else set()
-        settled = [key for key in job.keys if key not in late]
-        self._queue.remove_reread(schema.table, settled)
-        self._telling.settled(schema.table, settled, len(self._queue.rereads[schema.table]))
-        self._after_chunks(task)
-
-    def _settle_keys(
-        self,
-        job: _Job,
-        task: Task,
-        chunk: Chunk,
-        absent: list[tuple[str, ...]],
-        emitted: int,
-    ) -> None:
-        """Count requested keys, and keep those that do not exist."""
-        p = task.progress
-        self._queue.note_missing(task, absent)
-        self._queue.update(
-            task,
-            chunks=p.chunks + 1,
-            keys_done=p.keys_done + len(job.keys),
-            rows_read=p.rows_read + chunk.rows.num_rows,
-            rows_emitted=p.rows_emitted + emitted,
-            rows_per_s=self._rate(task, len(job.keys)),
-        )
-        if task.progress.keys_done >= len(task.keys):
-            self._after_chunks(task)
-
-    def _emit_table(
-        self, job: _Job, task: Task, spool: Spool, mark: ReceivedMark
-    ) -> Iterator[Block]:
-        try:
-            if self._is_void_table(job, spool.schema):
-                self._telling.voided("schema changed", spool.rows)
-                self._queue.update(task, rows_voided=task.progress.rows_voided + spool.rows)
-                return
-            self._registry.put(spool.schema)
-            unseen = self._unseen_of(spool, job.floor_scn, mark.scn)
-            rows = multiset_rows(spool.schema, spool.batches(), unseen)
-            self._adopt(spool.schema)
-            emitted = 0
-            for block in table_blocks(mark, spool.schema, rows, self._settings.piece_rows):
-                emitted += block.rows
-                yield block
-        finally:
-            spool.discard()
-        self._telling.completed(mark, emitted, 0)
-        self._forget(spool.visibility)
-        task.schema, task.phase = spool.schema, Phase.END
-        self._queue.update(task, chunks=1, rows_read=spool.rows, rows_emitted=emitted)
-
-    def _is_void_table(self, job: _Job, schema: TableSchema) -> bool:
-        now = self._versions.get(schema.table)
-        return now != job.versions.get(schema.table) and now != schema.schema_id
-
-    def _unseen_of(self, spool: Spool, floor_scn: int, high_scn: int) -> pa.Table:
-        """Return the folded effect of the streamed transactions before the mark that the snapshot did not see."""
-        schema = spool.schema
-        batches: list[pa.RecordBatch] = []
-        truncates: list[tuple[int, int]] = []
-        for block in self._log_blocks(floor_scn - 1):
-            hidden = _hidden_scns(block, spool.visibility, high_scn)
-            if not len(hidden):
-                continue
-            for body in block.bodies:
-                if body.table == schema.table:
-                    keep = np.isin(body.batch.column("_scn").to_numpy(), hidden)
-                    rows = body.batch.filter(pa.array(keep))
-                    batches.append(promote(rows, self._registry.get(body.schema_id), schema))
-            truncates += [
-                (e.scn, e.ord)
-                for e in block.system
-                if e.kind is SystemKind.TRUNCATE and e.table == schema.table and e.scn in hidden
-            ]
-        return fold(schema, batches, truncates)
-
     def _is_to_be_emptied(self, task: Task) -> bool:
         """Whether a table with a gap is copied from the start; one without a key is emptied by its own window."""
         table = task.progress.table
         if table not in self._queue.gaps or task.request.cause is not Cause.GAP or task.repairs:
             return False
         return bool(self._registry.get(self._queue.last_schemas[table]).key)
-
-    def _complete(self, task: Task, mark: ReceivedMark) -> Iterator[Block]:
-        if task.phase is Phase.EMPTY:
-            yield gap_block(mark.scn, mark.commit_us, [task.progress.table])
-            self._queue.close_gap(task.progress.table)
-            task.phase = Phase.START
-            return
-        if task.schema is None:
-            return
-        table = task.progress.table
-        if self._queue.rereads[table]:
-            # A row moved in between the last window and the end mark.
-            task.phase = Phase.REREAD
-            return
-        if table in self._queue.gaps and task.schema.key and not task.repairs:
-            # Rows that vanished meanwhile are still to be removed; the repair says when the table is complete.
-            self._queue.update(task, state="done", completed_scn=mark.scn)
-            self._queue.finish(task)
-            return
-        self._registry.put(task.schema)
-        failpoint("dump.before_complete")
-        yield complete_block(mark, task.schema, task.request.request_id)
-        failpoint("dump.after_complete")
-        self._queue.close_gap(table)
-        self._telling.table_completed(task, mark)
-        self._queue.update(task, state="done", completed_scn=mark.scn)
-        self._queue.finish(task)
-
-    def _certify(
-        self, job: _Job, task: Task, chunk: Chunk, emitted: pa.RecordBatch, mark: ReceivedMark
-    ) -> Certificate:
-        certificate = Certificate(
-            task.request.request_id,
-            chunk.schema.table,
-            task.progress.after,
-            chunk.last_key,
-            job.low_scn,
-            mark.scn,
-            repr(chunk.visibility),
-            chunk.rows.num_rows,
-            emitted.num_rows,
-            _digest(emitted),
-            chunk.schema.schema_id,
-        )
-        self._queue.pending.append(lambda w: w.add_certificate(certificate))
-        return certificate
 
 
 def _discard(future: Future[Any]) -> None:
@@ -726,22 +468,3 @@ def _discard(future: Future[Any]) -> None:
         result = future.result()
         if isinstance(result, Spool):
             result.discard()
-
-
-def _hidden_scns(
-    block: Block, saw: Visibility, high_scn: int
-) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the SCNs of streamed transactions up to the mark that the snapshot did not see."""
-    index = block.index
-    hidden = (index["origin"] == ORIGIN_LOG) & (index["scn"] <= high_scn)
-    hidden &= saw.sees(index["xid"], index["scn"]) != YES
-    return np.asarray(index["scn"][hidden], np.int64)
-
-
-def _digest(rows: pa.RecordBatch) -> str:
-    """Return a hash over the rows' encoded cells."""
-    digest = hashlib.sha256()
-    if rows.num_rows:
-        for cell in encode_rows(rows.columns).to_pylist():
-            digest.update(cell)
-    return digest.hexdigest()

@@ -393,6 +393,14 @@ class TaskQueue:
             request_id, missing = task.request.request_id, task.missing
             self.pending.append(lambda w: w.request_missing(request_id, missing))
 
+    def end_chunks(self, task: Task) -> None:
+        """Go on behind the last chunk: a part of a table is done, a whole one needs its re-read list and its end."""
+        if task.is_whole:
+            task.phase = Phase.REREAD if self.rereads[task.progress.table] else Phase.END
+        else:
+            self.update(task, state="done")
+            self.finish(task)
+
     def finish(self, task: Task) -> None:
         """Take a finished task off; the request is completed with its last one."""
         begun = self._begun[task.request.request_id]
