@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.changelog import ChangeLogSettings
-from headrace.relay.capture import Log
+from headrace.relay.log import Log
 from headrace.replicator.capture_log import CaptureLog
 
 __all__ = ["open_log"]

@@ -14,27 +14,22 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
 
 from headrace.errors import (
-    ChangeLogLost,
     DiskBudgetReached,
     DiskFull,
     HeadraceError,
-    ScnNotFound,
-    SlotLost,
-    SourceReplaced,
     SourceUnavailable,
 )
-from headrace.model.block import ORIGIN_LOG, Block, SystemKind, transaction_index
+from headrace.model.block import Block, transaction_index
 from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.relay.again import SentAgain
+from headrace.relay.continuity import check_log, life_of, sent_again
+from headrace.relay.log import Log, streamed
 from headrace.relay.renumbered import RenumberedReader
 from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
 from headrace.state.incarnation import Incarnation
@@ -49,58 +44,12 @@ from headrace.watermark.tasks import TaskQueue
 from headrace.watermark.telling import SILENT, Telling
 from headrace.watermark.window import Window
 
-__all__ = ["Capture", "CaptureSettings", "CaptureStatus", "Log"]
+__all__ = ["Capture", "CaptureSettings", "CaptureStatus"]
 
 _LOG = logging.getLogger(__name__)
 
 _SETTLE_WITHIN_S = 0.002
 """Longest wait for more, while a round is not settled."""
-
-
-class Log(Protocol):
-    """What capture needs of a change log; `headrace.changelog` is the one that ships."""
-
-    @property
-    def complete_scn(self) -> int:
-        """SCN of the last whole transaction that is durable."""
-        ...
-
-    @property
-    def covered_scn(self) -> int:
-        """SCN up to which the log is known to hold everything."""
-        ...
-
-    def append(self, block: Block) -> None:
-        """Take a block; not readable and not durable yet."""
-        ...
-
-    def begin_sync(self) -> None:
-        """Let what is appended become durable while the caller goes on; `sync` waits for it."""
-        ...
-
-    def sync(self) -> None:
-        """Make everything appended durable, then readable."""
-        ...
-
-    def rewind(self) -> None:
-        """Forget everything behind the last whole durable transaction: the source sends it again."""
-        ...
-
-    def retain(self, needed_scn: int) -> None:
-        """Drop what may be dropped; nothing above ``needed_scn``, which capture itself may read again."""
-        ...
-
-    def blocks(self, after_scn: int) -> Iterator[Block]:
-        """Yield what is durable above an SCN."""
-        ...
-
-    def streamed(self, after_scn: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        """Return the transaction index above an SCN.
-
-        Raises:
-            ScnNotFound: the log no longer reaches back so far.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +166,8 @@ class Capture:
             ChangeLogLost: the state speaks of a log that is not there.
             SourceReplaced: the source lacks what the log holds.
         """
-        self._check_life()
-        self._check_log()
+        self._life = life_of(self._source, self._log, self._state)
+        check_log(self._log, self._state)
         self._recall_streamed()
         chunks = self._source.chunks()
         self._tap.begin(self.run_id, self._source.name)
@@ -293,54 +242,10 @@ class Capture:
             self._reads.close()
             self._reads = None
 
-    def _check_life(self) -> None:
-        """Refuse a source that lacks what was captured; follow one that only goes on elsewhere.
-
-        Raises:
-            SourceReplaced: it was restored or promoted, and what the change log holds is not all in its log.
-        """
-        now, known = self._source.incarnation(), Incarnation.read(self._state)
-        if known is None:
-            self._life = Incarnation(now)
-            self._state.write([self._life.keep])
-            return
-        self._life, covered = known, self._log.covered_scn
-        why = self._source.departs(known.name, covered - known.offset) if covered else ""
-        if why:
-            raise SourceReplaced(
-                f"The source {self._source.name} is not the database that was captured: it is {now}, was "
-                f"{known.name}; {why}. RESYNC NEEDED.",
-                next_step="`headrace resync FILE` compares the tables and repairs what differs; or point "
-                "source.url at the database that was captured.",
-            )
-        if now != known.name:
-            # A standby that had received everything we have: its numbers go on from ours.
-            _LOG.warning("the source is %s now, was %s: nothing is lost", now, known.name)
-            self._life = replace(known, name=now)
-            self._state.write([self._life.keep])
-
-    def _check_log(self) -> None:
-        """Refuse a change log that is older than the state."""
-        held = int(self._state.get("log_scn") or 0)
-        if held > self._log.covered_scn:
-            raise ChangeLogLost(
-                f"The change log ends at SCN {self._log.covered_scn}, the state has seen {held}: RESYNC NEEDED.",
-                next_step="restore the change log folder, or start a new state folder and copy the tables again.",
-            )
-
     def _recall_streamed(self) -> None:
         """Hold chunks back until a snapshot has seen what was streamed before this start."""
-        logged = self._streamed(int(self._state.get("seen_scn") or 0))
+        logged = streamed(self._log, int(self._state.get("seen_scn") or 0))
         self._reconciler.remember_unseen(logged["scn"].copy(), logged["xid"].copy())
-
-    def _streamed(self, after_scn: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        """Return the index of the source's own transactions above an SCN, as far as the log reaches back."""
-        try:
-            index = self._log.streamed(after_scn)
-        except ScnNotFound as error:
-            index = self._log.streamed(error.oldest - 1)
-        logged: np.ndarray[tuple[int], np.dtype[np.void]] = index[index["origin"] == ORIGIN_LOG]
-        return logged
 
     def _reopen(self, stop: threading.Event) -> None:
         """Open the log and the reading side again, after a pause, until it works or we are stopped."""
@@ -352,7 +257,7 @@ class Capture:
                     self._log.retain(self.coordinator.needed_scn)
                 self.open_connections()
                 # Another server may answer under the same name by now.
-                self._check_life()
+                self._life = life_of(self._source, self._log, self._state)
             except SourceUnavailable as error:
                 self._wait("waiting for source", error)
             except (DiskFull, DiskBudgetReached) as error:
@@ -384,33 +289,7 @@ class Capture:
         offset = self._life.offset
         self._reader = RenumberedReader(reader, offset) if offset else reader
         # Only now: while the log is open nobody else can move the position.
-        acknowledged, covered = self._source.acknowledged_scn() + offset, self._log.covered_scn
-        # An empty log begins where the position is; the SCN behind what is covered may be a watermark.
-        if covered and acknowledged > covered + 1:
-            raise SlotLost(
-                f"The source {self._source.name} will send nothing up to SCN {acknowledged} again, and the "
-                f"change log ends at {covered}: the position was moved by somebody else, or the log is an older one.",
-                next_step="RESYNC NEEDED: restore the newest change log, or run `headrace resync FILE`, which "
-                "compares the tables and repairs what differs; let nobody else advance or read the slot.",
-            )
-        held = self._streamed(acknowledged)
-        self._again = SentAgain(
-            held, self._log.complete_scn, self._source.name, self._is_still_captured
-        )
-
-    def _is_still_captured(self, scn: int) -> bool:
-        """Whether a table that a held transaction changed is captured now, so that it has to come again."""
-        captured = {schema.table for schema in self._source.tables()}
-        for block in self._log.blocks(scn - 1):
-            if block.first_scn > scn:
-                break
-            part = block.upto(scn)
-            touched = {body.table for body in part.bodies}
-            # What else is told of tables depends on what was known of the catalog then.
-            touched |= {e.table for e in part.system if e.kind is SystemKind.TRUNCATE}
-            if touched & captured:
-                return True
-        return False
+        self._again = sent_again(self._source, self._log, offset)
 
     # -- one round --------------------------------------------------------------------------------
 

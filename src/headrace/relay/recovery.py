@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from headrace.model.schema import TableId
-from headrace.relay.capture import Log
+from headrace.relay.log import Log
 from headrace.sources.base import Source
 from headrace.state.incarnation import Incarnation
 from headrace.state.records import OPEN, Cause, RequestState, Scope

@@ -19,7 +19,7 @@ CAPTURE = "_capture"
 
 
 class CaptureLog:
-    """Joins `ChangeLogWriter` and `ChangeLogReader` into the port `headrace.relay.capture.Log`.
+    """Joins `ChangeLogWriter` and `ChangeLogReader` into the port `headrace.relay.log.Log`.
 
     Takes over the log in ``folder``, or begins one.
 

@@ -37,7 +37,7 @@ from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import KeyCheck, TableSchema
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Log
+from headrace.relay.log import Log
 from headrace.sources.base import LogItem, LogReader, SchemaStore, WatermarkWriter
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.sources.scripted.database import MISSING, Change

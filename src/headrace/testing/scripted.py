@@ -10,7 +10,8 @@ from typing import Any
 
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings, Log
+from headrace.relay.capture import Capture, CaptureSettings
+from headrace.relay.log import Log
 from headrace.sources.scripted import ScriptedSource
 from headrace.state.store import StateStore
 from headrace.watermark.settings import DumpSettings

@@ -20,7 +20,8 @@ from headrace.model.block import Block, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe import failpoints
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, Log
+from headrace.relay.capture import Capture
+from headrace.relay.log import Log
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.state.store import RequestState, Scope, StateStore
 from headrace.testing.histories import TABLES, RandomHistory
