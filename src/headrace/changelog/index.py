@@ -51,11 +51,10 @@ class ScnIndex:
 
     def start(self, after_scn: int) -> int:
         """Return an offset such that every block before it ends at or below ``after_scn``."""
-        last_scn, offset = self._grown
-        if after_scn >= last_scn:
-            # Who follows the log's end has seen all but what came last.
-            return offset
-        return self._offsets[max(bisect_right(self._before, after_scn) - 1, 0)]
+        offset = self._offsets[max(bisect_right(self._before, after_scn) - 1, 0)]
+        last_scn, grown_from = self._grown
+        # Who follows the log's end has seen all but what came last.
+        return max(offset, grown_from) if after_scn >= last_scn else offset
 
 
 def walk(

@@ -138,12 +138,11 @@ class ChangeLogWriter:
     @property
     def appended(self) -> Tail:
         """What will be durable after the next `sync`."""
-        return Tail(
-            self.tail.oldest_scn,
-            self._progress.complete_scn,
-            self._progress.covered_scn,
-            self._progress.commit_us,
-        )
+        return self._tail_from(self.tail.oldest_scn)
+
+    def _tail_from(self, oldest_scn: int) -> Tail:
+        at = self._progress
+        return Tail(oldest_scn, at.complete_scn, at.covered_scn, at.commit_us)
 
     @property
     def durable(self) -> tuple[Path | None, int]:
@@ -337,7 +336,7 @@ class ChangeLogWriter:
                 last.name if last else NO_SEGMENT,
                 last.length if last else 0,
                 oldest.name.number if oldest else 0,
-                replace(self.appended, oldest_scn=oldest.base_scn if oldest else 0),
+                self._tail_from(oldest.base_scn if oldest else 0),
             )
         )
 
