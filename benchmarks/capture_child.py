@@ -2,12 +2,14 @@
 
 Ends when ``--until SCN`` is durable in the change log, when every table is dumped (``--dump``), or when its standard
 input closes. Prints ``streaming`` when the log is open, and at the end one JSON object: what the run took
-from the first connection on, without the start of Python; the second half alone is ``steady``.
+from the first connection on, without the start of Python; the second half alone is ``steady``. With ``--inside``, which
+costs a little, also the latency inside this process.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -18,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.inside import Arrivals
 from headrace.changelog import ChangeLogReader
 from headrace.relay.capture import Capture
 from headrace.replicator import config_file, runner
@@ -90,6 +93,7 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--until", type=int, default=0)
     parser.add_argument("--dump", action="store_true")
+    parser.add_argument("--inside", action="store_true")
     given = parser.parse_args()
     without_pandas()
     config = config_file.load(given.file)
@@ -100,7 +104,11 @@ def main() -> int:
     watch = _Watch(reader, given.until, given.dump)
     if not given.until and not given.dump:
         threading.Thread(target=_end_with_input, args=(watch,), daemon=True).start()
-    with runner.capture(config, paths, watch, lambda _detail: None) as capture:
+    arrivals = Arrivals()
+    with (
+        arrivals.watching() if given.inside else contextlib.nullcontext(),
+        runner.capture(config, paths, watch, lambda _detail: None) as capture,
+    ):
         watch.capture = capture
         wall, cpu = time.perf_counter(), time.process_time()
         began_us = time.time_ns() // 1000
@@ -115,6 +123,9 @@ def main() -> int:
             said["run_s"] = time.perf_counter() - wall
             said["run_cpu_s"] = time.process_time() - cpu
     said |= _steady(watch, reader)
+    if given.inside:
+        durable = [(scn, at) for scn, at, _ in watch.samples]
+        said |= arrivals.percentiles(reader.index(0)["scn"].astype(np.int64), durable)
     print(json.dumps(said), flush=True)
     return 0
 

@@ -136,12 +136,15 @@ def _latency(records: Runs) -> dict[str, float | None]:
     found: dict[str, float | None] = {
         "p50_ms_idle": median(select(records, part="idle", contender=US), "p50_ms"),
         "p99_ms_idle": median(select(records, part="idle", contender=US), "p99_ms"),
+        "inside_p99_ms_idle": median(select(records, part="idle", contender=US), "inside_p99_ms"),
     }
     rates = select(records, part="rates")
     for rate in sorted({run["rate"] for run in rates}):
         at = select(rates, rate=rate)
+        ours = select(at, contender=US)
+        found[f"inside_p99_ms_{rate}tps"] = median(ours, "inside_p99_ms")
         for field in ("p50_ms", "p95_ms", "p99_ms"):
-            found[f"{field}_{rate}tps"] = median(select(at, contender=US), field)
+            found[f"{field}_{rate}tps"] = median(ours, field)
             names = {run["contender"] for run in at if run["contender"] != US}
             found[f"debezium_best_{field}_{rate}tps"] = least(
                 median(select(at, contender=name), field) for name in names

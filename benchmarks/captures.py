@@ -63,9 +63,13 @@ class CaptureRun:
         return python("benchmarks.capture_child", str(self.file), "--dump")
 
     @contextlib.contextmanager
-    def started(self) -> Iterator[Child]:
-        """Give a capture that streams, until `Child.end`."""
-        command = python("benchmarks.capture_child", str(self.file))
+    def started(self, *, inside: bool = False) -> Iterator[Child]:
+        """Give a capture that streams, until `Child.end`.
+
+        Args:
+            inside: let it measure the latency inside its process.
+        """
+        command = python("benchmarks.capture_child", str(self.file), *["--inside"] * inside)
         with running(command, self.environment) as child:
             child.until_said("streaming", _READY_S)
             yield child

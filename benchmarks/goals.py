@@ -83,6 +83,10 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "p99_ms_idle": Figure("the same, 99th percentile"),
         "p99_ms_1000tps": Figure("the same at 1,000 tx/s, 99th percentile", most=5.0),
         "p99_ms_5000tps": Figure("the same at 5,000 tx/s, 99th percentile", most=5.0),
+        "inside_p99_ms_1000tps": Figure(
+            "read from the socket to readable, 1,000 tx/s, 99th percentile, ms", most=3.0
+        ),
+        "inside_p99_ms_5000tps": Figure("the same at 5,000 tx/s, 99th percentile", most=3.0),
     },
     "chunks": {
         "idle_vs_adbc": Figure(f"dump into the change log, {_OURS}", least=1.0),

@@ -1,7 +1,8 @@
 """How soon a commit can be read: small transactions at a steady rate, and the clock of whoever sees them.
 
 Each row carries the server's ``clock_timestamp()`` of its statement; latency counts from there, so it has the
-statement's end, the server's sync, and for us the sync of the change log in it. The first fifth of a run is left out.
+statement's end, the server's sync, and for us the sync of the change log in it; ``inside`` is the capture process's own
+share, from the read that brought the commit. The first fifth of a run is left out.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def headrace_latency(server: BenchServer, rate: float, seconds: float) -> Record
         ) as run,
     ):
         run.skip_dump([f"public.{_TABLE}"])
-        with run.started() as capture, reading(run, _TABLE) as (reader, out):
+        with run.started(inside=True) as capture, reading(run, _TABLE) as (reader, out):
             warm(server, reader, _TABLE)
             _play(server, rate, seconds)
             finish(server, _TABLE)
@@ -158,6 +159,9 @@ def headrace_latency(server: BenchServer, rate: float, seconds: float) -> Record
     return found | {
         "from_commit_p50_ms": commits["p50_ms"],
         "from_commit_p99_ms": commits["p99_ms"],
+        "inside_p50_ms": usage.said["inside_p50_ms"],
+        "inside_p99_ms": usage.said["inside_p99_ms"],
+        "cpu_s": round(usage.cpu_s, 2),
         "rss_mib": round(usage.rss_mib, 1),
     }
 

@@ -56,7 +56,22 @@ def test_growing_in_steps_gives_the_same_answers(segment):
     whole.extend(mapped.view, length)
     for offset, header in walk(mapped.view, SEGMENT_HEADER, length, mapped.name):
         grown.extend(mapped.view, offset + header.length)
-    assert all(grown.start(scn) == whole.start(scn) for scn in range(0, LAST * 10, 13))
+    before_last = (LAST - 1) * 10
+    assert all(grown.start(scn) == whole.start(scn) for scn in range(0, before_last, 13))
+
+
+@req("D57")
+def test_who_follows_the_end_walks_only_what_came_last(segment):
+    mapped, length = segment
+    offsets = [offset for offset, _ in walk(mapped.view, SEGMENT_HEADER, length, mapped.name)]
+    index = ScnIndex(mapped.header)
+    for number, end in enumerate([*offsets[1:], length]):
+        index.extend(mapped.view, end)
+        assert index.start(number * 10) == offsets[number]
+        # A second look at the same end.
+        index.extend(mapped.view, end)
+        assert index.start(number * 10 + 10) == offsets[number]
+        assert index.start(number * 10 - 1) <= offsets[max(number - 1, 0)]
 
 
 def test_a_walk_that_does_not_end_at_a_block_is_damage(segment):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter
+from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter, merging
 from tests.changelog.reader_process import follow
 from tests.changelog.windows import scns, seen, synced, window
 from tests.requirements import req
@@ -100,7 +100,8 @@ def test_a_writer_killed_around_its_sync_loses_nothing_that_it_reported(tmp_path
 
 
 @req("D58", "N11", "P28")
-def test_a_reader_that_stops_in_the_middle_holds_nobody_up(tmp_path):
+def test_a_reader_that_stops_in_the_middle_holds_nobody_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(merging, "MERGED_ROWS", 2)
     with ChangeLogWriter.open(tmp_path, SETTINGS) as writer:
         synced(writer, *(window(scn) for scn in range(1, 50)))
         slow = ChangeLogReader(tmp_path).blocks(0)

@@ -15,7 +15,14 @@ from headrace.errors import ProtocolError
 from headrace.model.block import Block, Body, SystemEvent, SystemKind, transaction_index
 from headrace.model.change import META, change_schema
 from headrace.testing.notation import change_batch, table_of
-from headrace.wire import decode_block, encode_block, read_directory, read_header, read_index
+from headrace.wire import (
+    decode_block,
+    encode_block,
+    join_indexes,
+    read_directory,
+    read_header,
+    read_index,
+)
 from tests.requirements import req
 from tests.wire.examples import EXAMPLES, NOTES, ORDERS, TYPES, golden, open_piece, orders
 
@@ -216,7 +223,7 @@ def test_errors_carry_no_bytes_of_the_block():
 def test_header_and_index_are_read_at_an_offset_of_a_larger_buffer():
     data = b"x" * 640 + golden("orders") + golden("coverage")
     header = read_header(data, 640)
-    assert read_index(data, header, 640)["scn"].tolist() == [100, 101, 102]
+    assert join_indexes([read_index(data, header, 640)])["scn"].tolist() == [100, 101, 102]
     assert read_header(data, 640 + header.length).covered_scn == 500
     assert [entry.rows for entry in read_directory(data, header, 640)] == [5, 1, 1]
 

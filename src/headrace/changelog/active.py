@@ -17,6 +17,8 @@ Sync = Callable[[int], None]
 Write = Callable[[int, memoryview, int], int]
 """Writes bytes at an offset and returns how many it took; ``os.pwrite``."""
 
+_JOINED_BYTES = 64 * 1024
+
 
 class ActiveSegment:
     """A file of its full size from the beginning, so that readers map it once and a sync has no size to record.
@@ -56,7 +58,9 @@ class ActiveSegment:
             OSError: the file system refused.
         """
         end = self.length
-        for part in parts:
+        size = sum(len(part) for part in parts)
+        # One call for a small block; to join a large one would copy it.
+        for part in [b"".join(parts)] if size <= _JOINED_BYTES else parts:
             self._write_at(part, end)
             end += len(part)
         self.length = end

@@ -29,6 +29,7 @@ class ScnIndex:
         self.end = SEGMENT_HEADER_BYTES
         self._before = array("q", [self._progress.last_scn])
         self._offsets = array("Q", [SEGMENT_HEADER_BYTES])
+        self._grown = self._progress.last_scn, SEGMENT_HEADER_BYTES
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -39,6 +40,8 @@ class ScnIndex:
         Raises:
             CorruptSegment: when a block's header is damaged.
         """
+        if end > self.end:
+            self._grown = self._progress.last_scn, self.end
         for offset, block in walk(data, self.end, end, self._name):
             if offset - self._offsets[-1] >= STRIDE_BYTES:
                 self._before.append(self._progress.last_scn)
@@ -48,7 +51,10 @@ class ScnIndex:
 
     def start(self, after_scn: int) -> int:
         """Return an offset such that every block before it ends at or below ``after_scn``."""
-        return self._offsets[max(bisect_right(self._before, after_scn) - 1, 0)]
+        offset = self._offsets[max(bisect_right(self._before, after_scn) - 1, 0)]
+        last_scn, grown_from = self._grown
+        # Who follows the log's end has seen all but what came last.
+        return max(offset, grown_from) if after_scn >= last_scn else offset
 
 
 def walk(

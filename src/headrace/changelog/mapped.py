@@ -11,7 +11,7 @@ from headrace.changelog.index import ScnIndex, walk
 from headrace.changelog.segment import SegmentHeader, SegmentName, corrupt, read_segment_header
 from headrace.errors import ProtocolError
 from headrace.model.block import Block
-from headrace.wire.block import BlockHeader, decode_block
+from headrace.wire.block import BlockHeader, decode_block, read_header
 
 __all__ = ["MappedSegment"]
 
@@ -53,15 +53,38 @@ class MappedSegment:
         self._index.extend(self.view, end)
         return walk(self.view, self._index.start(after_scn), end, self.name)
 
+    def header_at(self, offset: int, length: int) -> BlockHeader:
+        """Return the header of the block of ``length`` bytes at ``offset``.
+
+        Raises:
+            CorruptSegment: when no intact header of such a block stands there.
+        """
+        try:
+            header = read_header(self.bytes_of(offset, length))
+        except ProtocolError as error:
+            raise corrupt(self.name, offset, error.message) from error
+        if header.length != length:
+            raise corrupt(self.name, offset, f"no block of {length} bytes begins here")
+        return header
+
+    def bytes_of(self, offset: int, length: int) -> memoryview:
+        """Return the bytes of a block, unchecked.
+
+        Raises:
+            CorruptSegment: when the file ends before theirs do.
+        """
+        self._check_size(offset + length)
+        return self.view[offset : offset + length]
+
     def decode(self, offset: int, length: int, schema_ids: Collection[int] | None) -> Block:
         """Return one block after checking its bytes.
 
         Raises:
             CorruptSegment: when they are damaged.
         """
-        self._check_size(offset + length)
+        data = self.bytes_of(offset, length)
         try:
-            return decode_block(self.view[offset : offset + length], schema_ids=schema_ids)
+            return decode_block(data, schema_ids=schema_ids)
         except ProtocolError as error:
             raise corrupt(self.name, offset, error.message) from error
 

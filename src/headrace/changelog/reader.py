@@ -1,13 +1,14 @@
 """Readers of a change log: any number, in any process, none of which the writer knows.
 
-In: a folder. Out: blocks of whole transactions, straight from mapped segment files. A reader sees new blocks and
-segments as soon as the writer has published them, without opening anything again. Used from one thread.
+In: a folder. Out: blocks of whole transactions, straight from mapped segment files; small neighbours come as one
+block (`headrace.changelog.merging`). A reader sees new blocks and segments as soon as the writer has published them,
+without opening anything again. Used from one thread.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from headrace.changelog.chain import Link, follow
 from headrace.changelog.mapped import MappedSegment
+from headrace.changelog.merging import Stored, merged
 from headrace.changelog.refs import BlockRef, block_ref
 from headrace.changelog.segment import (
     NO_SEGMENT,
@@ -24,9 +26,9 @@ from headrace.changelog.segment import (
     list_segments,
 )
 from headrace.changelog.tail import Tail, TailRecord, TailView
-from headrace.errors import ChangeLogLost, ProtocolError, ScnNotFound
-from headrace.model.block import TRANSACTION_DTYPE, Block
-from headrace.wire.block import BlockHeader, read_index
+from headrace.errors import ChangeLogLost, CorruptSegment, ProtocolError, ScnNotFound
+from headrace.model.block import Block
+from headrace.wire.block import decode_merged, join_indexes, read_index
 
 __all__ = ["ChangeLogReader"]
 
@@ -77,8 +79,9 @@ class ChangeLogReader:
             upto_scn: None, or anything beyond the tail, stands for the newest whole transaction of this moment.
             schema_ids: table versions to decode, None for all; index and system events always come.
 
-        A transaction may span several blocks; then all of them come. A block's ``covered_scn`` never passes
-        ``upto_scn``. Nothing comes when there is nothing above ``after_scn``.
+        A transaction may span several blocks; then all of them come. Small neighbours come as one, so what a caller
+        does per block does not depend on how often capture wrote. A block's ``covered_scn`` never passes ``upto_scn``.
+        Nothing comes when there is nothing above ``after_scn``.
 
         Raises:
             ScnNotFound: ``after_scn`` lies below what was kept or beyond the tail.
@@ -89,13 +92,13 @@ class ChangeLogReader:
         last = _limit(upto_scn, record.tail.complete_scn)
         covered = _limit(upto_scn, record.tail.covered_scn)
         told = after_scn
-        for segment, offset, header in self._headers(after_scn, last):
-            says = min(header.covered_scn, covered)
-            # A block without transactions is worth a line only when its coverage is news.
-            if header.transactions or says > told:
-                block = segment.decode(offset, header.length, schema_ids)
-                yield block.after(after_scn).upto(covered)
-                told = max(told, says)
+        for run in merged(self._headers(after_scn, last)):
+            for block in _decoded(run, schema_ids):
+                part = block.after(after_scn).upto(covered)
+                # A block without transactions is worth a line only when its coverage is news.
+                if len(part.index) or part.covered_scn > told:
+                    told = max(told, part.covered_scn)
+                    yield part
 
     def refs(self, after_scn: int, upto_scn: int | None = None) -> list[BlockRef]:
         """Return the blocks that hold the transactions `blocks` would yield, without reading their rows.
@@ -122,14 +125,19 @@ class ChangeLogReader:
             ScnNotFound: it was dropped in the meantime.
             CorruptSegment: it fails its checksum.
         """
-        name = SegmentName.parse(ref.segment)
-        if name is None:
-            raise ValueError(f"not a segment: {ref.segment!r}")
-        try:
-            return self._segment(name).decode(ref.offset, ref.length, schema_ids)
-        except FileNotFoundError as error:
-            tail = self.tail()
-            raise ScnNotFound(ref.first_scn, tail.oldest_scn, tail.covered_scn) from error
+        return next(_decoded([self._stored(ref)], schema_ids))
+
+    def read(
+        self, refs: Iterable[BlockRef], schema_ids: Collection[int] | None = None
+    ) -> Iterator[Block]:
+        """Yield the blocks that refs name, uncut and in their order; small neighbours come as one.
+
+        Raises:
+            ScnNotFound: as `load`.
+            CorruptSegment: a block fails its checksum; it is not delivered.
+        """
+        for run in merged(self._stored(ref) for ref in refs):
+            yield from _decoded(run, schema_ids)
 
     def index(self, after_scn: int) -> npt.NDArray[np.void]:
         """Return one `TRANSACTION_DTYPE` entry per whole transaction above ``after_scn``.
@@ -143,18 +151,16 @@ class ChangeLogReader:
         record = self._refresh()
         _check_position(after_scn, record.tail)
         last = record.tail.complete_scn
-        parts = [np.empty(0, TRANSACTION_DTYPE)]
+        parts: list[memoryview] = []
         for segment, offset, header in self._headers(after_scn, last):
             try:
-                part = read_index(segment.view, header, offset)
+                parts.append(read_index(segment.view, header, offset))
             except ProtocolError as error:
                 raise corrupt(segment.name, offset, error.message) from error
-            parts.append(part[(part["scn"] > after_scn) & (part["scn"] <= last)])
-        return _joined(np.concatenate(parts))
+        every = join_indexes(parts)
+        return _joined(every[(every["scn"] > after_scn) & (every["scn"] <= last)])
 
-    def _headers(
-        self, after_scn: int, last_scn: int
-    ) -> Iterator[tuple[MappedSegment, int, BlockHeader]]:
+    def _headers(self, after_scn: int, last_scn: int) -> Iterator[Stored]:
         """Yield the blocks that touch the range, and blocks without transactions between and behind them."""
         links = self._links
         # Everything in a segment lies at or below what stands before the next one.
@@ -172,7 +178,7 @@ class ChangeLogReader:
                 if header.transactions and header.first_scn > last_scn:
                     return
                 if not header.transactions or header.last_scn > after_scn:
-                    yield segment, offset, header
+                    yield Stored(segment, offset, header)
 
     def _refresh(self) -> TailRecord:
         """Bring the chain of segments up to the published tail, and return that."""
@@ -222,6 +228,18 @@ class ChangeLogReader:
         except FileNotFoundError:
             return None
 
+    def _stored(self, ref: BlockRef) -> Stored:
+        """Return where the block of a ref lies."""
+        name = SegmentName.parse(ref.segment)
+        if name is None:
+            raise ValueError(f"not a segment: {ref.segment!r}")
+        try:
+            segment = self._segment(name)
+        except FileNotFoundError as error:
+            tail = self.tail()
+            raise ScnNotFound(ref.first_scn, tail.oldest_scn, tail.covered_scn) from error
+        return Stored(segment, ref.offset, segment.header_at(ref.offset, ref.length))
+
     def _live_segment(self, name: SegmentName, after_scn: int) -> MappedSegment:
         try:
             return self._segment(name)
@@ -234,6 +252,22 @@ class ChangeLogReader:
         if segment is None:
             segment = self._segments[name] = MappedSegment(self._folder, name)
         return segment
+
+
+def _decoded(run: list[Stored], schema_ids: Collection[int] | None) -> Iterator[Block]:
+    """Yield the blocks as one; one by one up to the damage, when there is some."""
+    if len(run) > 1:
+        try:
+            parts = [(at.segment.bytes_of(at.offset, at.header.length), at.header) for at in run]
+            whole = decode_merged(parts, schema_ids=schema_ids)
+        except (ProtocolError, CorruptSegment):
+            # One by one tells which of them it is.
+            pass
+        else:
+            yield whole
+            return
+    for segment, offset, header in run:
+        yield segment.decode(offset, header.length, schema_ids)
 
 
 def _check_position(scn: int, tail: Tail) -> None:

@@ -13,7 +13,7 @@ import os
 import struct
 import time
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.changelog.durable import sync_folder
@@ -159,7 +159,14 @@ class TailFile:
 
     def publish(self, record: TailRecord) -> None:
         """Show ``record`` to every reader."""
-        self.record = replace(record, sequence=self.record.sequence + 1)
+        self.record = TailRecord(
+            record.generation,
+            self.record.sequence + 1,
+            record.segment,
+            record.length,
+            record.first_number,
+            record.tail,
+        )
         data = self.record.encode()
         start = self.record.sequence % 2 * _SLOT
         self._page[start : start + len(data)] = data

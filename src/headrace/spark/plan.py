@@ -81,9 +81,8 @@ class Range:
         self.refs = self.reader.refs(self.after_scn, self.upto_scn)
         self.events = [
             event
-            for ref in self.refs
-            if ref.has_system
-            for event in self.reader.load(ref, schema_ids=set()).system
+            for block in self.reader.read([ref for ref in self.refs if ref.has_system], ())
+            for event in block.system
             if self.after_scn < event.scn <= self.upto_scn
         ]
 

@@ -32,10 +32,9 @@ def change_batches(
     part: Slice,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the change rows of a slice in ``(scn, ord)`` order, in the columns of ``schema``."""
-    for ref in part.refs:
-        if not any(schema_id in schema_ids for schema_id, _ in ref.tables):
-            continue
-        yield from _rows_of_block(reader.load(ref, schema_ids=schema_ids), registry, schema, part)
+    refs = [ref for ref in part.refs if any(held in schema_ids for held, _ in ref.tables)]
+    for block in reader.read(refs, schema_ids):
+        yield from _rows_of_block(block, registry, schema, part)
 
 
 def _rows_of_block(
@@ -80,9 +79,8 @@ def _truncates(reader: ChangeLogReader, schema: TableSchema, part: Slice) -> lis
     """Return where the table was truncated inside the slice."""
     return [
         (event.scn, event.ord)
-        for ref in part.refs
-        if ref.has_system
-        for event in reader.load(ref, schema_ids=set()).system
+        for block in reader.read([ref for ref in part.refs if ref.has_system], ())
+        for event in block.system
         if event.kind is SystemKind.TRUNCATE
         and event.table == schema.table
         and part.after_scn < event.scn <= part.upto_scn

@@ -8,26 +8,34 @@ No I/O, no state.
 
 from __future__ import annotations
 
-import mmap
 import struct
 import zlib
-from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from headrace.errors import ProtocolError
 from headrace.model.block import (
     SYSTEM_SCHEMA_ID,
     TRANSACTION_DTYPE,
     Block,
-    Body,
+    SystemEvent,
     system_batch,
     system_events,
 )
-from headrace.model.schema import TableId
+from headrace.wire.body import (
+    ALIGNMENT,
+    BodyEntry,
+    Gathered,
+    Readable,
+    body_of,
+    checked_stream,
+    encode_stream,
+    malformed,
+    padded,
+    read_batch,
+)
 
 __all__ = [
     "ALIGNMENT",
@@ -38,29 +46,23 @@ __all__ = [
     "BodyEntry",
     "Readable",
     "decode_block",
+    "decode_merged",
     "encode_block",
     "encode_parts",
+    "join_indexes",
     "read_directory",
     "read_header",
     "read_index",
 ]
 
-Readable: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | pa.Buffer
-"""What a block is read from; a pyarrow buffer goes through ``memoryview``."""
-
 MAGIC = b"HRBK"
 VERSION = 1
-ALIGNMENT = 64
-"""Blocks and bodies begin and end at multiples of this many bytes."""
 
 _HEADER = struct.Struct("<4sHHQIIIIqqqqqQ44sI")
 HEADER_BYTES = _HEADER.size
 _CRC_AT = HEADER_BYTES - 4
 _ENTRY = struct.Struct("<QQQQII")
 _ENDS_COMPLETE = 1
-_SCHEMA_KEY = b"headrace.schema"
-_TABLE_KEY = b"headrace.table"
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class BlockHeader(NamedTuple):
@@ -100,24 +102,6 @@ class BlockHeader(NamedTuple):
         return bool(self.flags & _ENDS_COMPLETE)
 
 
-class BodyEntry(NamedTuple):
-    """One entry of the directory.
-
-    Attributes:
-        schema_id: version of the table, `SYSTEM_SCHEMA_ID` for the system events.
-        offset: of the body, from the block's first byte.
-        length: of the body with its padding.
-        rows: of the record batch.
-        crc: CRC-32 of the body with its padding.
-    """
-
-    schema_id: int
-    offset: int
-    length: int
-    rows: int
-    crc: int
-
-
 def encode_block(block: Block) -> bytes:
     """Return the block as bytes; equal blocks give equal bytes."""
     return b"".join(encode_parts(block))
@@ -127,7 +111,7 @@ def encode_parts(block: Block) -> list[Readable]:
     """Return the bytes of a block in pieces, the header whole in the first; rows are copied once only."""
     bodies = list(_encoded_bodies(block))
     index = np.ascontiguousarray(block.index, dtype=TRANSACTION_DTYPE)
-    head_length = _padded(HEADER_BYTES + _ENTRY.size * len(bodies) + index.nbytes)
+    head_length = padded(HEADER_BYTES + _ENTRY.size * len(bodies) + index.nbytes)
     offset = head_length
     directory = []
     for schema_id, rows, stream in bodies:
@@ -173,15 +157,53 @@ def decode_block(buffer: Readable, *, schema_ids: Collection[int] | None = None)
     view = memoryview(buffer)
     header = read_header(view)
     if len(view) != header.length:
-        raise _malformed(f"{len(view)} bytes given for a block of {header.length}")
+        raise malformed(f"{len(view)} bytes given for a block of {header.length}")
     bodies = []
-    events: tuple[Any, ...] = ()
+    events: tuple[SystemEvent, ...] = ()
     for entry in read_directory(view, header):
         if entry.schema_id == SYSTEM_SCHEMA_ID:
-            events = system_events(_batch(view, entry))
+            events = system_events(read_batch(checked_stream(view, entry), entry))
         elif schema_ids is None or entry.schema_id in schema_ids:
-            bodies.append(_body(view, entry))
+            batch = read_batch(checked_stream(view, entry), entry)
+            bodies.append(body_of(entry.schema_id, batch))
     return Block(_index(view, header), tuple(bodies), events, header.covered_scn)
+
+
+def decode_merged(
+    blocks: Sequence[tuple[memoryview, BlockHeader]],
+    *,
+    schema_ids: Collection[int] | None = None,
+) -> Block:
+    """Return neighbouring blocks as one, with one body per table version.
+
+    Rows and index entries of several blocks are copied; whatever readers do per block they then do once.
+
+    Args:
+        blocks: the bytes of each and its header, as `read_header` gave it, in their order; none but the last may
+            leave a transaction open.
+        schema_ids: as for `decode_block`.
+
+    Raises:
+        ProtocolError: as `decode_block`, for any of them.
+    """
+    found: dict[int, Gathered] = {}
+    events: list[SystemEvent] = []
+    index: list[memoryview] = []
+    covered = 0
+    for view, header in blocks:
+        for entry in read_directory(view, header):
+            if entry.schema_id == SYSTEM_SCHEMA_ID:
+                events += system_events(read_batch(checked_stream(view, entry), entry))
+            elif schema_ids is None or entry.schema_id in schema_ids:
+                stream = checked_stream(view, entry)
+                if entry.schema_id in found:
+                    found[entry.schema_id].add(stream, entry)
+                else:
+                    found[entry.schema_id] = Gathered(stream, entry)
+        index.append(_index_bytes(view, header))
+        covered = max(covered, header.covered_scn)
+    bodies = tuple(gathered.body() for gathered in found.values())
+    return Block(join_indexes(index), bodies, tuple(events), covered)
 
 
 def read_header(buffer: Readable, offset: int = 0) -> BlockHeader:
@@ -192,21 +214,21 @@ def read_header(buffer: Readable, offset: int = 0) -> BlockHeader:
     """
     view = memoryview(buffer)[offset : offset + HEADER_BYTES]
     if len(view) < HEADER_BYTES:
-        raise _malformed(f"{len(view)} bytes are too few for a header")
+        raise malformed(f"{len(view)} bytes are too few for a header")
     magic, version, *values, reserved, crc = _HEADER.unpack(view)
     if magic != MAGIC:
-        raise _malformed("the magic number is missing")
+        raise malformed("the magic number is missing")
     if zlib.crc32(view[:_CRC_AT]) != crc:
-        raise _malformed("the header fails its checksum")
+        raise malformed("the header fails its checksum")
     if version != VERSION:
-        raise _malformed(f"version {version} is not {VERSION}")
+        raise malformed(f"version {version} is not {VERSION}")
     header = BlockHeader(*values)
     if header.flags & ~_ENDS_COMPLETE or any(reserved):
-        raise _malformed("reserved bits are set")
+        raise malformed("reserved bits are set")
     head = HEADER_BYTES + _ENTRY.size * header.bodies
     head += TRANSACTION_DTYPE.itemsize * header.transactions
-    if header.head_length != _padded(head) or header.length % ALIGNMENT:
-        raise _malformed("the lengths contradict each other")
+    if header.head_length != padded(head) or header.length % ALIGNMENT:
+        raise malformed("the lengths contradict each other")
     return header
 
 
@@ -222,97 +244,59 @@ def read_directory(buffer: Readable, header: BlockHeader, offset: int = 0) -> tu
     for *values, reserved in _ENTRY.iter_unpack(head[: _ENTRY.size * header.bodies]):
         entry = BodyEntry(*values)
         if reserved or entry.offset != end or entry.length % ALIGNMENT:
-            raise _malformed("the directory leaves a gap")
+            raise malformed("the directory leaves a gap")
         end += entry.length
         entries.append(entry)
     if end != header.length:
-        raise _malformed("the bodies do not fill the block")
+        raise malformed("the bodies do not fill the block")
     return tuple(entries)
 
 
-def read_index(buffer: Readable, header: BlockHeader, offset: int = 0) -> npt.NDArray[np.void]:
-    """Return the transaction index of the block that begins at ``offset``, as a read-only view.
+def read_index(buffer: Readable, header: BlockHeader, offset: int = 0) -> memoryview:
+    """Return the transaction index of the block that begins at ``offset`` as bytes, for `join_indexes`.
 
     Raises:
         ProtocolError: when the head fails its checksum.
     """
     _checked_head(buffer, header, offset)
-    return _index(memoryview(buffer)[offset:], header)
+    return _index_bytes(memoryview(buffer)[offset:], header)
+
+
+def join_indexes(parts: Iterable[Readable]) -> npt.NDArray[np.void]:
+    """Return the indexes of several blocks as one, read-only."""
+    # NumPy takes its time to see that equal record types are equal; bytes need no such look.
+    return np.frombuffer(b"".join(parts), TRANSACTION_DTYPE)
 
 
 def _checked_head(buffer: Readable, header: BlockHeader, offset: int) -> memoryview:
     """Return the bytes between header and bodies."""
     head = memoryview(buffer)[offset + HEADER_BYTES : offset + header.head_length]
     if HEADER_BYTES + len(head) != header.head_length:
-        raise _malformed("the block ends inside its head")
+        raise malformed("the block ends inside its head")
     if zlib.crc32(head) != header.head_crc:
-        raise _malformed("the directory or the index fails its checksum")
+        raise malformed("the directory or the index fails its checksum")
     return head
 
 
 def _index(view: memoryview, header: BlockHeader) -> npt.NDArray[np.void]:
+    return np.frombuffer(_index_bytes(view, header), TRANSACTION_DTYPE)
+
+
+def _index_bytes(view: memoryview, header: BlockHeader) -> memoryview:
     start = HEADER_BYTES + _ENTRY.size * header.bodies
-    return np.frombuffer(view.toreadonly(), TRANSACTION_DTYPE, header.transactions, start)
+    end = start + TRANSACTION_DTYPE.itemsize * header.transactions
+    return view[start:end].toreadonly()
 
 
 def _encoded_bodies(block: Block) -> Iterator[tuple[int, int, list[Readable]]]:
     """Yield ``(schema id, rows, pieces of a padded Arrow stream)``, the system events last."""
     for body in block.bodies:
-        yield body.schema_id, body.batch.num_rows, _stream(body.batch, body.table)
+        yield body.schema_id, body.batch.num_rows, encode_stream(body.batch, body.table)
     if block.system:
         batch = system_batch(block.system)
-        yield SYSTEM_SCHEMA_ID, batch.num_rows, _stream(batch, None)
-
-
-def _stream(batch: pa.RecordBatch, table: TableId | None) -> list[Readable]:
-    """Return a whole Arrow IPC stream of one batch, filled up to the alignment."""
-    schema = batch.schema
-    if table is not None:
-        schema = schema.with_metadata(
-            {**(schema.metadata or {}), _SCHEMA_KEY: table.schema, _TABLE_KEY: table.name}
-        )
-    shape, rows = schema.serialize(), batch.serialize()
-    length = len(shape) + len(rows) + len(_END_OF_STREAM)
-    return [shape, rows, _END_OF_STREAM + bytes(_padded(length) - length)]
-
-
-def _batch(view: memoryview, entry: BodyEntry) -> pa.RecordBatch:
-    """Return the batch of one body as views into the buffer."""
-    stream = view[entry.offset : entry.offset + entry.length]
-    if zlib.crc32(stream) != entry.crc:
-        raise _malformed(f"the body of schema {entry.schema_id:016x} fails its checksum")
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
-            batch = reader.read_next_batch()
-    except (pa.ArrowException, StopIteration, OSError) as error:
-        raise _malformed(f"the body of schema {entry.schema_id:016x} is no Arrow stream") from error
-    if batch.num_rows != entry.rows:
-        raise _malformed(f"the body of schema {entry.schema_id:016x} has {batch.num_rows} rows")
-    return batch
-
-
-def _body(view: memoryview, entry: BodyEntry) -> Body:
-    """Return one table's rows; the table's name leaves the schema, which is the registry's again."""
-    batch = _batch(view, entry)
-    metadata = dict(batch.schema.metadata or {})
-    try:
-        table = TableId(metadata.pop(_SCHEMA_KEY).decode(), metadata.pop(_TABLE_KEY).decode())
-    except (KeyError, UnicodeDecodeError) as error:
-        raise _malformed(f"the body of schema {entry.schema_id:016x} names no table") from error
-    return Body(entry.schema_id, table, batch.replace_schema_metadata(metadata or None))
-
-
-def _padded(length: int) -> int:
-    return -(-length // ALIGNMENT) * ALIGNMENT
+        yield SYSTEM_SCHEMA_ID, batch.num_rows, encode_stream(batch, None)
 
 
 def _filled(data: bytes) -> bytes:
     """Return the bytes with zeros up to the alignment."""
-    return data.ljust(_padded(len(data)), b"\0")
-
-
-def _malformed(what: str) -> ProtocolError:
-    return ProtocolError(
-        f"A block is malformed: {what}.",
-        next_step="read it again from where it was stored; if that fails too, restore that file.",
-    )
+    return data.ljust(padded(len(data)), b"\0")

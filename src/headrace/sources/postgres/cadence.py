@@ -1,10 +1,13 @@
-"""When a stream hands over what it has: at once after a pause, in larger blocks while much comes.
+"""When a stream hands over what it has: at once after a pause, a little apart while more comes, in large blocks when busy.
 
-Each block costs about a millisecond on its way to the disk, however small, and every reader pays for each block
-that it opens. So blocks keep a distance, and the more rows come, the longer they wait for others.
+The distance is short, because whoever reads joins small blocks (`headrace.changelog.merging`), and it is not what
+keeps a busy stream's blocks few: while one is on its way to the disk, the next gathers rows. Where very many come,
+they wait for each other on top of that.
 """
 
 from __future__ import annotations
+
+import math
 
 __all__ = ["Cadence"]
 
@@ -12,6 +15,8 @@ _WAIT_PER_RATE = 1e-7
 """Seconds that rows may wait, per row a second: 30 ms at 300,000 rows/s, nothing at 1,000."""
 _SHORTEST_S = 0.001
 _LONGEST_S = 0.05
+_MEMORY_S = 0.025
+"""How far back the rate looks: one transaction of many rows between two small blocks is no load."""
 _BUSY_ABOVE = 20_000.0
 _IDLE_BELOW = 10_000.0
 """Rows a second. Two bounds, so that a stream near one of them does not change its mind with every block."""
@@ -30,6 +35,7 @@ class Cadence:
     def __init__(self, interval_s: float) -> None:
         self.busy = False
         self._interval_s = interval_s
+        self._rate = 0.0
         self._wait_s = 0.0
         self._since: float | None = None
         self._ended = float("-inf")
@@ -52,8 +58,10 @@ class Cadence:
 
     def ended(self, now: float, rows: int) -> None:
         """Take note that ``rows`` have left."""
-        rate = rows / max(now - self._ended, 1e-4)
+        took_s = max(now - self._ended, 1e-4)
+        kept = math.exp(-took_s / _MEMORY_S)
+        self._rate = self._rate * kept + rows / took_s * (1 - kept)
         self._since, self._ended = None, now
-        wait_s = min(_LONGEST_S, rate * _WAIT_PER_RATE)
+        wait_s = min(_LONGEST_S, self._rate * _WAIT_PER_RATE)
         self._wait_s = wait_s if wait_s >= _SHORTEST_S else 0.0
-        self.busy = rate > (_IDLE_BELOW if self.busy else _BUSY_ABOVE)
+        self.busy = self._rate > (_IDLE_BELOW if self.busy else _BUSY_ABOVE)

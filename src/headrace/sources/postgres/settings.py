@@ -105,8 +105,8 @@ class PostgresSettings:
         failover: make our own slot one that standbys keep in step (from 17 on; before, it is left out).
         block_rows: rows after which a block is handed over, in the middle of a transaction if need be.
         block_bytes: the same in bytes of the stream.
-        block_interval_s: least time between two blocks while the log does not pause; less is fresher, and every
-            reader pays for each block.
+        block_interval_s: least time between two blocks while the log does not pause; less is fresher and costs
+            capture more.
         spool_folder: where large open transactions wait for their commit; the system's temporary folder when None.
         spool_memory_bytes: how much of them may stay in memory.
         columns: tables of which some columns are left out.
@@ -131,7 +131,7 @@ class PostgresSettings:
     failover: bool = False
     block_rows: int = 65_536
     block_bytes: int = 8 << 20
-    block_interval_s: float = 0.025
+    block_interval_s: float = 0.001
     spool_folder: Path | None = None
     spool_memory_bytes: int = 32 << 20
     columns: tuple[ColumnChoice, ...] = ()

@@ -30,6 +30,7 @@ _READY = b"Z"
 # A Unix socket holds little: a longer pause would stall the server.
 _UNIX_PAUSE_S = 0.0001
 _TCP_PAUSE_S = 0.0003
+_TICK_S = 0.001
 
 
 class Refused(Exception):
@@ -116,7 +117,11 @@ class _Common:
 
     def wait(self, timeout_s: float) -> None:
         """See `Transport`."""
-        self._poller.poll(max(0.0, timeout_s) * 1000)
+        if timeout_s < _TICK_S:
+            # Polling counts whole milliseconds and rounds up, which is longer than a block waits.
+            time.sleep(max(0.0, timeout_s))
+        else:
+            self._poller.poll(timeout_s * 1000)
 
     def _silent(self) -> SourceUnavailable:
         return SourceUnavailable(
