@@ -28,8 +28,8 @@ from tests.changelog.windows import OTHER, TABLE, joined, scns, seen, synced, wi
 from tests.requirements import req
 
 CALLS_PER_BLOCK = 55
-"""Calls of Python and C functions, `len` and the like included, that a small block may cost a reader; each block
-read alone takes 64 and an Arrow stream before anything is done with its rows."""
+"""Calls of Python and C functions, `len` and the like included, that a small block may cost a reader. To read each
+alone takes 64 and an Arrow stream before anything is done with its rows."""
 ALL = {TABLE.schema_id, OTHER.schema_id}
 
 

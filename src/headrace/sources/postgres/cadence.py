@@ -1,4 +1,4 @@
-"""When a stream hands over what it has: at once after a pause, a little apart while more comes, in large blocks when busy.
+"""When a stream hands over what it has: at once after a pause, a little apart while more comes, much at once when busy.
 
 The distance is short, because whoever reads joins small blocks (`headrace.changelog.merging`), and it is not what
 keeps a busy stream's blocks few: while one is on its way to the disk, the next gathers rows. Where very many come,
