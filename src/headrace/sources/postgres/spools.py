@@ -36,6 +36,9 @@ class Spool:
 
     def add(self, data: bytes) -> None:
         """Write behind what is there."""
+        if not data:
+            # A stretch may hold nothing; an empty part would be read as the end.
+            return
         if self._file is None:
             self._parts.append(data)
             self.memory += len(data)
