@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.sources.postgres import stream
+from headrace.sources.postgres.decoder import make_decoder
+from headrace.sources.postgres.transport import transport
 
 __all__ = ["Arrivals"]
 
@@ -37,17 +39,16 @@ class Arrivals:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch every stream that is opened meanwhile."""
-        make_transport, make_decoder = stream.transport, stream.make_decoder
 
-        def transport(*given: Any) -> Any:
-            return _Watched(make_transport(*given), self)
+        def watched(*given: Any) -> Any:
+            return _Watched(transport(*given), self)
 
         def decoder(*given: Any) -> Any:
             self._decoder = make_decoder(*given)
             return self._decoder
 
         with (
-            mock.patch.object(stream, "transport", transport),
+            mock.patch.object(stream, "transport", watched),
             mock.patch.object(stream, "make_decoder", decoder),
         ):
             yield
