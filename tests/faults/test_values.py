@@ -49,7 +49,7 @@ def test_a_value_without_a_place_stops_the_log_before_its_transaction_is_acknowl
         until(running.dumped, "the first copy")
         before = position(database)
         sql(
-            "BEGIN; INSERT INTO u VALUES (2, 'with it'); INSERT INTO t VALUES (2, 'infinity'); COMMIT",
+            "BEGIN; INSERT INTO u VALUES (2, 'with it'); INSERT INTO t VALUES (2, '294276-12-31'); COMMIT",
             "INSERT INTO u VALUES (3, 'behind it')",
         )
         error = failure_of(running)
@@ -81,7 +81,7 @@ def test_a_table_that_was_left_out_for_a_while_is_copied_again_when_it_returns(
 def test_a_value_without_a_place_fails_the_copy_of_its_table_only(
     tables: None, database: str, sql: Sql, tmp_path: Path
 ) -> None:
-    sql("INSERT INTO t VALUES (2, 'infinity')")
+    sql("INSERT INTO t VALUES (2, '294276-12-31')")
     source = PostgresSource(database, name="values")
     with at_work(source, tmp_path) as running:
         until(

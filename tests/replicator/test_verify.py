@@ -11,7 +11,7 @@ from headrace.lake import CorruptTable, Manifest, TableEntry, table_path
 from headrace.model.schema import TableId
 from headrace.replicator import verify_compare, verify_tail
 from headrace.replicator.verify import verify
-from headrace.sources.postgres import copy_binary
+from headrace.sources.postgres import binary
 from headrace.sources.postgres.catalog import TypeCache
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.settings import ColumnChoice, PostgresSettings
@@ -130,7 +130,7 @@ def test_the_report_names_keys_by_digest_and_no_value(shop):
 
 
 def test_a_wrong_decoder_is_found(shop, monkeypatch):
-    right = copy_binary._timestamps
+    right = binary._timestamps
 
     def wrong(schema, place, cells):
         column = right(schema, place, cells)
@@ -139,7 +139,7 @@ def test_a_wrong_decoder_is_found(shop, monkeypatch):
 
     # The decoder in C has a reading of its own.
     monkeypatch.setenv("HEADRACE_DECODER", "python")
-    monkeypatch.setattr(copy_binary, "_timestamps", wrong)
+    monkeypatch.setattr(binary, "_timestamps", wrong)
     shop.settle("orders", "events")
     shop.cover()
     report = shop.verify()

@@ -67,10 +67,12 @@ class PostgresConfig(_Section):
         tables: patterns ``schema.table``; ``*`` and ``?`` stand for any characters.
         exclude: patterns of tables to leave out, applied after ``tables``.
         columns: by ``schema.table``, tables of which some columns are left out.
+        text_columns: by ``schema.table``, columns that are kept as the server renders them, whatever their type.
         slot: an existing replication slot; headrace makes and names its own when absent.
         publication: an existing publication; headrace makes and names its own when absent.
         watermark: ``message`` (needs no table at the source) or ``table``.
         ddl: ``catalog`` (needs no more rights), or ``trigger`` for the exact place of migrations.
+        log_format: ``auto``: the log comes in binary where that is known for every captured column; or ``text``.
         heartbeat_s: how often an idle database is moved on.
         on_lost_slot: ``stop`` and wait for ``headrace resync``, or ``recover`` as if it had been given.
         failover: let our own slot be kept on standbys too (PostgreSQL 17 and newer).
@@ -81,10 +83,12 @@ class PostgresConfig(_Section):
     tables: Annotated[tuple[_Pattern, ...], Field(min_length=1)]
     exclude: tuple[_Pattern, ...] = ()
     columns: dict[_Table, ColumnsConfig] = {}
+    text_columns: dict[_Table, Annotated[tuple[_Identifier, ...], Field(min_length=1)]] = {}
     slot: _SlotName | None = None
     publication: _Identifier | None = None
     watermark: Literal["message", "table"] = "message"
     ddl: Literal["catalog", "trigger"] = "catalog"
+    log_format: Literal["auto", "text"] = "auto"
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
     on_lost_slot: Literal["stop", "recover"] = "stop"
     failover: bool = False

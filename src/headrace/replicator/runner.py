@@ -192,6 +192,8 @@ def _source(config: Config) -> PostgresSource:
             for name, one in given.columns.items()
         ],
         given.ddl,
+        {TableId.parse(name): frozenset(texts) for name, texts in given.text_columns.items()},
+        given.log_format,
     )
     source.settings = replace(
         source.settings,

@@ -302,6 +302,10 @@ def test_numerics(decode: Decoder, cell: bytes, text: str) -> None:
         ("jsonb", pa.string(), b""),
         ("boolean", pa.bool_(), b"\2"),
         ("boolean", pa.bool_(), b""),
+        ("oid", pa.string(), b"\0\0\0"),
+        ("time without time zone", pa.string(), b"\0" * 7),
+        ("time without time zone", pa.string(), struct.pack(">q", -1)),
+        ("time without time zone", pa.string(), struct.pack(">q", 86_400_000_001)),
         ("date", pa.date32(), b"\0" * 5),
         ("timestamp", pa.timestamp("us"), b"\0" * 7),
         ("real", pa.float32(), b"\0" * 8),
@@ -315,11 +319,30 @@ def test_a_malformed_value_is_refused(
         decode(copy_of([[None], [cell]]), schema_of((type_, arrow)))
 
 
-INFINITE = [
-    ("date", pa.date32(), struct.pack(">i", 2**31 - 1)),
-    ("date", pa.date32(), struct.pack(">i", -(2**31))),
-    ("timestamp", pa.timestamp("us"), struct.pack(">q", 2**63 - 1)),
-    ("timestamptz", pa.timestamp("us", tz="UTC"), struct.pack(">q", -(2**63))),
+ENDS = [
+    ("date", pa.date32(), struct.pack(">i", 2**31 - 1), 2**31 - 1),
+    ("date", pa.date32(), struct.pack(">i", -(2**31)), -(2**31)),
+    ("date", pa.date32(), struct.pack(">i", 2**31 - 10_959), 2**31 - 2),
+    ("timestamp", pa.timestamp("us"), struct.pack(">q", 2**63 - 1), 2**63 - 1),
+    ("timestamptz", pa.timestamp("us", tz="UTC"), struct.pack(">q", -(2**63)), -(2**63)),
+    ("timestamp", pa.timestamp("us"), struct.pack(">q", -(2**63) + 1), -(2**63) + 1 + 946_684_800_000_000),
+]  # fmt: skip
+
+
+@req("P23")
+@pytest.mark.parametrize(("type_", "arrow", "cell", "number"), ENDS)
+def test_the_infinities_are_the_ends_of_the_integers(
+    decode: Decoder, type_: str, arrow: pa.DataType, cell: bytes, number: int
+) -> None:
+    column = decode(copy_of([[None], [cell]]), schema_of((type_, arrow))).column(0)
+    width = pa.int32() if pa.types.is_date(arrow) else pa.int64()
+    assert column.cast(width).to_pylist() == [None, number]
+
+
+HOMELESS = [
+    ("date", pa.date32(), struct.pack(">i", 2**31 - 10_958)),
+    ("date", pa.date32(), struct.pack(">i", 2**31 - 2)),
+    ("timestamp", pa.timestamp("us"), struct.pack(">q", 2**63 - 1 - 946_684_800_000_000)),
     ("timestamp", pa.timestamp("us"), struct.pack(">q", 2**63 - 1 - 10_000)),
     ("numeric(9,2)", pa.decimal128(9, 2), numeric([], 0, 0, 0xC000)),
     ("numeric(5,2)", pa.decimal128(5, 2), numeric([1234], 0, 2)),
@@ -328,7 +351,7 @@ INFINITE = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "arrow", "cell"), INFINITE)
+@pytest.mark.parametrize(("type_", "arrow", "cell"), HOMELESS)
 def test_a_value_without_an_exact_place_is_named_and_not_shown(
     decode: Decoder, type_: str, arrow: pa.DataType, cell: bytes
 ) -> None:

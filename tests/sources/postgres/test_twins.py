@@ -18,8 +18,9 @@ from headrace.sources.base import LogItem
 from headrace.sources.postgres.assembler import Assembler, TableVersion
 from headrace.sources.postgres.decoder import ENGINES, Decoder, make_decoder
 from headrace.sources.postgres.frames import FrameBuffer
-from headrace.sources.postgres.messages import UNCHANGED, Cell, Relation
+from headrace.sources.postgres.messages import UNCHANGED, Binary, Cell, Relation
 from headrace.sources.postgres.spools import Spools
+from headrace.sources.postgres.types import Form
 from tests.requirements import req
 from tests.sources.postgres import wire
 
@@ -42,15 +43,31 @@ FULL = TableSchema(
     (),
     KeyCheck.NONE,
 )
-OIDS = {5: WIDE, 6: FULL, 7: None}
+# Columns that a log in binary may have, and how each is read.
+PACKED_TYPES: tuple[tuple[pa.DataType, Form], ...] = (
+    *((type_, Form.PLAIN) for type_ in TYPES if not pa.types.is_decimal(type_)),
+    (pa.decimal128(12, 3), Form.NUMERIC), (pa.decimal128(38, 0), Form.NUMERIC), (pa.string(), Form.NUMERIC),
+    (pa.string(), Form.UUID), (pa.string(), Form.JSONB), (pa.string(), Form.OID), (pa.string(), Form.TIME),
+    (pa.string(), Form.SKIPPED), (pa.string(), Form.UNKNOWN),
+)  # fmt: skip
+PACKED = TableSchema(
+    TableId("public", "packed"),
+    tuple(Column(f"c{i}", type_, "t") for i, (type_, _) in enumerate(PACKED_TYPES)),
+    ("c0",),
+    KeyCheck.IMMEDIATE,
+)
+OIDS = {5: WIDE, 6: FULL, 7: None, 8: PACKED}
+FORMS = {8: tuple(form for _, form in PACKED_TYPES)}
 
 
 class Versions:
-    """Knows two tables; a third is nobody's."""
+    """Knows three tables, one of which comes in binary; another is nobody's."""
 
     def resolve(self, relation: Relation) -> TableVersion:
         schema = OIDS.get(relation.oid)
-        return TableVersion(schema, relation.oid) if schema else TableVersion()
+        if schema is None:
+            return TableVersion()
+        return TableVersion(schema, relation.oid, forms=FORMS.get(relation.oid, ()))
 
     def migrated(self, content: bytes) -> tuple[()]:
         return ()
@@ -58,10 +75,12 @@ class Versions:
 
 def relations() -> list[bytes]:
     wide = [(c.name, c.name in WIDE.key, 25, -1) for c in WIDE.columns]
+    packed = [(c.name, c.name in PACKED.key, 25, -1) for c in PACKED.columns]
     return [
         wire.relation(5, "public", "wide", "d", wide),
         wire.relation(6, "public", "full", "f", [("a", True, 23, -1), ("b", True, 25, -1)]),
         wire.relation(7, "public", "other", "d", [("a", True, 23, -1)]),
+        wire.relation(8, "public", "packed", "d", packed),
     ]
 
 
@@ -198,6 +217,73 @@ def test_an_undecodable_value_is_named_by_the_native_decoder_as_by_the_other() -
     assert "not a day" not in said[0]
 
 
+def packed(*values: tuple[str, Any]) -> list[bytes]:
+    return [struct.pack(f">{kind}", value) for kind, value in values]
+
+
+def numeric(digits: Sequence[int], weight: int, scale: int, sign: int = 0) -> bytes:
+    return struct.pack(f">HhHH{len(digits)}H", len(digits), weight, sign, scale, *digits)
+
+
+NUMERICS = [
+    numeric([], 0, 3), numeric([12, 3400], 0, 2), numeric([12, 3400], 0, 3), numeric([5], -3, 12, 0x4000),
+    numeric([9999] * 9, 8, 0), numeric([33, *[9999] * 9], 9, 0), numeric([], 0, 0, 0xC000), numeric([], 0, 0, 0xD000),
+    numeric([10_000], 0, 0), numeric([1], 0, 0, 0x1234), numeric([1], 0, 0x4000), numeric([1, 2], 0, 0)[:-1], b"",
+    numeric([1], 0, 0), numeric([1], 300, 20),
+]  # fmt: skip
+
+PACKED_CELLS: list[list[bytes]] = [
+    packed(("q", 0), ("q", -(2**63)), ("q", 2**63 - 1), ("i", 1)),
+    packed(("i", -1), ("i", 2**31 - 1), ("q", 1)),
+    packed(("h", -(2**15)), ("b", 1)),
+    [b"\0", b"\1", b"\2", b"", b"\1\1"],
+    packed(("f", 0.1), ("f", -0.0), ("f", float("inf")), ("d", 0.1), ("I", 0xFFC00001)),
+    packed(("d", 0.1), ("d", -0.0), ("d", float("-inf")), ("Q", 0x7FF0000000000001), ("f", 1)),
+    packed(("i", 0), ("i", -(2**31)), ("i", 2**31 - 1), ("i", 2**31 - 2), ("i", 2**31 - 10_958),
+           ("i", 2**31 - 10_959), ("i", -(2**31) + 1), ("q", 0)),
+    packed(("q", 0), ("q", -(2**63)), ("q", 2**63 - 1), ("q", 2**63 - 2), ("q", 2**63 - 1 - 946_684_800_000_000),
+           ("q", 2**63 - 2 - 946_684_800_000_000), ("i", 0)),
+    packed(("q", 1), ("q", 2**63 - 1), ("q", -(2**63)), ("q", 2**63 - 2)),
+    [b"", "ä€😀".encode(), b"\xff", b"plain" * 50],
+    [b"", b"\0\xff", b"\\x00"],
+    NUMERICS, NUMERICS, NUMERICS,
+    [bytes(range(16)), b"", bytes(15), bytes(17)],
+    [b'\1{"a": 1}', b"\1", b"\2{}", b"", b"\1\xff"],
+    packed(("I", 0), ("I", 2**32 - 1), ("I", 10), ("q", 1)),
+    packed(("q", 0), ("q", 86_400_000_000), ("q", 86_399_999_999), ("q", 43_200_500_000), ("q", -1),
+           ("q", 86_400_000_001), ("i", 1)),
+    [b"", b"\xff anything"],
+    [b"", b"nothing of it is known"],
+]  # fmt: skip
+
+
+@req("D112")
+@pytest.mark.parametrize(
+    ("place", "cell"), [(place, cell) for place, cells in enumerate(PACKED_CELLS) for cell in cells]
+)
+def test_a_binary_value_means_the_same_to_both(place: int, cell: bytes) -> None:
+    row: list[Cell] = [None] * len(PACKED_TYPES)
+    row[place] = Binary(cell)
+    # Beside a row of text, and as the old row whose value the new one repeats.
+    text: list[Cell] = [None] * len(PACKED_TYPES)
+    hole: list[Cell] = [*row[:place], UNCHANGED, *row[place + 1 :]]
+    messages = [wire.begin(10, 5, 2), *relations(), wire.insert(8, text), wire.insert(8, row),
+                wire.update(8, hole, "O", row), wire.commit(10, 12, 5)]  # fmt: skip
+    both(frames_of(messages))
+
+
+@given(st.integers(0, len(PACKED_TYPES) - 1), st.binary(max_size=40))
+def test_any_bytes_mean_the_same_to_both(place: int, cell: bytes) -> None:
+    row: list[Cell] = [None] * len(PACKED_TYPES)
+    row[place] = Binary(cell)
+    both(frames_of([wire.begin(10, 5, 2), *relations(), wire.insert(8, row)]))
+
+
+def test_a_binary_value_of_a_column_of_text_is_refused_by_both() -> None:
+    row: list[Cell] = [Binary(b"x"), b"y"]
+    assert both(frames_of([wire.begin(10, 5, 2), *relations(), wire.insert(6, row)])) == "an error"
+
+
 def _taken(assembler: Assembler, buffer: FrameBuffer) -> LogItem:
     assembler.advance(buffer)
     return assembler.take()
@@ -243,6 +329,34 @@ PLAIN_GOOD = [
 ]  # fmt: skip
 
 
+# Values of each column that are sound.
+PACKED_GOOD = [
+    *(cells[:1] if n == 2 else cells[:2] for n, cells in enumerate(PACKED_CELLS[:9])),
+    PACKED_CELLS[9][:2],
+    PACKED_CELLS[10],
+    [numeric([12, 3400], 0, 3)],
+    [numeric([12], 0, 0), numeric([9999] * 9, 8, 0)],
+    NUMERICS[:8],
+    PACKED_CELLS[14][:1],
+    PACKED_CELLS[15][:2],
+    PACKED_CELLS[16][:3],
+    PACKED_CELLS[17][:4],
+    PACKED_CELLS[18],
+]
+
+
+def random_packed_row(rng: random.Random) -> list[Cell]:
+    """Return a row of binary cells, a text among them now and then."""
+    row: list[Cell] = [Binary(rng.choice(cells)) for cells in PACKED_GOOD]
+    row.append(rng.choice((None, b"text")))
+    for place in range(len(row)):
+        if rng.random() < 0.15:
+            row[place] = None
+    if rng.random() < 0.2:
+        row[0], row[9] = b"17", "é".encode()
+    return row
+
+
 def random_messages(rng: random.Random) -> list[bytes]:
     """Return a stream of a few transactions, some of them streamed before they commit."""
     messages: list[bytes] = []
@@ -280,12 +394,27 @@ def random_change(rng: random.Random) -> bytes:
     hole = list(new)
     hole[rng.randrange(len(hole))] = UNCHANGED
     full: list[Cell] = [b"7", rng.choice((None, b"x", b"yy"))]
+    if rng.random() < 0.5:
+        return random_packed_change(rng)
     return rng.choice(
         [
             wire.insert(5, new), wire.update(5, new), wire.update(5, hole), wire.update(5, new, "K", key),
             wire.update(5, hole, "K", key), wire.delete(5, "K", key), wire.update(5, hole, "O", old),
             wire.insert(6, full), wire.update(6, [b"8", UNCHANGED], "O", full), wire.delete(6, "O", full),
             wire.insert(7, [b"1"]), wire.truncate([6, 7]), wire.message(3, "x", b"y", transactional=True),
+        ]
+    )  # fmt: skip
+
+
+def random_packed_change(rng: random.Random) -> bytes:
+    new, old = random_packed_row(rng), random_packed_row(rng)
+    hole = list(new)
+    hole[rng.randrange(len(hole))] = UNCHANGED
+    key: list[Cell] = [old[0], *([None] * (len(old) - 1))]
+    return rng.choice(
+        [
+            wire.insert(8, new), wire.update(8, hole), wire.update(8, new, "K", key), wire.update(8, hole, "O", old),
+            wire.delete(8, "K", key), wire.delete(8, "O", old), wire.insert(7, [Binary(b"\0\1")]),
         ]
     )  # fmt: skip
 
@@ -304,6 +433,20 @@ def test_whole_streams_are_the_same_however_they_are_cut(seed: int) -> None:
     for _ in range(5):
         assert both(frames, cuts_of(rng, sum(map(len, frames)))) == whole
     both(frames, cuts_of(rng, sum(map(len, frames))), max_rows=2)
+
+
+@pytest.mark.parametrize("empty", range(4))
+def test_a_stretch_without_a_message_ends_no_transaction(empty: int) -> None:
+    """The server streams one where nothing of it is published, or where the decoder has just handed over the rest."""
+    stretches = [relations(), [wire.insert(6, [b"1", b"x"])], [wire.insert(6, [b"2", b"y"])]]
+    stretches.insert(empty, [])
+    messages = []
+    for number, stretch in enumerate(stretches):
+        messages += [wire.stream_start(2, first=number == 0)]
+        messages += [wire.in_stream(message, 2) for message in stretch]
+        messages += [wire.stream_stop()]
+    whole = both(frames_of([*messages, wire.stream_commit(2, 10, 12, 5)]))
+    assert "['x', 'y']" in whole[2]
 
 
 def damaged(rng: random.Random, frames: list[bytes]) -> list[bytes]:
@@ -336,7 +479,11 @@ def fuzz(first_seed: int, frames_wanted: int) -> None:
         frames = damaged(rng, frames_of(random_messages(rng)))
         size = sum(map(len, frames))
         native = outcome("native", frames, cuts_of(rng, size))
-        assert native == outcome("python", frames, cuts_of(rng, size)), f"seed {seed}"
+        python = outcome("python", frames, cuts_of(rng, size))
+        # A value that is none ends the one at its message, the other when its block is made, and something else
+        # that ends the stream may stand in between.
+        later = (native, python) == ("an error", "a foreign frame")
+        assert native == python or later, f"seed {seed}"
         done, seed = done + len(frames), seed + 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from headrace.sources.postgres.messages import POSTGRES_EPOCH_US, UNCHANGED, Cell
+from headrace.sources.postgres.messages import POSTGRES_EPOCH_US, UNCHANGED, Binary, Cell
 
 Columns = Sequence[tuple[str, bool, int, int]]
 
@@ -50,7 +50,8 @@ def cells(row: Sequence[Cell]) -> bytes:
             data += b"u"
         else:
             assert isinstance(cell, bytes)
-            data += b"t" + struct.pack(">i", len(cell)) + cell
+            data += b"b" if isinstance(cell, Binary) else b"t"
+            data += struct.pack(">i", len(cell)) + cell
     return data
 
 

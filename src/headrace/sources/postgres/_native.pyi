@@ -1,11 +1,9 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from headrace.model.schema import TableSchema
 from headrace.sources.postgres.decoder import Decoder
-
-FORMS: Mapping[str, int]
 
 def NativeDecoder(epoch_xid: int, max_rows: int, max_bytes: int) -> Decoder: ...
 def copy_columns(

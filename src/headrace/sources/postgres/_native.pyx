@@ -4,7 +4,8 @@
 
 Whatever is rare is left to Python: `NativeDecoder.walk` stops at a message that is not a row, a begin or a commit, and at
 everything that looks broken, and hands its bytes over, so that only one place explains an error. A value that is not in
-the server's plain form goes through `values.build_column`, so both twins agree on every value by construction.
+the server's plain form goes through `values.build_column` or `binary.binary_column`, so both twins agree on every
+value by construction.
 
 No parser reads past its field: each gets a pointer and a length that were checked against the message.
 """
@@ -12,7 +13,7 @@ No parser reads past its field: each gets a pointer and a length that were check
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,8 @@ from headrace.errors import ProtocolError
 from headrace.model.block import TRANSACTION_DTYPE, Body
 from headrace.model.change import change_schema, pack_missing
 from headrace.model.schema import KeyCheck
+from headrace.sources.postgres.binary import binary_column
+from headrace.sources.postgres.types import Form
 from headrace.sources.postgres.values import build_column
 
 cdef extern from *:
@@ -58,7 +61,7 @@ cdef extern from *:
 
 hr_make_locale()
 
-__all__ = ["COLD", "FORMS", "FULL", "NEED", "SPOOLED", "NativeDecoder", "NativeRows", "copy_columns"]
+__all__ = ["COLD", "FULL", "NEED", "SPOOLED", "NativeDecoder", "NativeRows", "copy_columns"]
 
 # Why a walk stopped; `decoder` has the same.
 NEED = 0
@@ -73,7 +76,14 @@ cdef enum:
     _SPOOLED = 3
     _GO_ON = 4
 
-cdef int64_t EPOCH_US = 946684800000000
+cdef int64_t US_TO_2000 = 946684800000000
+cdef int64_t DAY_US = 86400000000
+
+# The ends of the integers, here and in PostgreSQL: the infinities of dates and timestamps.
+cdef int64_t FIRST_DAY = -<int64_t> 0x80000000
+cdef int64_t LAST_DAY = 0x7FFFFFFF
+cdef int64_t FIRST_US = <int64_t> (<uint64_t> 1 << 63)
+cdef int64_t LAST_US = 0x7FFFFFFFFFFFFFFF
 cdef int64_t MAX_ORD = (<int64_t> 1 << 31) - 3
 cdef Py_ssize_t SPOOL_BYTES = 1 << 20
 cdef int MAX_COLUMNS = 1664
@@ -101,6 +111,17 @@ cdef enum:
     K_TIMESTAMP = 9
     K_TIMESTAMP_TZ = 10
     K_DECIMAL = 11
+
+# How the binary form of a column is read: the numbers of `types.Form`.
+cdef enum:
+    F_PLAIN = 0
+    F_NUMERIC = 1
+    F_UUID = 2
+    F_JSONB = 3
+    F_OID = 4
+    F_TIME = 5
+    F_SKIPPED = 6
+    F_UNKNOWN = 7
 
 # What a row message asks of a tuple.
 cdef enum:
@@ -178,6 +199,7 @@ cdef object _hand_over(Vec *v):
 
 cdef struct Col:
     int kind
+    int form
     int width      # bytes of a fixed-width value
     int precision
     int scale
@@ -502,6 +524,15 @@ cdef bint _parse_timestamp(const uint8_t *s, Py_ssize_t n, bint zone, int64_t *o
     return True
 
 
+cdef int _endless(const uint8_t *s, Py_ssize_t n) noexcept nogil:
+    """Return 1 for infinity, -1 for -infinity, else 0."""
+    if n == 8 and memcmp(s, b"infinity", 8) == 0:
+        return 1
+    if n == 9 and memcmp(s, b"-infinity", 9) == 0:
+        return -1
+    return 0
+
+
 cdef bint _is_utf8(const uint8_t *s, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i = 0
     cdef uint64_t eight
@@ -575,6 +606,7 @@ cdef int _add_text_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n)
     cdef float single
     cdef uint8_t[16] decimal
     cdef int kind = c.kind
+    cdef int end
     if kind == K_TEXT:
         if not _is_utf8(s, n):
             return 0
@@ -595,7 +627,10 @@ cdef int _add_text_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n)
         _put(&c.data, decimal, 16)
     elif kind == K_TIMESTAMP or kind == K_TIMESTAMP_TZ:
         if not _parse_timestamp(s, n, kind == K_TIMESTAMP_TZ, &wide):
-            return 0
+            end = _endless(s, n)
+            if not end:
+                return 0
+            wide = LAST_US if end > 0 else FIRST_US
         _put(&c.data, &wide, 8)
     elif kind == K_DOUBLE:
         if not _parse_float(s, n, False, &real, &single):
@@ -607,7 +642,10 @@ cdef int _add_text_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n)
         _bit(&c.data, row, s[0] == c't')
     elif kind == K_DATE:
         if not _parse_date(s, n, &days):
-            return 0
+            end = _endless(s, n)
+            if not end:
+                return 0
+            days = <int32_t> (LAST_DAY if end > 0 else FIRST_DAY)
         _put(&c.data, &days, 4)
     elif kind == K_INT16:
         if not _parse_int(s, n, -32768, 32767, &wide):
@@ -624,6 +662,239 @@ cdef int _add_text_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n)
         _end_text(c)
     _bit(&c.valid, row, True)
     return 1
+
+
+# ---------------------------------------------------------------------------------------------
+# Binary values
+
+cdef int64_t DAYS_TO_2000 = 10957
+
+cdef hr_u128[39] TENS
+cdef int _ten
+TENS[0] = 1
+for _ten in range(1, 39):
+    TENS[_ten] = TENS[_ten - 1] * 10
+
+
+cdef bint _numeric_decimal(const uint8_t *s, Py_ssize_t n, int precision, int scale, uint8_t *out) noexcept nogil:
+    cdef int count, weight, sign, places, i
+    cdef hr_u128 value = 0, divisor
+    if n < 8:
+        return False
+    count = hr_be16(s)
+    weight = <int16_t> hr_be16(s + 2)
+    sign = hr_be16(s + 4)
+    if n != 8 + 2 * count or (sign != 0 and sign != 0x4000) or hr_be16(s + 6) != scale:
+        return False
+    if count > 10 or (count == 10 and hr_be16(s + 8) > 33):
+        return False
+    for i in range(count):
+        if hr_be16(s + 8 + 2 * i) > 9999:
+            return False
+        value = value * 10000 + hr_be16(s + 8 + 2 * i)
+    # The last digit stands so many decimal places behind the point.
+    places = 4 * (count - 1 - weight)
+    if count and places > scale:
+        if places - scale > 38:
+            return False
+        divisor = TENS[places - scale]
+        if value % divisor:
+            return False
+        value = value // divisor
+    elif count and places < scale:
+        if scale - places > 38 or (value and value > TENS[38] // TENS[scale - places]):
+            return False
+        value = value * TENS[scale - places]
+    if value >= TENS[precision]:
+        return False
+    if sign:
+        value = 0 - value
+    memcpy(out, &value, 16)
+    return True
+
+
+cdef bint _numeric_text(Col *c, const uint8_t *s, Py_ssize_t n) except -1 nogil:
+    """Add the text of a numeric as the server writes it."""
+    cdef int count, weight, sign, scale, i, digit, left, power
+    cdef bint begun = False
+    cdef uint8_t *out
+    cdef Py_ssize_t start
+    if n < 8:
+        return False
+    count = hr_be16(s)
+    weight = <int16_t> hr_be16(s + 2)
+    sign = hr_be16(s + 4)
+    scale = hr_be16(s + 6)
+    if n != 8 + 2 * count or (sign != 0 and sign != 0x4000) or scale > 0x3FFF:
+        return False
+    for i in range(count):
+        if hr_be16(s + 8 + 2 * i) > 9999:
+            return False
+    _room(&c.data, 4 * (<Py_ssize_t> max(weight, 0) + 2) + scale + 8)
+    out = c.data.p
+    start = c.data.n
+    if sign:
+        out[start] = c'-'
+        start += 1
+    for i in range(weight + 1):
+        digit = hr_be16(s + 8 + 2 * i) if i < count else 0
+        power = 1000
+        while power:
+            if begun or digit // power:
+                begun = True
+                out[start] = <uint8_t> (48 + digit // power)
+                start += 1
+            digit = digit % power
+            power = power // 10
+    if not begun:
+        out[start] = c'0'
+        start += 1
+    if scale:
+        out[start] = c'.'
+        start += 1
+        left = scale
+        i = weight + 1
+        while left > 0:
+            digit = hr_be16(s + 8 + 2 * i) if 0 <= i < count else 0
+            power = 1000
+            while power and left > 0:
+                out[start] = <uint8_t> (48 + digit // power)
+                start += 1
+                left -= 1
+                digit = digit % power
+                power = power // 10
+            i += 1
+    c.data.n = start
+    return True
+
+
+cdef int _put_number(Col *c, uint64_t value, int least) except -1 nogil:
+    """Add digits, at least so many."""
+    cdef uint8_t[20] digits
+    cdef int i = 20
+    while value or 20 - i < least:
+        i -= 1
+        digits[i] = <uint8_t> (48 + value % 10)
+        value = value // 10
+    return _put(&c.data, digits + i, 20 - i)
+
+
+cdef int _put_time(Col *c, uint64_t us) except -1 nogil:
+    """Add HH:MM:SS[.ffffff] without zeros at its end, as the server writes it."""
+    cdef uint64_t seconds = us // 1000000, fraction = us % 1000000
+    cdef int places = 6
+    _put_number(c, seconds // 3600, 2)
+    _put(&c.data, b":", 1)
+    _put_number(c, seconds // 60 % 60, 2)
+    _put(&c.data, b":", 1)
+    _put_number(c, seconds % 60, 2)
+    if fraction:
+        while fraction % 10 == 0:
+            fraction = fraction // 10
+            places -= 1
+        _put(&c.data, b".", 1)
+        _put_number(c, fraction, places)
+    return 0
+
+
+cdef const char *HEX = b"0123456789abcdef"
+
+
+cdef bint _add_binary_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n) except -1 nogil:
+    """Add a cell from its binary form; False when it is for Python to judge."""
+    cdef uint8_t[36] text
+    cdef uint8_t[16] decimal
+    cdef int kind = c.kind
+    cdef int form = c.form
+    cdef int i, at = 0
+    cdef uint16_t two
+    cdef uint32_t four
+    cdef uint64_t eight
+    cdef int64_t wide
+    cdef double real
+    cdef float single
+    if form == F_UUID:
+        if n != 16:
+            return False
+        for i in range(16):
+            if i == 4 or i == 6 or i == 8 or i == 10:
+                text[at] = c'-'
+                at += 1
+            text[at] = HEX[s[i] >> 4]
+            text[at + 1] = HEX[s[i] & 15]
+            at += 2
+        _put(&c.data, text, 36)
+        _end_text(c)
+    elif form == F_SKIPPED:
+        _end_text(c)
+    elif form == F_NUMERIC and kind == K_TEXT:
+        if not _numeric_text(c, s, n):
+            return False
+        _end_text(c)
+    elif form == F_OID:
+        if n != 4:
+            return False
+        _put_number(c, hr_be32(s), 1)
+        _end_text(c)
+    elif form == F_TIME:
+        if n != 8 or hr_be64(s) > <uint64_t> DAY_US:
+            return False
+        _put_time(c, hr_be64(s))
+        _end_text(c)
+    elif kind == K_TEXT:
+        if form == F_JSONB:
+            if n < 1 or s[0] != 1:
+                return False
+            s += 1
+            n -= 1
+        if not _is_utf8(s, n):
+            return False
+        _put(&c.data, s, n)
+        _end_text(c)
+    elif kind == K_BYTES:
+        _put(&c.data, s, n)
+        _end_text(c)
+    elif kind == K_DECIMAL:
+        if not _numeric_decimal(s, n, c.precision, c.scale, decimal):
+            return False
+        _put(&c.data, decimal, 16)
+    elif kind == K_BOOL:
+        if n != 1 or s[0] > 1:
+            return False
+        _bit(&c.data, row, s[0])
+    elif n != c.width:
+        return False
+    elif kind == K_INT16:
+        two = hr_be16(s)
+        _put(&c.data, &two, 2)
+    elif kind == K_INT32 or kind == K_FLOAT or kind == K_DATE:
+        four = hr_be32(s)
+        if kind == K_DATE:
+            wide = <int32_t> four
+            if wide != LAST_DAY and wide != FIRST_DAY:
+                if wide >= LAST_DAY - DAYS_TO_2000:
+                    return False
+                four = <uint32_t> (wide + DAYS_TO_2000)
+        elif kind == K_FLOAT:
+            memcpy(&single, &four, 4)
+            if single != single:
+                four = 0x7FC00000
+        _put(&c.data, &four, 4)
+    else:
+        eight = hr_be64(s)
+        if kind == K_DOUBLE:
+            memcpy(&real, &eight, 8)
+            if real != real:
+                eight = <uint64_t> 0x7FF8000000000000
+        elif kind != K_INT64:
+            wide = <int64_t> eight
+            if wide != LAST_US and wide != FIRST_US:
+                if wide >= LAST_US - US_TO_2000:
+                    return False
+                eight = <uint64_t> (wide + US_TO_2000)
+        _put(&c.data, &eight, 8)
+    _bit(&c.valid, row, True)
+    return True
 
 
 def _kind_of(type_):
@@ -657,7 +928,7 @@ cdef class NativeRows:
     cdef object _arrow
     cdef Rows rows
 
-    def __cinit__(self, schema, schema_id):
+    def __cinit__(self, schema, schema_id, forms=()):
         cdef int i
         cdef int count = len(schema.columns)
         memset(&self.rows, 0, sizeof(Rows))
@@ -673,15 +944,20 @@ cdef class NativeRows:
         self.rows.key_only = self.rows.before + self.rows.mask_bytes
         self.rows.immediate = schema.key_check is KeyCheck.IMMEDIATE
 
-    def __init__(self, schema, schema_id):
+    def __init__(self, schema, schema_id, forms=()):
         cdef int i
         cdef Col *c
+        if forms and len(forms) != len(schema.columns):
+            raise ValueError("a form for each column, or none at all")
         self.schema = schema
         self.schema_id = schema_id
         self._arrow = change_schema(schema)
         for i, column in enumerate(schema.columns):
             c = &self.rows.cols[i]
             c.kind, c.width, c.precision, c.scale = _kind_of(column.type)
+            c.form = forms[i] if forms else F_UNKNOWN
+            if c.kind != K_TEXT and c.form in (F_UUID, F_JSONB, F_OID, F_TIME, F_SKIPPED):
+                raise ValueError("a form that makes text for a column that is none")
             c.in_key = column.name in schema.key
             if not c.in_key:
                 self.rows.key_only[i >> 3] |= <uint8_t> (1 << (i & 7))
@@ -783,19 +1059,24 @@ cdef class NativeRows:
             )
         return arrays
 
-    cdef int _slow_value(self, int place, const uint8_t *s, Py_ssize_t n) except -1:
+    cdef int _slow_value(self, int place, const uint8_t *s, Py_ssize_t n, bint binary) except -1:
         """Add a cell by the function that the other twin uses.
 
         Raises:
             UndecodableValue: it has no exact place in the column's type.
+            ProtocolError: it is no binary value of the column's type.
         """
         cdef Col *c = &self.rows.cols[place]
         cdef const uint8_t[::1] raw
         cdef Py_ssize_t row = self.rows.n
-        array = build_column(self.schema, place, [(<const char *> s)[:n]])
+        cells = [(<const char *> s)[:n]]
+        if binary:
+            array = binary_column(self.schema, place, Form(c.form), cells)
+        else:
+            array = build_column(self.schema, place, cells)
         if c.kind <= K_BYTES:
             value = array[0].as_buffer()
-            raw = memoryview(value)
+            raw = memoryview(value).cast("B")
             if raw.shape[0]:
                 _put(&c.data, &raw[0], raw.shape[0])
             _end_text(c)
@@ -810,7 +1091,7 @@ cdef class NativeRows:
     cdef int _add_tuple(
         self, const uint8_t *msg, Py_ssize_t *at, Py_ssize_t end, int mode
     ) except -1 nogil:
-        """Read one tuple of the text format; return 0 when it is malformed or not ours to judge."""
+        """Read one tuple; return 0 when it is malformed or not ours to judge."""
         cdef Rows *r = &self.rows
         cdef Py_ssize_t place = at[0]
         cdef Py_ssize_t row = r.n
@@ -819,6 +1100,7 @@ cdef class NativeRows:
         cdef int count
         cdef uint8_t kind
         cdef bint holes = False
+        cdef bint taken
         if end - place < 2:
             return 0
         count = hr_be16(msg + place)
@@ -831,16 +1113,22 @@ cdef class NativeRows:
                 return 0
             kind = msg[place]
             place += 1
-            if kind == c't':
+            if kind == c't' or kind == c'b':
                 if end - place < 4:
                     return 0
                 size = <int32_t> hr_be32(msg + place)
                 place += 4
                 if size < 0 or size > end - place:
                     return 0
-                if not _add_text_value(&r.cols[i], row, msg + place, size):
+                if kind == c't':
+                    taken = _add_text_value(&r.cols[i], row, msg + place, size)
+                elif r.cols[i].form == F_UNKNOWN:
+                    return 0
+                else:
+                    taken = _add_binary_value(&r.cols[i], row, msg + place, size)
+                if not taken:
                     with gil:
-                        self._slow_value(i, msg + place, size)
+                        self._slow_value(i, msg + place, size, kind == c'b')
                 place += size
             elif kind == c'n':
                 _add_null(&r.cols[i], row)
@@ -949,7 +1237,7 @@ cdef bint _skip_tuple(const uint8_t *msg, Py_ssize_t *at, Py_ssize_t end) noexce
     for i in range(count):
         if place >= end:
             return False
-        if msg[place] == c't':
+        if msg[place] == c't' or msg[place] == c'b':
             if end - place < 5:
                 return False
             size = <int32_t> hr_be32(msg + place + 1)
@@ -1032,9 +1320,9 @@ cdef class NativeDecoder:
         free(self._spool.p)
         free(self._aborted.p)
 
-    def rows_of(self, schema, schema_id):
+    def rows_of(self, schema, schema_id, forms=()):
         """Return an empty collector of rows."""
-        return NativeRows(schema, schema_id)
+        return NativeRows(schema, schema_id, forms)
 
     def set_table(self, oid, rows, cold=False):
         """Say what becomes of a relation's rows: collected, left out (None), or handed over as they are."""
@@ -1129,7 +1417,7 @@ cdef class NativeDecoder:
             self.cold_xid = 0
             if buffer[first] == c'd' and size > 30 and buffer[first + 5] == c'w':
                 self.cold_frame = b"w"
-                self.sent_us = <int64_t> hr_be64(&buffer[first + 22]) + EPOCH_US
+                self.sent_us = <int64_t> hr_be64(&buffer[first + 22]) + US_TO_2000
                 if self.prefixed and size >= 35:
                     self.cold_xid = hr_be32(&buffer[first + 31])
                     self.cold = bytes(buffer[first + 30 : first + 31]) + bytes(
@@ -1230,7 +1518,7 @@ cdef class NativeDecoder:
             return _COLD
         if us >= (<int64_t> 1 << 62) or us <= -(<int64_t> 1 << 62):
             return _COLD
-        self._open(lsn, us + EPOCH_US, self._widened(hr_be32(msg + 17)))
+        self._open(lsn, us + US_TO_2000, self._widened(hr_be32(msg + 17)))
         return _GO_ON
 
     def open(self, scn, commit_us, xid):
@@ -1324,203 +1612,6 @@ cdef class NativeDecoder:
 # ---------------------------------------------------------------------------------------------
 # Binary COPY
 
-# How a column comes; `copy_binary` has the same names.
-cdef enum:
-    F_PLAIN = 0         # by the kind of its Arrow type; text is text
-    F_NUMERIC_TEXT = 1  # a numeric whose text is wanted
-    F_UUID = 2
-    F_JSONB = 3
-
-FORMS = {"plain": F_PLAIN, "numeric": F_NUMERIC_TEXT, "uuid": F_UUID, "jsonb": F_JSONB}
-
-cdef int32_t COPY_EPOCH_DAYS = 10957
-cdef int64_t COPY_EPOCH_US = <int64_t> 10957 * 86400000000
-cdef int64_t LOWEST = <int64_t> (<uint64_t> 1 << 63)
-cdef int64_t COPY_LAST_US = <int64_t> 0x7FFFFFFFFFFFFFFF - COPY_EPOCH_US
-
-cdef hr_u128[39] TENS
-cdef int _ten
-TENS[0] = 1
-for _ten in range(1, 39):
-    TENS[_ten] = TENS[_ten - 1] * 10
-
-
-cdef bint _numeric_decimal(const uint8_t *s, Py_ssize_t n, int precision, int scale, uint8_t *out) noexcept nogil:
-    cdef int count, weight, sign, places, i
-    cdef hr_u128 value = 0, divisor
-    if n < 8:
-        return False
-    count = hr_be16(s)
-    weight = <int16_t> hr_be16(s + 2)
-    sign = hr_be16(s + 4)
-    if n != 8 + 2 * count or (sign != 0 and sign != 0x4000) or hr_be16(s + 6) != scale:
-        return False
-    if count > 10 or (count == 10 and hr_be16(s + 8) > 33):
-        return False
-    for i in range(count):
-        if hr_be16(s + 8 + 2 * i) > 9999:
-            return False
-        value = value * 10000 + hr_be16(s + 8 + 2 * i)
-    # The last digit stands so many decimal places behind the point.
-    places = 4 * (count - 1 - weight)
-    if count and places > scale:
-        if places - scale > 38:
-            return False
-        divisor = TENS[places - scale]
-        if value % divisor:
-            return False
-        value = value // divisor
-    elif count and places < scale:
-        if scale - places > 38 or (value and value > TENS[38] // TENS[scale - places]):
-            return False
-        value = value * TENS[scale - places]
-    if value >= TENS[precision]:
-        return False
-    if sign:
-        value = 0 - value
-    memcpy(out, &value, 16)
-    return True
-
-
-cdef bint _numeric_text(Col *c, const uint8_t *s, Py_ssize_t n) except -1 nogil:
-    """Add the text of a numeric as the server writes it."""
-    cdef int count, weight, sign, scale, i, digit, left, power
-    cdef bint begun = False
-    cdef uint8_t *out
-    cdef Py_ssize_t start
-    if n < 8:
-        return False
-    count = hr_be16(s)
-    weight = <int16_t> hr_be16(s + 2)
-    sign = hr_be16(s + 4)
-    scale = hr_be16(s + 6)
-    if n != 8 + 2 * count or (sign != 0 and sign != 0x4000) or scale > 0x3FFF:
-        return False
-    for i in range(count):
-        if hr_be16(s + 8 + 2 * i) > 9999:
-            return False
-    _room(&c.data, 4 * (<Py_ssize_t> max(weight, 0) + 2) + scale + 8)
-    out = c.data.p
-    start = c.data.n
-    if sign:
-        out[start] = c'-'
-        start += 1
-    for i in range(weight + 1):
-        digit = hr_be16(s + 8 + 2 * i) if i < count else 0
-        power = 1000
-        while power:
-            if begun or digit // power:
-                begun = True
-                out[start] = <uint8_t> (48 + digit // power)
-                start += 1
-            digit = digit % power
-            power = power // 10
-    if not begun:
-        out[start] = c'0'
-        start += 1
-    if scale:
-        out[start] = c'.'
-        start += 1
-        left = scale
-        i = weight + 1
-        while left > 0:
-            digit = hr_be16(s + 8 + 2 * i) if 0 <= i < count else 0
-            power = 1000
-            while power and left > 0:
-                out[start] = <uint8_t> (48 + digit // power)
-                start += 1
-                left -= 1
-                digit = digit % power
-                power = power // 10
-            i += 1
-    c.data.n = start
-    return True
-
-
-cdef const char *HEX = b"0123456789abcdef"
-
-
-cdef bint _add_binary_value(Col *c, int form, Py_ssize_t row, const uint8_t *s, Py_ssize_t n) except -1 nogil:
-    """Add a cell from its binary form; False when it is for Python to judge."""
-    cdef uint8_t[36] text
-    cdef uint8_t[16] decimal
-    cdef int kind = c.kind
-    cdef int i, at = 0
-    cdef uint16_t two
-    cdef uint32_t four
-    cdef uint64_t eight
-    cdef int64_t wide
-    cdef double real
-    cdef float single
-    if form == F_UUID:
-        if n != 16:
-            return False
-        for i in range(16):
-            if i == 4 or i == 6 or i == 8 or i == 10:
-                text[at] = c'-'
-                at += 1
-            text[at] = HEX[s[i] >> 4]
-            text[at + 1] = HEX[s[i] & 15]
-            at += 2
-        _put(&c.data, text, 36)
-        _end_text(c)
-    elif form == F_NUMERIC_TEXT:
-        if not _numeric_text(c, s, n):
-            return False
-        _end_text(c)
-    elif kind == K_TEXT:
-        if form == F_JSONB:
-            if n < 1 or s[0] != 1:
-                return False
-            s += 1
-            n -= 1
-        if not _is_utf8(s, n):
-            return False
-        _put(&c.data, s, n)
-        _end_text(c)
-    elif kind == K_BYTES:
-        _put(&c.data, s, n)
-        _end_text(c)
-    elif kind == K_DECIMAL:
-        if not _numeric_decimal(s, n, c.precision, c.scale, decimal):
-            return False
-        _put(&c.data, decimal, 16)
-    elif kind == K_BOOL:
-        if n != 1 or s[0] > 1:
-            return False
-        _bit(&c.data, row, s[0])
-    elif n != c.width:
-        return False
-    elif kind == K_INT16:
-        two = hr_be16(s)
-        _put(&c.data, &two, 2)
-    elif kind == K_INT32 or kind == K_FLOAT or kind == K_DATE:
-        four = hr_be32(s)
-        if kind == K_DATE:
-            wide = <int32_t> four
-            if wide > 0x7FFFFFFF - COPY_EPOCH_DAYS or wide == -<int64_t> 0x80000000:
-                return False
-            four = <uint32_t> (wide + COPY_EPOCH_DAYS)
-        elif kind == K_FLOAT:
-            memcpy(&single, &four, 4)
-            if single != single:
-                four = 0x7FC00000
-        _put(&c.data, &four, 4)
-    else:
-        eight = hr_be64(s)
-        if kind == K_DOUBLE:
-            memcpy(&real, &eight, 8)
-            if real != real:
-                eight = <uint64_t> 0x7FF8000000000000
-        elif kind != K_INT64:
-            wide = <int64_t> eight
-            if wide > COPY_LAST_US or wide == LOWEST:
-                return False
-            eight = <uint64_t> (wide + COPY_EPOCH_US)
-        _put(&c.data, &eight, 8)
-    _bit(&c.valid, row, True)
-    return True
-
 
 def copy_columns(const uint8_t[::1] data, Py_ssize_t start, schema, forms):
     """Return the columns of a binary COPY from its first row on, or None where Python has to judge.
@@ -1529,55 +1620,44 @@ def copy_columns(const uint8_t[::1] data, Py_ssize_t start, schema, forms):
         data: the COPY up to its trailer.
         start: place of the first row.
         schema: the table's shape.
-        forms: of each column, from `FORMS`.
+        forms: how the binary form of each column is read.
     """
-    cdef NativeRows rows = NativeRows(schema, 0)
+    cdef NativeRows rows = NativeRows(schema, 0, forms)
     cdef Rows *r = &rows.rows
     cdef Py_ssize_t at = start, end = data.shape[0]
     cdef int64_t size
     cdef int i, count
     cdef bint done = False
     cdef const uint8_t *p
-    cdef Vec codes
-    cdef uint8_t code
     if at > end or end == 0:
         return None
-    memset(&codes, 0, sizeof(Vec))
-    try:
-        for form in forms:
-            code = form
-            _put(&codes, &code, 1)
-        if codes.n != r.ncols:
-            return None
-        p = &data[0]
-        with nogil:
-            while end - at >= 2:
-                count = <int16_t> hr_be16(p + at)
-                at += 2
-                if count == -1:
-                    done = at == end
+    p = &data[0]
+    with nogil:
+        while end - at >= 2:
+            count = <int16_t> hr_be16(p + at)
+            at += 2
+            if count == -1:
+                done = at == end
+                break
+            if count != r.ncols:
+                break
+            for i in range(count):
+                if end - at < 4:
+                    count = -2
                     break
-                if count != r.ncols:
+                size = <int32_t> hr_be32(p + at)
+                at += 4
+                if size == -1:
+                    _add_null(&r.cols[i], r.n)
+                    continue
+                if size < 0 or size > end - at:
+                    count = -2
                     break
-                for i in range(count):
-                    if end - at < 4:
-                        count = -2
-                        break
-                    size = <int32_t> hr_be32(p + at)
-                    at += 4
-                    if size == -1:
-                        _add_null(&r.cols[i], r.n)
-                        continue
-                    if size < 0 or size > end - at:
-                        count = -2
-                        break
-                    if not _add_binary_value(&r.cols[i], codes.p[i], r.n, p + at, size):
-                        count = -2
-                        break
-                    at += size
-                if count == -2:
+                if not _add_binary_value(&r.cols[i], r.n, p + at, size):
+                    count = -2
                     break
-                r.n += 1
-        return rows._columns() if done else None
-    finally:
-        free(codes.p)
+                at += size
+            if count == -2:
+                break
+            r.n += 1
+    return rows._columns() if done else None

@@ -8,7 +8,7 @@ bounds are reached in its middle, what is there leaves as a piece that is not th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,6 +41,7 @@ from headrace.sources.postgres.messages import (
 from headrace.sources.postgres.pgoutput import decode
 from headrace.sources.postgres.rows import ChangeRows
 from headrace.sources.postgres.spools import Spool, Spools
+from headrace.sources.postgres.types import Form
 
 __all__ = ["Assembler", "Event", "TableVersion", "Versions"]
 
@@ -58,6 +59,7 @@ class TableVersion:
         announce: payload of the system event that says so, None when nothing is new.
         marks: whether this is the table of watermarks.
         wire: the shape of its messages, where columns of theirs are left out of ``schema``.
+        forms: how the binary form of each column of its messages is read; empty where they come as text.
         anew: payload of the truncate that begins the table's life, None when it only goes on.
     """
 
@@ -67,6 +69,7 @@ class TableVersion:
     marks: bool = False
     anew: dict[str, Any] | None = None
     wire: TableSchema | None = None
+    forms: tuple[Form, ...] = ()
 
 
 class Versions(Protocol):
@@ -121,7 +124,7 @@ class Assembler:
         self._on_frame = on_frame
         self._relations: dict[int, _Relation] = {}
         self._pending: dict[int, Relation] = {}
-        self._rows: dict[int, Rows] = {}
+        self._rows: dict[tuple[int, tuple[Form, ...]], Rows] = {}
         self._narrow: dict[int, TableSchema] = {}
         self._system: list[SystemEvent] = []
         self._tx_mark: Mark | None = None
@@ -194,9 +197,9 @@ class Assembler:
         self._told = decoder.covered
         return item
 
-    def _bodies(self, filled: Iterable[Rows]) -> Iterator[Body]:
+    def _bodies(self, filled: Sequence[Rows]) -> Iterator[Body]:
         """Yield a body for each version; rows of two shapes may be of one once columns are left out."""
-        if not self._narrow:
+        if not self._narrow and len({rows.schema_id for rows in filled}) == len(filled):
             yield from (rows.body() for rows in filled)
             return
         found: dict[int, list[Body]] = {}
@@ -362,7 +365,8 @@ class Assembler:
             return
         self._check_ord()
         shape = relation.version.wire or schema
-        ChangeRows(shape, shape.schema_id).message(self.decoder.scn, self.decoder.ord, message)
+        rows = ChangeRows(shape, shape.schema_id, relation.version.forms)
+        rows.message(self.decoder.scn, self.decoder.ord, message)
         raise _disagree()
 
     def _check_ord(self) -> None:
@@ -390,10 +394,10 @@ class Assembler:
             shape_id = version.schema_id if version.wire is None else shape.schema_id
             if version.wire is not None:
                 self._narrow[shape_id] = version.schema
-            rows = self._rows.get(shape_id)
+            rows = self._rows.get((shape_id, version.forms))
             if rows is None:
-                rows = self.decoder.rows_of(shape, shape_id)
-                self._rows[shape_id] = rows
+                rows = self.decoder.rows_of(shape, shape_id, version.forms)
+                self._rows[shape_id, version.forms] = rows
         self.decoder.set_table(message.oid, rows, cold=version.marks)
         if version.schema is not None and version.anew is not None:
             self._event(SystemKind.TRUNCATE, version.schema.table, version.anew, size)

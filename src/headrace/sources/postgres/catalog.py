@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.settings import TableFilter
-from headrace.sources.postgres.types import ResolvedType, arrow_type
+from headrace.sources.postgres.types import ResolvedType, arrow_type, binary_form
 
 __all__ = [
     "Attribute",
@@ -29,7 +29,8 @@ __all__ = [
 class Attribute:
     """One column as ``pg_attribute`` has it.
 
-    ``filled`` says that rows which were there when the column came may hold a value that no log event carried.
+    ``filled`` says that rows which were there when the column came may hold a value that no log event carried;
+    ``as_text`` that the configuration wants it as the server renders it.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Attribute:
     modifier: int
     generated: bool
     filled: bool
+    as_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +129,20 @@ class TypeCache:
     def _ask(self, session: Session, missing: Sequence[tuple[int, int]]) -> None:
         oids = "{" + ",".join(str(oid) for oid, _ in missing) + "}"
         modifiers = "{" + ",".join(str(modifier) for _, modifier in missing) + "}"
-        for oid, modifier, name, base, base_modifier in session.rows(_TYPES, oids, modifiers):
+        for oid, modifier, name, base, base_modifier, textual in session.rows(
+            _TYPES, oids, modifiers
+        ):
             pair = (int(oid or 0), int(modifier or -1))
             arrow = arrow_type(int(base or 0), int(base_modifier or -1))
-            self._types[pair] = ResolvedType(arrow, name or "")
+            form = binary_form(int(base or 0), textual=textual == "t")
+            self._types[pair] = ResolvedType(arrow, name or "", form)
         for pair in missing:  # a type dropped meanwhile: its values are still text
             self._types.setdefault(
                 pair, ResolvedType(arrow_type(pair[0], pair[1]), f"type {pair[0]}")
             )
 
 
+# A type's binary form is its text where the server's own functions write both from the same bytes.
 _TYPES = """
 WITH RECURSIVE asked AS (
     SELECT oid, modifier FROM unnest($1::oid[], $2::int4[]) AS a(oid, modifier)
@@ -149,7 +155,12 @@ WITH RECURSIVE asked AS (
            ELSE b.base_modifier END, t.typtype, t.typbasetype, t.typtypmod
       FROM base b JOIN pg_type t ON t.oid = b.typbasetype WHERE b.typtype = 'd'
 )
-SELECT oid, modifier, format_type(oid, modifier), base, base_modifier FROM base WHERE typtype <> 'd'
+SELECT b.oid, b.modifier, format_type(b.oid, b.modifier), b.base, b.base_modifier,
+       EXISTS (SELECT FROM pg_type t JOIN pg_proc o ON o.oid = t.typoutput JOIN pg_proc s ON s.oid = t.typsend
+                WHERE t.oid = b.base AND o.prolang = 12 AND s.prolang = 12 AND (o.prosrc, s.prosrc) IN (
+                      ('textout', 'textsend'), ('varcharout', 'varcharsend'), ('bpcharout', 'bpcharsend'),
+                      ('nameout', 'namesend'), ('json_out', 'json_send'), ('enum_out', 'enum_send')))
+  FROM base b WHERE b.typtype <> 'd'
 """
 
 _TABLES = """
@@ -348,5 +359,8 @@ def table_schema(
 def describe(session: Session, types: TypeCache, facts: TableFacts) -> TableSchema:
     """Return a table's schema from its catalog facts."""
     resolved = types.resolve(session, ((a.type_oid, a.modifier) for a in facts.published))
-    columns = [(a.name, resolved[a.type_oid, a.modifier]) for a in facts.published]
+    columns = []
+    for a in facts.published:
+        type_ = resolved[a.type_oid, a.modifier]
+        columns.append((a.name, type_.as_text() if a.as_text else type_))
     return table_schema(facts.table, columns, facts.identity.key, facts.identity.check)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +30,7 @@ from headrace.sources.postgres.messages import (
 )
 from headrace.sources.postgres.pgoutput import decode
 from headrace.sources.postgres.rows import ChangeRows
+from headrace.sources.postgres.types import Form
 
 try:
     from headrace.sources.postgres._native import NativeDecoder
@@ -139,8 +140,14 @@ class Decoder(Protocol):
         """Index entries so far."""
         ...
 
-    def rows_of(self, schema: TableSchema, schema_id: int) -> Rows:
-        """Return an empty collector of rows."""
+    def rows_of(self, schema: TableSchema, schema_id: int, forms: Sequence[Form] = ()) -> Rows:
+        """Return an empty collector of rows.
+
+        Args:
+            schema: the table's shape.
+            schema_id: its id.
+            forms: how the binary form of each column is read; none is known when empty.
+        """
         ...
 
     def set_table(self, oid: int, rows: Any, cold: bool = False) -> None:
@@ -240,9 +247,11 @@ class PythonDecoder:
         """See `Decoder`."""
         return len(self._index)
 
-    def rows_of(self, schema: TableSchema, schema_id: int) -> ChangeRows:
+    def rows_of(
+        self, schema: TableSchema, schema_id: int, forms: Sequence[Form] = ()
+    ) -> ChangeRows:
         """See `Decoder`."""
-        return ChangeRows(schema, schema_id)
+        return ChangeRows(schema, schema_id, forms)
 
     def set_table(self, oid: int, rows: ChangeRows | None, cold: bool = False) -> None:
         """See `Decoder`."""

@@ -199,14 +199,21 @@ def _text_sql(name: str, type_: pa.DataType) -> str:
     if pa.types.is_binary(type_):
         return f"encode({name}, 'hex')"
     if pa.types.is_date32(type_):
-        days = f"({name} - date '1970-01-01')::text"
-        return f"CASE WHEN isfinite({name}) THEN {days} ELSE {name}::text END"
+        return _or_ends(name, f"{name} - date '1970-01-01'", 32)
     if pa.types.is_timestamp(type_):
-        micros = f"(extract(epoch FROM {name}) * 1000000)::bigint::text"
-        return f"CASE WHEN isfinite({name}) THEN {micros} ELSE {name}::text END"
+        return _or_ends(name, f"(extract(epoch FROM {name}) * 1000000)::bigint", 64)
     if pa.types.is_string(type_):
         return rendered_sql(name)
     return f"{name}::text"
+
+
+def _or_ends(name: str, number: str, bits: int) -> str:
+    """Return the SQL of a number's text, for an infinite date or timestamp that of the end of its integer."""
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+    return (
+        f"CASE {name} WHEN 'infinity' THEN '{high}' WHEN '-infinity' THEN '{low}' "
+        f"ELSE ({number})::text END"
+    )
 
 
 def _unreadable(table: TableId, reason: str) -> SourceError:

@@ -26,6 +26,7 @@ __all__ = [
 
 _TABLE = f"{quote(MARKS_TABLE.schema)}.{quote(MARKS_TABLE.name)}"
 _ROW_ID = "1"
+_ROW_ID_CELLS = (b"1", b"\0\0\0\1")  # as text, and in binary
 
 # From 17 on a message can be flushed by itself; below, only a commit makes the server flush at once.
 _FLUSH_VERSION = 17
@@ -114,9 +115,9 @@ def from_row(names: Sequence[str], cells: Sequence[Cell]) -> Mark:
     texts = [row.get(name) for name in ("id", "kind", "token", "run_id")]
     if not all(isinstance(text, bytes) for text in texts):
         raise foreign("an incomplete row was written to")
-    row_id, kind, token, run_id = (text.decode() for text in texts if isinstance(text, bytes))
-    if row_id != _ROW_ID:
+    if texts[0] not in _ROW_ID_CELLS:
         raise foreign("another row was written to")
+    kind, token, run_id = (text.decode() for text in texts[1:] if isinstance(text, bytes))
     if kind not in (k.value for k in MarkKind) or not token or not run_id:
         raise foreign("something else was written to")
     return Mark(MarkKind(kind), token, run_id)

@@ -10,6 +10,7 @@ __all__ = [
     "POSTGRES_EPOCH_US",
     "UNCHANGED",
     "Begin",
+    "Binary",
     "Cell",
     "Commit",
     "Delete",
@@ -42,8 +43,15 @@ class Unchanged(Enum):
 
 UNCHANGED: Final = Unchanged.UNCHANGED
 
+
+class Binary(bytes):
+    """A value in its type's binary form."""
+
+    __slots__ = ()
+
+
 Cell = bytes | None | Unchanged
-"""Text of a value, null, or not sent."""
+"""Text of a value, or `Binary`, null, or not sent."""
 
 
 @dataclass(frozen=True, slots=True)

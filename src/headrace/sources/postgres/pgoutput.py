@@ -1,4 +1,4 @@
-"""Decoder of pgoutput, protocol version 2, text format: bytes in, messages out, no I/O.
+"""Decoder of pgoutput, protocol version 2: bytes in, messages out, no I/O.
 
 Messages inside a streamed stretch carry the id of their transaction behind the kind; whoever walks over frames takes
 it out first.
@@ -17,6 +17,7 @@ from headrace.sources.postgres.messages import (
     POSTGRES_EPOCH_US,
     UNCHANGED,
     Begin,
+    Binary,
     Cell,
     Commit,
     Delete,
@@ -242,13 +243,13 @@ def _cells(data: bytes, at: int) -> tuple[list[Cell], int]:
     at += 2
     for _ in range(count):
         kind = data[at]
-        if kind == 0x74:  # t: text
+        if kind in (0x74, 0x62):  # t: text, b: binary
             length = unpack(data, at + 1)[0]
             start = at + 5
             at = start + length
             if length < 0 or at > size:
                 raise IndexError(at)
-            cells.append(data[start:at])
+            cells.append(data[start:at] if kind == 0x74 else Binary(data[start:at]))
         elif kind == 0x6E:  # n: null
             cells.append(None)
             at += 1

@@ -89,8 +89,12 @@ def _tables(session: Session, name: str) -> dict[TableId, PublishedTable]:
 def as_published(session: Session, settings: PostgresSettings, facts: TableFacts) -> TableFacts:
     """Return the facts with the columns that are captured.
 
-    Those of an adopted publication's own list, or of ours, and of them what the configuration chooses.
+    Those of an adopted publication's own list, or of ours, and of them what the configuration chooses, as text
+    where it wants them so.
     """
+    if texts := settings.text_of(facts.table):
+        marked = (replace(a, as_text=a.name in texts) for a in facts.attributes)
+        facts = replace(facts, attributes=tuple(marked))
     choice = settings.columns_of(facts.table)
     if session.version >= _CHOOSY_VERSION and (settings.publication or choice):
         facts = _of_list(session, settings, facts)

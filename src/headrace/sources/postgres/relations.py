@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
+from headrace.errors import SourceUnavailable
 from headrace.model.block import SystemKind
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.sources.base import SchemaStore
@@ -21,8 +22,22 @@ from headrace.sources.postgres.messages import Relation
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 from headrace.sources.postgres.side import SideSession
+from headrace.sources.postgres.types import Form, ResolvedType
 
-__all__ = ["CatalogVersions"]
+__all__ = ["CatalogVersions", "LogFormat"]
+
+
+@dataclass(slots=True)
+class LogFormat:
+    """Whether the log comes in binary; kept for the life of a source.
+
+    Attributes:
+        binary: it does.
+        refused: the log held a column of which only the text is known, so that it has to come as text.
+    """
+
+    binary: bool = False
+    refused: bool = False
 
 
 class CatalogVersions:
@@ -39,6 +54,7 @@ class CatalogVersions:
         types: TypeCache,
         schemas: SchemaStore,
         seen: Seen | None = None,
+        log_format: LogFormat | None = None,
     ) -> None:
         self._settings = settings
         self._filter = settings.filter
@@ -46,13 +62,18 @@ class CatalogVersions:
         self._types = types
         self._schemas = schemas
         self._seen = seen or Seen()
+        self._format = log_format or LogFormat()
         self._renamed: dict[str, TableId] = {}
         self._last: dict[TableId, TableSchema] = {}
         self._storage: dict[TableId, int] = {}
         self._oids: dict[TableId, int] = {}
 
     def resolve(self, relation: Relation) -> TableVersion:
-        """Return what the relation's rows are from here on."""
+        """Return what the relation's rows are from here on.
+
+        Raises:
+            SourceUnavailable: the log has to be opened again, to come as text.
+        """
         table = TableId(relation.schema, relation.name)
         if table == MARKS_TABLE:
             return TableVersion(marks=self._settings.watermark == "table")
@@ -76,8 +97,38 @@ class CatalogVersions:
         if kept is not None:
             wire = _with_text(schema, kept)
             schema = self._schema(session, narrowed(relation, kept), table, facts)
+        forms = self._forms(table, relation, schema)
         announce = self._announce(schema, facts)
-        return TableVersion(schema, self._schemas.put(schema), announce, anew=anew, wire=wire)
+        return TableVersion(
+            schema, self._schemas.put(schema), announce, anew=anew, wire=wire, forms=forms
+        )
+
+    def _forms(self, table: TableId, relation: Relation, schema: TableSchema) -> tuple[Form, ...]:
+        """Return how the binary form of each column of a table's messages is read; none in a log of text."""
+        if not self._format.binary:
+            return ()
+        types = self._resolved(self._side.get(), relation, table)
+        forms = tuple(
+            type_.form if column.name in schema.names else Form.SKIPPED
+            for column, type_ in zip(relation.columns, types, strict=True)
+        )
+        if Form.UNKNOWN in forms:
+            self._format.refused = True
+            raise SourceUnavailable(
+                f"{table} has a column now of which only the text is known.",
+                next_step="nothing to do: the log is opened again, and comes as text from then on.",
+            )
+        return forms
+
+    def _resolved(self, session: Session, relation: Relation, table: TableId) -> list[ResolvedType]:
+        """Return the types of a relation's columns, as the configuration wants them."""
+        pairs = [(c.type_oid, c.type_modifier) for c in relation.columns]
+        resolved = self._types.resolve(session, pairs)
+        texts = self._settings.text_of(table)
+        return [
+            resolved[pair].as_text() if column.name in texts else resolved[pair]
+            for column, pair in zip(relation.columns, pairs, strict=True)
+        ]
 
     def migrated(self, content: bytes) -> Iterator[Event]:
         """Yield the events of one message of the event trigger; none where the trigger is not used."""
@@ -140,11 +191,8 @@ class CatalogVersions:
     def _schema(
         self, session: Session, relation: Relation, table: TableId, facts: TableFacts | None
     ) -> TableSchema:
-        pairs = [(c.type_oid, c.type_modifier) for c in relation.columns]
-        resolved = self._types.resolve(session, pairs)
-        columns = [
-            (c.name, resolved[pair]) for c, pair in zip(relation.columns, pairs, strict=True)
-        ]
+        types = self._resolved(session, relation, table)
+        columns = [(c.name, type_) for c, type_ in zip(relation.columns, types, strict=True)]
         key, check = self._identity(relation, table, facts)
         return table_schema(table, columns, key, check)
 
@@ -221,7 +269,9 @@ def _needs_dump(
     retyped = [
         column
         for column in schema.columns
-        if column.name in before and before[column.name].source_type != column.source_type
+        if column.name in before
+        and (before[column.name].source_type, before[column.name].type)
+        != (column.source_type, column.type)
     ]
     if not retyped:
         return False

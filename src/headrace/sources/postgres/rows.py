@@ -19,8 +19,9 @@ from headrace.model.change import (
     pack_missing,
 )
 from headrace.model.schema import KeyCheck, TableSchema
-from headrace.sources.postgres.messages import UNCHANGED, Cell, Delete, Insert, Update
-from headrace.sources.postgres.values import build_batch
+from headrace.sources.postgres.binary import mixed_column
+from headrace.sources.postgres.messages import UNCHANGED, Binary, Cell, Delete, Insert, Update
+from headrace.sources.postgres.types import Form
 
 __all__ = ["ChangeRows"]
 
@@ -29,12 +30,19 @@ class ChangeRows:
     """Rows of one table version, in ``(scn, ord)`` order; ords are given by the caller.
 
     Each method returns how many rows it added.
+
+    Args:
+        schema: the table's shape.
+        schema_id: its id.
+        forms: how the binary form of each column is read; none is known when empty.
     """
 
-    def __init__(self, schema: TableSchema, schema_id: int) -> None:
+    def __init__(self, schema: TableSchema, schema_id: int, forms: Sequence[Form] = ()) -> None:
         self.schema = schema
         self.schema_id = schema_id
         self._width = len(schema.columns)
+        self._forms = tuple(forms) or (Form.UNKNOWN,) * self._width
+        self._text_only = {i for i, form in enumerate(self._forms) if form is Form.UNKNOWN}
         # A key-only old image has a cell for every column, null where the column is not in the key.
         self._key_only = pack_missing(
             (i for i, name in enumerate(schema.names) if name not in schema.key), self._width
@@ -99,12 +107,20 @@ class ChangeRows:
             pa.array(self._ords, pa.int32()),
             pa.array(self._ops, pa.string()),
             pa.array(self._masks, pa.binary()),
-            *build_batch(self.schema, self._rows),
+            *self._columns(),
         ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
         self._scns, self._ords, self._ops = [], [], []
         self._masks, self._rows = [], []
         return Body(self.schema_id, self.schema.table, batch)
+
+    def _columns(self) -> list[pa.Array]:
+        """Return the table's own columns."""
+        cells = zip(*self._rows, strict=True) if self._rows else ((),) * self._width
+        return [
+            mixed_column(self.schema, place, form, column)
+            for place, (form, column) in enumerate(zip(self._forms, cells, strict=True))
+        ]
 
     def _add(self, scn: int, ord_: int, op: str, cells: list[Cell]) -> None:
         self._check_width(cells)
@@ -139,6 +155,11 @@ class ChangeRows:
             raise ProtocolError(
                 f"{self.schema.table}: a row of {len(cells)} cells for {self._width} columns.",
                 next_step="report it with the server's version; capture stops rather than guess.",
+            )
+        if any(isinstance(cells[place], Binary) for place in self._text_only):
+            raise ProtocolError(
+                f"{self.schema.table}: a binary value of a column of which only the text is known.",
+                next_step="set source.log_format to text, and report it with the server's version.",
             )
 
     def _no_image(self, what: str) -> ProtocolError:

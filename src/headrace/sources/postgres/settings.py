@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -112,6 +113,8 @@ class PostgresSettings:
         columns: tables of which some columns are left out.
         ddl: what tells of migrations besides the log's own descriptions: looks at the ``catalog``, or also an
             event ``trigger``, which knows their exact place.
+        text_columns: columns that are kept as the server renders them, whatever their type.
+        log_format: ``auto``: the log comes in binary where the binary form of every captured column is known.
     """
 
     url: str = field(repr=False)
@@ -136,6 +139,8 @@ class PostgresSettings:
     spool_memory_bytes: int = 32 << 20
     columns: tuple[ColumnChoice, ...] = ()
     ddl: Literal["catalog", "trigger"] = "catalog"
+    text_columns: Mapping[TableId, frozenset[str]] = field(default_factory=dict)
+    log_format: Literal["auto", "text"] = "auto"
 
     def validate(self) -> None:
         """Check what can be checked without the server.
@@ -160,6 +165,10 @@ class PostgresSettings:
             )
         if self.ddl not in ("catalog", "trigger"):
             raise ConfigError(f"source.ddl is {self.ddl!r}.", next_step="use catalog or trigger.")
+        if self.log_format not in ("auto", "text"):
+            raise ConfigError(
+                f"source.log_format is {self.log_format!r}.", next_step="use auto or text."
+            )
         if not self.tables:
             raise ConfigError(
                 "source.tables is empty.", next_step="name a table or a pattern such as public.*"
@@ -187,6 +196,10 @@ class PostgresSettings:
     def columns_of(self, table: TableId) -> ColumnChoice | None:
         """Return which columns of a table are captured, None for all."""
         return next((choice for choice in self.columns if choice.table == table), None)
+
+    def text_of(self, table: TableId) -> frozenset[str]:
+        """Return the columns of a table that are kept as text."""
+        return self.text_columns.get(table, frozenset())
 
     @property
     def slot_name(self) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from headrace.errors import PreflightFailed, SourceError
-from headrace.model.schema import TableSchema
+from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
 from headrace.sources.postgres import slot, timeline
 from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
@@ -18,10 +18,11 @@ from headrace.sources.postgres.lsn import parse_lsn
 from headrace.sources.postgres.marks import MarkWriter
 from headrace.sources.postgres.preflight import Preflight
 from headrace.sources.postgres.publication import as_published
-from headrace.sources.postgres.relations import CatalogVersions
+from headrace.sources.postgres.relations import CatalogVersions, LogFormat
 from headrace.sources.postgres.settings import ColumnChoice, PostgresSettings
 from headrace.sources.postgres.side import SideSession
 from headrace.sources.postgres.stream import PostgresLogReader
+from headrace.sources.postgres.types import Form
 
 __all__ = ["PostgresSource"]
 
@@ -39,6 +40,8 @@ class PostgresSource:
         name: of the pipeline.
         columns: tables of which some columns are left out.
         ddl: what tells of migrations besides the log's own descriptions: looks at the ``catalog``, or a ``trigger``.
+        text_columns: columns that are kept as the server renders them, by table.
+        log_format: ``auto``, or ``text`` for a log that never comes in binary.
 
     Raises:
         ConfigError: when an argument cannot be used.
@@ -55,6 +58,8 @@ class PostgresSource:
         name: str = "headrace",
         columns: Sequence[ColumnChoice] = (),
         ddl: Literal["catalog", "trigger"] = "catalog",
+        text_columns: Mapping[TableId, frozenset[str]] | None = None,
+        log_format: Literal["auto", "text"] = "auto",
     ) -> None:
         self.name = name
         self.settings = PostgresSettings(
@@ -67,10 +72,13 @@ class PostgresSource:
             name=name,
             columns=tuple(columns),
             ddl=ddl,
+            text_columns=text_columns or {},
+            log_format=log_format,
         )
         self.settings.validate()
         self._types = TypeCache()
         self._seen = Seen()
+        self._format = LogFormat()
 
     def __repr__(self) -> str:
         return f"PostgresSource(name={self.name!r}, tables={self.settings.tables!r})"
@@ -141,8 +149,19 @@ class PostgresSource:
             xmax = int(catalog.value("SELECT pg_snapshot_xmax(pg_current_snapshot())"))
             feedback_s = _feedback_interval(catalog, self.settings)
             session = connect(self.settings, replication=True)
-            versions = CatalogVersions(self.settings, side, self._types, schemas, self._seen)
-            return PostgresLogReader(session, side, self.settings, versions, xmax, feedback_s)
+            self._format.binary = self._comes_in_binary(catalog)
+            versions = CatalogVersions(
+                self.settings, side, self._types, schemas, self._seen, self._format
+            )
+            return PostgresLogReader(
+                session,
+                side,
+                self.settings,
+                versions,
+                xmax,
+                feedback_s,
+                binary=self._format.binary,
+            )
         except BaseException as error:
             side.close()
             if session is not None:
@@ -153,6 +172,19 @@ class PostgresSource:
                     next_step="run `headrace preflight FILE`, which lists what is missing.",
                 ) from error
             raise
+
+    def _comes_in_binary(self, session: Session) -> bool:
+        """Return whether the binary form of every captured column is known."""
+        if self.settings.log_format == "text" or self._format.refused:
+            return False
+        facts = read_tables(session, self.settings.filter)
+        columns = [a for f in facts for a in as_published(session, self.settings, f).published]
+        types = self._types.resolve(session, ((a.type_oid, a.modifier) for a in columns))
+        for a in columns:
+            type_ = types[a.type_oid, a.modifier]
+            if (type_.as_text() if a.as_text else type_).form is Form.UNKNOWN:
+                return False
+        return True
 
     def acknowledged_scn(self) -> int:
         """Return the SCN below which the server leaves transactions out when the slot is read again.

@@ -35,8 +35,15 @@ _IN_USE = "55006"
 _BUSY_PAUSE_S = 0.05
 
 
-def start_replication(stream: Transport, settings: PostgresSettings) -> None:
+def start_replication(
+    stream: Transport, settings: PostgresSettings, *, binary: bool = False
+) -> None:
     """Put a replication connection into streaming.
+
+    Args:
+        stream: the connection.
+        settings: of the source.
+        binary: ask for values in binary.
 
     Raises:
         SlotLost: the slot, or the log it needs, is gone.
@@ -46,7 +53,8 @@ def start_replication(stream: Transport, settings: PostgresSettings) -> None:
     publication = quote_literal(quote(settings.publication_name)).strip()
     sql = (
         f"START_REPLICATION SLOT {quote(settings.slot_name)} LOGICAL 0/0 "
-        f"(proto_version '2', streaming 'on', publication_names {publication}, messages 'true')"
+        f"(proto_version '2', streaming 'on', publication_names {publication}, messages 'true', "
+        f"binary '{'true' if binary else 'false'}')"
     )
     deadline = time.monotonic() + settings.slot_busy_s
     while True:
@@ -100,6 +108,10 @@ class PostgresLogReader:
         versions: explains relations.
         epoch_xid: some recent 64-bit transaction id, by which 32-bit ids are widened.
         feedback_s: longest silence towards the server.
+        binary: ask for values in binary.
+
+    Attributes:
+        binary: whether values come in binary.
 
     Raises:
         SlotLost: the slot, or the log it needs, is gone.
@@ -114,7 +126,10 @@ class PostgresLogReader:
         versions: Versions,
         epoch_xid: int,
         feedback_s: float,
+        *,
+        binary: bool = False,
     ) -> None:
+        self.binary = binary
         self._session = session
         self._side = side
         self._settings = settings
@@ -136,7 +151,7 @@ class PostgresLogReader:
         self._next_watch = now
         self._warned: HeadraceError | None = None
         try:
-            start_replication(self._stream, settings)
+            start_replication(self._stream, settings, binary=binary)
         except BaseException:
             self._stream.close()
             raise

@@ -1,14 +1,45 @@
-"""Which Arrow type holds a PostgreSQL type exactly; text where none does."""
+"""Which Arrow type holds a PostgreSQL type exactly, text where none does; and how its binary form is read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import pyarrow as pa
 
-__all__ = ["ResolvedType", "arrow_type"]
+__all__ = ["Form", "ResolvedType", "arrow_type", "binary_form"]
 
 _NUMERIC = 1700
+
+
+class Form(IntEnum):
+    """How the binary form of a column's values is read; `_native` has the same numbers."""
+
+    PLAIN = 0
+    """By its Arrow type; what is text, or a label, is text."""
+    NUMERIC = 1
+    """Digits of base 10,000, of which decimal or text is made."""
+    UUID = 2
+    JSONB = 3
+    OID = 4
+    """32 bits without a sign, of which text is made."""
+    TIME = 5
+    """Microseconds since midnight, of which text is made."""
+    SKIPPED = 6
+    """Not at all: the column is left out, and an empty text stands for it."""
+    UNKNOWN = 7
+    """Only its text is known."""
+
+
+_FORMS: dict[int, Form] = {
+    26: Form.OID,
+    28: Form.OID,
+    29: Form.OID,
+    1083: Form.TIME,
+    _NUMERIC: Form.NUMERIC,
+    2950: Form.UUID,
+    3802: Form.JSONB,
+}
 
 _BY_OID: dict[int, pa.DataType] = {
     16: pa.bool_(),
@@ -31,10 +62,19 @@ class ResolvedType:
     Attributes:
         arrow: what holds its values.
         name: the source's own name with modifier, as a cast takes it.
+        form: how its binary form is read.
     """
 
     arrow: pa.DataType
     name: str
+    form: Form = Form.UNKNOWN
+
+    def as_text(self) -> ResolvedType:
+        """Return the type with its values kept as the server renders them."""
+        if pa.types.is_string(self.arrow):
+            return self
+        form = self.form if self.form is Form.NUMERIC else Form.UNKNOWN
+        return ResolvedType(pa.string(), self.name, form)
 
 
 def arrow_type(base_oid: int, modifier: int) -> pa.DataType:
@@ -52,3 +92,15 @@ def arrow_type(base_oid: int, modifier: int) -> pa.DataType:
     if 1 <= precision <= 38 and 0 <= scale <= precision:
         return pa.decimal128(precision, scale)
     return pa.string()
+
+
+def binary_form(base_oid: int, *, textual: bool) -> Form:
+    """Return how the binary form of a type's values is read.
+
+    Args:
+        base_oid: the type, domains followed to their base.
+        textual: whether its binary form is its text, as the server's own functions for it say.
+    """
+    if base_oid in _BY_OID or textual:
+        return Form.PLAIN
+    return _FORMS.get(base_oid, Form.UNKNOWN)

@@ -2,6 +2,8 @@
 
 PostgreSQL renders a value by its type's output function under fixed session settings (`connection`), so
 equal values have equal text on both paths; this module turns equal text into equal Arrow values.
+
+The infinities of dates and timestamps are the ends of their integers, as in PostgreSQL itself; no other value is there.
 """
 
 from __future__ import annotations
@@ -100,11 +102,19 @@ _DATE = re.compile(r"(\d{4,})-(\d\d)-(\d\d)( BC)?")
 _TIMESTAMP = re.compile(r"(\d{4,}-\d\d-\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(?:\+00)?( BC)?")
 _DAYS_PER_400_YEARS = 146_097
 
+# The ends of their integers, where no finite value of PostgreSQL's is allowed.
+_ENDLESS_DAYS = {"infinity": (1 << 31) - 1, "-infinity": -(1 << 31)}
+_ENDLESS_MICROS = {"infinity": (1 << 63) - 1, "-infinity": -(1 << 63)}
+_DAY_WORDS = {days: word for word, days in _ENDLESS_DAYS.items()}
+_MICRO_WORDS = {us: word for word, us in _ENDLESS_MICROS.items()}
+
 
 def _days(text: str) -> int:
     """Return days since 1970 in the proleptic Gregorian calendar."""
+    if text in _ENDLESS_DAYS:
+        return _ENDLESS_DAYS[text]
     match = _DATE.fullmatch(text)
-    if match is None:  # infinity, -infinity
+    if match is None:
         raise ValueError("a date without a day")
     year = int(match[1]) if match[4] is None else 1 - int(match[1])
     # Shift by whole 400-year cycles into the years that datetime knows.
@@ -115,12 +125,17 @@ def _days(text: str) -> int:
 
 def _micros(text: str) -> int:
     """Return microseconds since 1970."""
+    if text in _ENDLESS_MICROS:
+        return _ENDLESS_MICROS[text]
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError("a timestamp without a day")
     days = _days(match[1] + (match[6] or ""))
     seconds = (days * 24 + int(match[2])) * 3600 + int(match[3]) * 60 + int(match[4])
-    return seconds * 1_000_000 + int((match[5] or "").ljust(6, "0"))
+    micros = seconds * 1_000_000 + int((match[5] or "").ljust(6, "0"))
+    if micros in _MICRO_WORDS:
+        raise ValueError("a timestamp in the place of infinity")
+    return micros
 
 
 def _undecodable(
@@ -137,8 +152,9 @@ def _undecodable(
             break
     return UndecodableValue(
         f"{schema.table}.{column.name}: a value of {length} bytes does not fit {column.type}, "
-        f"which stands for {column.source_type} (infinity and NaN have no place there).",
-        next_step=f"change the value at the source, make the column text, or exclude {schema.table}.",
+        f"which stands for {column.source_type}.",
+        next_step="change the value at the source, or name the column under source.text_columns and dump "
+        f"{schema.table} again, or exclude the table.",
     )
 
 
@@ -181,6 +197,10 @@ def _float_text(value: np.floating) -> str:
 
 
 def _date_text(days: int) -> str:
+    return _DAY_WORDS.get(days) or _finite_date_text(days)
+
+
+def _finite_date_text(days: int) -> str:
     cycles, rest = divmod(days + 719_162, _DAYS_PER_400_YEARS)
     day = dt.date.fromordinal(rest + 1)
     year = day.year + 400 * cycles
@@ -191,9 +211,11 @@ def _date_text(days: int) -> str:
 
 
 def _timestamp_text(us: int, zone: str) -> str:
+    if us in _MICRO_WORDS:
+        return _MICRO_WORDS[us]
     seconds, fraction = divmod(us, 1_000_000)
     days, second = divmod(seconds, 86_400)
-    date, bc, _ = _date_text(days).partition(" BC")
+    date, bc, _ = _finite_date_text(days).partition(" BC")
     tail = f".{fraction:06d}".rstrip("0") if fraction else ""
     clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
     return f"{date} {clock}{tail}{zone}{bc}"
