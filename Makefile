@@ -7,6 +7,11 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 ARGS ?=
+# All tests take two processes, a choice of them takes one.
+WORKERS ?= $(if $(ARGS),0,2)
+
+# Whole files are handed out, the longest first (tests/conftest.py): each process has servers and a Spark of its own.
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --durations=15
 
 .PHONY: help
 help: ## Show this list
@@ -29,12 +34,12 @@ setup-tests: ## As setup, and Debian's PostgreSQL 15 for the tests that use a re
 	@$(PYTHON) tools/setup.py --tests
 
 .PHONY: test
-test: setup-tests ## Run the tests (ARGS="tests/fold -k truncate")
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup-tests ## Run the tests, in two processes (ARGS="tests/fold -k truncate" in one)
+	@$(PYTEST) -n $(WORKERS) $(ARGS)
 
 .PHONY: test-long
 test-long: setup-tests ## Run the tests with the long ones: thousands of histories, crashes everywhere
-	@$(BIN)/python -m pytest --long $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --long $(ARGS)
 
 ##### Measure it (ARGS="--help" explains, ARGS="--quick" tries)
 

@@ -1,17 +1,35 @@
-"""Marks, the ``--long`` option, and the check that tests name only known requirements."""
+"""Marks, the ``--long`` option, the order of work, and the check that tests name only known requirements."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
 from tools.check_requirements import known_ids
 
+TESTS = Path(__file__).parent
 DEBIAN_POSTGRES = Path("/usr/lib/postgresql/15/bin/postgres")
+
+LONGEST_FIRST = (
+    "e2e/test_kill.py",
+    "scenarios/test_random_histories.py",
+    "e2e/test_run_once.py",
+    "e2e/test_demo.py",
+    "spark/test_cluster.py",
+    "integration/test_debian_run.py",
+    "spark/test_apply.py",
+    "spark/test_job.py",
+    "spark/test_merge_target.py",
+    "faults/test_target.py",
+    "e2e/test_steering.py",
+    "e2e/test_dump_kills.py",
+)
+"""Files that take a good part of the whole time, begun first by workers that share the tests: none ends alone."""
 
 MARKERS = (
     "req(*ids): the requirements of docs/requirements.md that this test proves",
@@ -24,6 +42,10 @@ MARKERS = (
 # Spark's workers are started by name otherwise, and would miss the packages of this environment.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+# A test's JVM lives for seconds and works on handfuls of rows: a compiler that asks for profiles first only takes
+# time from it, a third of all that it has.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("headrace", deadline=None)
@@ -42,8 +64,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse unknown requirement ids, then leave out what cannot or shall not run here."""
-    _check_requirements(items)
+    """Refuse unknown requirement ids, leave out what cannot or shall not run here, and put the rest in order."""
+    try:
+        _check_requirements(items)
+    except pytest.UsageError as error:
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["refused"] = str(error)
+        raise
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=_rank)
     _skip(items, "long", "long: run with --long", unless=config.getoption("--long"))
     _skip(
         items,
@@ -51,6 +80,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         f"{DEBIAN_POSTGRES} is missing: install Debian's postgresql-15",
         unless=DEBIAN_POSTGRES.exists(),
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Say why a worker refused to begin, which xdist keeps to itself."""
+    if refused := getattr(node, "workeroutput", {}).get("refused"):
+        raise pytest.UsageError(refused)
+
+
+def _rank(item: pytest.Item) -> int:
+    """Return the place of a test's file among the longest; all others come behind them as they stood."""
+    name = item.path.relative_to(TESTS).as_posix()
+    return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 def _check_requirements(items: list[pytest.Item]) -> None:
