@@ -1,4 +1,4 @@
-"""A table goes through every kind of change while it is captured, and each row keeps the shape that it was written in."""
+"""A table goes through every kind of change while captured, and each row keeps the shape that it was written in."""
 
 from __future__ import annotations
 
