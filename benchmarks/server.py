@@ -88,10 +88,6 @@ class BenchServer(EmbeddedPostgres):
             return self.url(self.DATABASE)
         return f"postgresql://postgres@127.0.0.1:{self.port}/{quote(self.DATABASE)}?sslmode=disable"
 
-    def program(self, name: str) -> str:
-        """Return the path of a program that came with the server."""
-        return str(self._bin() / name)
-
     def connect(self, **options: Any) -> psycopg.Connection[Any]:
         """Open a connection to the benchmark's database, each statement on its own."""
         return psycopg.connect(self.url(self.DATABASE), autocommit=True, **options)

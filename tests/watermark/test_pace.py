@@ -106,7 +106,7 @@ def test_wide_rows_are_bounded_by_their_bytes() -> None:
     assert next_rows(AIM, 10_000, wide) == 5_000
 
 
-@req("N09")
+@req("N09", "P48")
 def test_a_window_that_holds_the_log_up_makes_chunks_smaller() -> None:
     source = Source(AIM, 1e6, emit_per_s=100_000)
     source.read(12)

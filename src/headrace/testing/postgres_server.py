@@ -148,6 +148,10 @@ class PostgresServer(abc.ABC):
     def url(self, database: str = "postgres") -> str:
         """Return a connection URL as superuser."""
 
+    def program(self, name: str) -> str:
+        """Return the path of a program that came with the server, such as ``pgbench``."""
+        return str(self._bin() / name)
+
     def execute(self, *statements: str, database: str = "postgres") -> None:
         """Run statements as superuser, each in a transaction of its own."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:

@@ -18,6 +18,7 @@ Beside terms these may happen::
 
     hidden …              a commit that is streamed and not visible yet;  reveal  makes everything visible
     request               the table is asked for again
+    pace N                a person sets the rows of the chunks that follow
     away MS               the tap's reader is gone for so long
     traffic N             N seeded transactions of one row each
 """
@@ -235,6 +236,8 @@ class Player:
                     self.database.reveal(transaction)
             elif word == "request":
                 self.state.submit(Scope.TABLE, self.schema.table)
+            elif word == "pace":
+                self.state.set_pace(chunk_rows=int(rest))
             elif word == "away":
                 self._away(int(rest))
             elif word == "traffic":

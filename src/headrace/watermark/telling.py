@@ -53,6 +53,7 @@ class _Window:
     final: bool
     written: dict[events.Level, float] = field(default_factory=dict)
     low_received: bool = False
+    closed_at: float = 0.0
 
     @property
     def dump_id(self) -> str:
@@ -264,6 +265,7 @@ class Telling:
         if level == "LOW":
             window.low_received = True
         else:
+            window.closed_at = self._clock()
             self._window, self._closing = None, window
 
     def _since(self, window: _Window, level: events.Level) -> int:
@@ -316,6 +318,7 @@ class Telling:
                 last_pk=last_key,
                 lsn=str(mark.scn),
                 duration_ms=self._since(window, "LOW"),
+                held_ms=round((self._clock() - window.closed_at) * 1000),
                 final_chunk=window.final,
             )
         )

@@ -156,6 +156,9 @@ class ChunkCompleted(Event):
     last_pk: Annotated[Key | None, "Where the next chunk begins."] = None
     lsn: Annotated[str, "SCN of the high mark, which the rows share."]
     duration_ms: Annotated[int, "Milliseconds since the low mark was written."]
+    held_ms: Annotated[
+        int, "Milliseconds since the high mark was received: so long the log stood still."
+    ]
     final_chunk: Annotated[bool, "Whether it is the last of its table."]
 
 

@@ -1,0 +1,113 @@
+"""A table goes through every kind of change while captured, and each row keeps the shape that it was written in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headrace.changelog import ChangeLogReader
+from headrace.errors import IncompatibleSchemaChange
+from headrace.fold import promote
+from headrace.model.block import ORIGIN_LOG, SystemKind
+from headrace.model.schema import TableSchema
+from headrace.sources.postgres import PostgresSource
+from tests.faults.faulty import PUBLIC_T, AtWork, at_work, follows
+from tests.fixtures_postgres import Sql
+from tests.requirements import req
+from tests.waiting import until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(180)]
+
+LARGE = 5_000_000_000
+Row = dict[str, object]
+
+STEPS: tuple[tuple[str, str, Row], ...] = (
+    ("as it was", "", {"id": 10, "n": 1, "v": "a"}),
+    ("add", "ADD more text", {"id": 11, "n": 2, "v": "b", "more": "m"}),
+    ("relax", "ALTER n DROP NOT NULL", {"id": 12, "n": None, "v": "c", "more": None}),
+    ("widen a text", "ALTER v TYPE text", {"id": 13, "n": 3, "v": "long" * 9, "more": "m"}),
+    ("widen a number", "ALTER n TYPE bigint", {"id": 14, "n": LARGE, "v": "e", "more": "m"}),
+    ("rename", "RENAME v TO label", {"id": 15, "n": 4, "label": "f", "more": "m"}),
+    ("drop", "DROP more", {"id": 16, "n": 5, "label": "g"}),
+)
+"""What is done to the table, and a row that is written then."""
+
+
+def written(running: AtWork) -> dict[object, tuple[TableSchema, pa.RecordBatch]]:
+    """Return each row that the log brought, by id, with the version that it names."""
+    found: dict[object, tuple[TableSchema, pa.RecordBatch]] = {}
+    for block in ChangeLogReader(running.folder / "changelog").blocks(0):
+        logged = {int(e["scn"]) for e in block.index if e["origin"] == ORIGIN_LOG}
+        for body in block.bodies:
+            for place, row in enumerate(body.batch.to_pylist()):
+                if row["_scn"] in logged and row["_op"] == "+I":
+                    schema = running.registry.get(body.schema_id)
+                    found[row["id"]] = (schema, body.batch.slice(place, 1))
+    return found
+
+
+def values(batch: pa.RecordBatch) -> Row:
+    (row,) = batch.to_pylist()
+    return {name: value for name, value in row.items() if not name.startswith("_")}
+
+
+@req("F12", "P33", "P34", "P22")
+def test_every_row_keeps_the_shape_it_was_written_in_and_old_and_new_readers_understand_it(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL, v varchar(5))",
+        "INSERT INTO t SELECT n, n, 'v' || n FROM generate_series(1, 4) n",
+    )
+    with at_work(PostgresSource(database, name="shapes"), tmp_path) as running:
+        # Rows of a table that is written anew change without a log event.
+        running.judged = False
+        until(running.dumped, "the first copy")
+        shapes: dict[object, TableSchema] = {}
+        early: dict[object, pa.RecordBatch] = {}
+        for name, change, row in STEPS:
+            if change:
+                sql(f"ALTER TABLE t {change}")
+            with psycopg.connect(database) as session:
+                marks = ", ".join(["%s"] * len(row))
+                session.execute(
+                    f"INSERT INTO t ({', '.join(row)}) VALUES ({marks})".encode(), [*row.values()]
+                )
+            got = until(lambda: written(running).get(row["id"]), f"the row of {name!r}")  # noqa: B023
+            shapes[row["id"]], early[row["id"]] = got
+            assert values(got[1]) == row, name
+        follows(running, database)
+        until(running.dumped, "what was read again")
+
+        # What a row says of its shape never changes behind it, nor does the row.
+        assert {key: batch for key, (_, batch) in written(running).items()} == early
+        # The log says nothing about NOT NULL, so every column but a key's may be null from the start.
+        assert shapes[12] == shapes[11]
+        assert len({schema.schema_id for schema in shapes.values()}) == len(STEPS) - 1
+        oldest, newest = shapes[10], shapes[16]
+        assert newest.column("n").type == pa.int64()
+        assert oldest.column("n").type == pa.int32()
+
+        # A reader of today reads the first row, one that stayed behind the later ones, as far as they fit.
+        assert values(promote(early[10], oldest, newest)) == {"id": 10, "n": 1, "label": None}
+        assert values(promote(early[13], shapes[13], oldest)) == {"id": 13, "n": 3, "v": "long" * 9}
+        assert values(promote(early[16], newest, oldest)) == {"id": 16, "n": 5, "v": None}
+        with pytest.raises(IncompatibleSchemaChange, match=r"public\.t\.n"):
+            promote(early[14], shapes[14], oldest)
+
+        sql("TRUNCATE t", "INSERT INTO t VALUES (17, 6, 'after')")
+        follows(running, database)
+        assert list(running.content(PUBLIC_T)) == [(17, 6, "after")]
+        told = [
+            event.kind
+            for block in ChangeLogReader(tmp_path / "changelog").blocks(0)
+            for event in block.system
+            if event.table == PUBLIC_T
+        ]
+        assert told.count(SystemKind.TRUNCATE) == 1
+        # One for each version, the first included.
+        assert told.count(SystemKind.SCHEMA) >= len(STEPS) - 1
+    assert running.error is None
