@@ -134,7 +134,7 @@ def test_damage_among_joined_blocks_is_named_and_what_lies_before_it_comes(tmp_p
     path.write_bytes(data)
     reader = ChangeLogReader(tmp_path)
     for found in (reader.blocks(0), reader.read(reader.refs(0))):
-        got = []
+        got: list[Block] = []
         with pytest.raises(CorruptSegment, match=f"{hit.segment} .* byte {hit.offset}:"):
             got.extend(found)
         assert seen(got) == [(scn, i, "public.t") for scn in range(1, 12) for i in range(2)]

@@ -168,9 +168,7 @@ def test_a_log_that_never_rests_does_not_keep_a_dump_from_its_end(
 
             def is_over() -> bool:
                 assert running.error is None, running.error
-                (progress,) = running.state.progress(request) or [None]
-                if progress is not None:
-                    rates.append(progress.rows_per_s)
+                rates.extend(copy.rows_per_s for copy in running.state.progress(request))
                 return running.dumped()
 
             until(is_over, "the dump, while nobody rests")

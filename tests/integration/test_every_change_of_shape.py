@@ -77,6 +77,7 @@ def test_every_row_keeps_the_shape_it_was_written_in_and_old_and_new_readers_und
                     f"INSERT INTO t ({', '.join(row)}) VALUES ({marks})".encode(), [*row.values()]
                 )
             got = until(lambda: written(running).get(row["id"]), f"the row of {name!r}")  # noqa: B023
+            assert got is not None
             shapes[row["id"]], early[row["id"]] = got
             assert values(got[1]) == row, name
         follows(running, database)

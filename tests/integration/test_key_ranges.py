@@ -90,7 +90,7 @@ def test_a_table_without_a_key_is_refused_until_whole_rows_are_logged_and_then_r
             (Scope.PRIMARY_KEYS, {"keys": [("1",)]}),
             (Scope.PREDICATE, {"predicate": "v = 1"}),
         ):
-            name = running.state.submit(scope, BAG, **more)  # type: ignore[arg-type]
+            name = running.state.submit(scope, BAG, **more)
 
             def ended(name: str = name) -> RequestState | None:
                 found = running.state.request(name)
