@@ -164,7 +164,7 @@ def test_a_log_that_never_rests_does_not_keep_a_dump_from_its_end(
             until(lambda: min(commits) > 20, "the load")
             begun = list(commits)
             request = running.state.submit(Scope.TABLE, T)
-            rates = []
+            rates: list[float] = []
 
             def is_over() -> bool:
                 assert running.error is None, running.error

@@ -123,7 +123,7 @@ def _decode(data: bytes) -> None:
         (wire.relation(5, "a", "b", "x", []), "replica identity"),
         (b"I" + b"\0\0\0\5" + b"K" + wire.cells([b"1"]), "no new row"),
         (b"D" + b"\0\0\0\5" + b"N" + wire.cells([b"1"]), "no old row"),
-        (b"I" + b"\0\0\0\5" + b"N\0\1b\0\0\0\1x", "unknown kind"),
+        (b"I" + b"\0\0\0\5" + b"N\0\1z\0\0\0\1x", "unknown kind"),
         (b"I" + b"\0\0\0\5" + b"N\xff\xff", "columns"),
         (b"I" + b"\0\0\0\5" + b"N\0\1t\xff\xff\xff\xff", "cut short"),
         (wire.begin(0, 946_684_800_000_000, 1), "out of range"),
