@@ -264,7 +264,7 @@ def _decoded(run: list[Stored], schema_ids: Collection[int] | None) -> Iterator[
             # One by one tells which of them it is.
             pass
         else:
-            yield whole
+            yield from whole
             return
     for segment, offset, header in run:
         yield segment.decode(offset, header.length, schema_ids)

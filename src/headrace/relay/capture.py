@@ -48,6 +48,9 @@ __all__ = ["Capture", "CaptureSettings", "CaptureStatus"]
 
 _LOG = logging.getLogger(__name__)
 
+_PROGRESS_S = 5.0
+"""How old the progress of dumps in a report may be, where this process has not changed it."""
+
 _SETTLE_WITHIN_S = 0.002
 """Longest wait for more, while a round is not settled."""
 
@@ -144,6 +147,8 @@ class Capture:
         self._steer_at = 0.0
         self._deliver_at = 0.0
         self._status_at = 0.0
+        self._progress: list[DumpProgress] = []
+        self._progress_until = 0.0
         self._rows = 0
         self._commit_us = 0
         self._unsettled: LogItem | None = None
@@ -387,6 +392,7 @@ class Capture:
         if changes:
             scn = str(self._log.covered_scn)
             self._state.write([*changes, lambda w: w.set("log_scn", scn)])
+            self._progress_until = 0.0
             self._telling.requests(self._state.requests)
             failpoint("capture.after_progress")
 
@@ -408,7 +414,11 @@ class Capture:
         self._status_at = now + 0.5
         if not at_once and self.coordinator is not None:
             self._log.retain(self.coordinator.needed_scn)
-        self._on_status(self.status(state, detail))
+        if now >= self._progress_until:
+            # Asking the state holds up the log for milliseconds, and while no dump runs only people change it.
+            self._progress_until = now + _PROGRESS_S
+            self._progress = self._state_progress()
+        self._on_status(self._status(state, detail, self._progress))
 
     @property
     def is_idle(self) -> bool:
@@ -422,6 +432,12 @@ class Capture:
 
     def status(self, state: str = "streaming", detail: str = "") -> CaptureStatus:
         """Return what the capture is doing."""
+        return self._status(state, detail, self._state_progress())
+
+    def _state_progress(self) -> list[DumpProgress]:
+        return [copy.progress for copy in self._state.copies().values()]
+
+    def _status(self, state: str, detail: str, progress: list[DumpProgress]) -> CaptureStatus:
         chunk_rows = self.coordinator.chunk_rows if self.coordinator else 0
         return CaptureStatus(
             state,
@@ -430,7 +446,7 @@ class Capture:
             self._log.covered_scn,
             self._commit_us,
             self._rows,
-            [copy.progress for copy in self._state.copies().values()],
+            progress,
             self._reconciler.remembered,
             chunk_rows,
             self._pace.log_rows_per_s,

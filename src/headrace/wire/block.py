@@ -173,10 +173,13 @@ def decode_merged(
     blocks: Sequence[tuple[memoryview, BlockHeader]],
     *,
     schema_ids: Collection[int] | None = None,
-) -> Block:
-    """Return neighbouring blocks as one, with one body per table version.
+) -> list[Block]:
+    """Return neighbouring blocks as few: a block with system events begins another one.
 
-    Rows and index entries of several blocks are copied; whatever readers do per block they then do once.
+    Such an event announces each change of a table's shape, so the bodies of one table stand in the order of its
+    versions, as they do in a block as it was written, and a shape that comes back does not pull its rows before
+    those of the shape between. Rows and index entries of several blocks are copied; whatever readers do per block
+    they then do once.
 
     Args:
         blocks: the bytes of each and its header, as `read_header` gave it, in their order; none but the last may
@@ -186,24 +189,48 @@ def decode_merged(
     Raises:
         ProtocolError: as `decode_block`, for any of them.
     """
-    found: dict[int, Gathered] = {}
-    events: list[SystemEvent] = []
-    index: list[memoryview] = []
-    covered = 0
+    whole: list[Block] = []
+    held = _Held()
     for view, header in blocks:
-        for entry in read_directory(view, header):
+        entries = list(read_directory(view, header))
+        if held.index and any(entry.schema_id == SYSTEM_SCHEMA_ID for entry in entries):
+            whole.append(held.block())
+            held = _Held()
+        held.add(view, header, entries, schema_ids)
+    return [*whole, held.block()]
+
+
+class _Held:
+    """Blocks that become one."""
+
+    def __init__(self) -> None:
+        self.index: list[memoryview] = []
+        self._found: dict[int, Gathered] = {}
+        self._events: list[SystemEvent] = []
+        self._covered = 0
+
+    def add(
+        self,
+        view: memoryview,
+        header: BlockHeader,
+        entries: Iterable[BodyEntry],
+        schema_ids: Collection[int] | None,
+    ) -> None:
+        for entry in entries:
             if entry.schema_id == SYSTEM_SCHEMA_ID:
-                events += system_events(read_batch(checked_stream(view, entry), entry))
+                self._events += system_events(read_batch(checked_stream(view, entry), entry))
             elif schema_ids is None or entry.schema_id in schema_ids:
                 stream = checked_stream(view, entry)
-                if entry.schema_id in found:
-                    found[entry.schema_id].add(stream, entry)
+                if entry.schema_id in self._found:
+                    self._found[entry.schema_id].add(stream, entry)
                 else:
-                    found[entry.schema_id] = Gathered(stream, entry)
-        index.append(_index_bytes(view, header))
-        covered = max(covered, header.covered_scn)
-    bodies = tuple(gathered.body() for gathered in found.values())
-    return Block(join_indexes(index), bodies, tuple(events), covered)
+                    self._found[entry.schema_id] = Gathered(stream, entry)
+        self.index.append(_index_bytes(view, header))
+        self._covered = max(self._covered, header.covered_scn)
+
+    def block(self) -> Block:
+        bodies = tuple(gathered.body() for gathered in self._found.values())
+        return Block(join_indexes(self.index), bodies, tuple(self._events), self._covered)
 
 
 def read_header(buffer: Readable, offset: int = 0) -> BlockHeader:
