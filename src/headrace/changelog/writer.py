@@ -201,10 +201,8 @@ class ChangeLogWriter:
             LeaseLost: another writer has taken over.
             ChangeLogLost: the folder was removed.
         """
-        self._check()
-        self._settle()
-        active = self._active
-        if active is not None and not self._is_published(self._links[-1]):
+        active = self._unsynced()
+        if active is not None:
             failpoint("log.before_sync")
             done = self._beside.submit(active.sync, self._sync)
             self._syncing = _Syncing(done, active, self._links[-1], self._progress)
@@ -217,10 +215,8 @@ class ChangeLogWriter:
             LeaseLost: another writer has taken over; nothing may be acknowledged.
             ChangeLogLost: the folder was removed.
         """
-        self._check()
-        self._settle()
-        active = self._active
-        if active is not None and not self._is_published(self._links[-1]):
+        active = self._unsynced()
+        if active is not None:
             failpoint("log.before_sync")
             self._synced(active, partial(active.sync, self._sync))
             failpoint("log.after_sync")
@@ -344,6 +340,14 @@ class ChangeLogWriter:
             at.commit_us,
             int(self._clock() * 1_000_000),
         )
+
+    def _unsynced(self) -> ActiveSegment | None:
+        """Settle what was begun, and return the segment whose end no sync has covered yet, if there is one."""
+        self._check()
+        self._settle()
+        if self._active is None or self._is_published(self._links[-1]):
+            return None
+        return self._active
 
     def _settle(self) -> None:
         """Wait for a sync that was begun, and show readers what it made durable."""
