@@ -15,6 +15,7 @@ from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableId
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.sources.postgres.hostile import HOSTILE
 from tests.sources.postgres.support import opened
 
 pytestmark = pytest.mark.postgres
@@ -89,17 +90,6 @@ CASES: list[tuple[str, pa.DataType, list[str]]] = [
     ("point", pa.string(), ["'(0.1,2)'"]),
     ("tsvector", pa.string(), ["'a fat cat'"]),
 ]
-
-# A database whose defaults render everything differently.
-HOSTILE = {
-    "DateStyle": "'SQL, DMY'",
-    "IntervalStyle": "'iso_8601'",
-    "TimeZone": "'Asia/Kolkata'",
-    "extra_float_digits": "0",
-    "bytea_output": "'escape'",
-    "search_path": "public",
-    "xmlbinary": "'hex'",
-}
 
 
 def _create(sql: Sql) -> None:

@@ -29,6 +29,7 @@ from headrace.sources.postgres.digest import cell_sql
 from headrace.testing.postgres import DebianPostgres
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
+from tests.sources.postgres.hostile import HOSTILE
 from tests.sources.postgres.support import Opened, opened
 
 pytestmark = pytest.mark.postgres
@@ -284,17 +285,6 @@ EXTENDED = [
     Kind("cube", TEXT, ["(0.1,2),(3,4)"], binary=False),
     Kind("xml", TEXT, ['<a b="1">é</a>', '<?xml version="1.0" encoding="UTF-8"?><a/>'], binary=False),
 ]  # fmt: skip
-
-# Settings of a database that render everything differently.
-HOSTILE = {
-    "DateStyle": "'SQL, DMY'",
-    "IntervalStyle": "'iso_8601'",
-    "TimeZone": "'Asia/Kolkata'",
-    "extra_float_digits": "0",
-    "bytea_output": "'escape'",
-    "search_path": "public",
-    "xmlbinary": "'hex'",
-}
 
 # On each row's own values, and beside a whole old image.
 CHANGES = (
