@@ -29,7 +29,6 @@ from headrace.wire.body import (
     BodyEntry,
     Gathered,
     Readable,
-    body_of,
     checked_stream,
     encode_stream,
     malformed,
@@ -158,15 +157,9 @@ def decode_block(buffer: Readable, *, schema_ids: Collection[int] | None = None)
     header = read_header(view)
     if len(view) != header.length:
         raise malformed(f"{len(view)} bytes given for a block of {header.length}")
-    bodies = []
-    events: tuple[SystemEvent, ...] = ()
-    for entry in read_directory(view, header):
-        if entry.schema_id == SYSTEM_SCHEMA_ID:
-            events = system_events(read_batch(checked_stream(view, entry), entry))
-        elif schema_ids is None or entry.schema_id in schema_ids:
-            batch = read_batch(checked_stream(view, entry), entry)
-            bodies.append(body_of(entry.schema_id, batch))
-    return Block(_index(view, header), tuple(bodies), events, header.covered_scn)
+    held = _Held()
+    held.add(view, header, read_directory(view, header), schema_ids)
+    return held.block()
 
 
 def decode_merged(
@@ -201,7 +194,7 @@ def decode_merged(
 
 
 class _Held:
-    """Blocks that become one."""
+    """One block on its way out of its bytes, or neighbours that become one."""
 
     def __init__(self) -> None:
         self.index: list[memoryview] = []
@@ -289,10 +282,10 @@ def read_index(buffer: Readable, header: BlockHeader, offset: int = 0) -> memory
     return _index_bytes(memoryview(buffer)[offset:], header)
 
 
-def join_indexes(parts: Iterable[Readable]) -> npt.NDArray[np.void]:
-    """Return the indexes of several blocks as one, read-only."""
+def join_indexes(parts: Sequence[Readable]) -> npt.NDArray[np.void]:
+    """Return the indexes of several blocks as one, read-only; a view into the bytes when it is only one."""
     # NumPy takes its time to see that equal record types are equal; bytes need no such look.
-    return np.frombuffer(b"".join(parts), TRANSACTION_DTYPE)
+    return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), TRANSACTION_DTYPE)
 
 
 def _checked_head(buffer: Readable, header: BlockHeader, offset: int) -> memoryview:
@@ -303,10 +296,6 @@ def _checked_head(buffer: Readable, header: BlockHeader, offset: int) -> memoryv
     if zlib.crc32(head) != header.head_crc:
         raise malformed("the directory or the index fails its checksum")
     return head
-
-
-def _index(view: memoryview, header: BlockHeader) -> npt.NDArray[np.void]:
-    return np.frombuffer(_index_bytes(view, header), TRANSACTION_DTYPE)
 
 
 def _index_bytes(view: memoryview, header: BlockHeader) -> memoryview:

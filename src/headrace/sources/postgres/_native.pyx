@@ -208,7 +208,6 @@ cdef struct Col:
     Vec data       # values, bits of booleans, or text
     Vec offsets    # int32, rows + 1
     int64_t nulls
-    Py_ssize_t expect
 
 
 cdef struct Rows:

@@ -20,6 +20,7 @@ __all__ = [
     "TableFacts",
     "TypeCache",
     "UniqueIndex",
+    "published_types",
     "read_tables",
     "table_schema",
 ]
@@ -356,11 +357,16 @@ def table_schema(
     )
 
 
+def published_types(
+    session: Session, types: TypeCache, columns: Sequence[Attribute]
+) -> list[tuple[str, ResolvedType]]:
+    """Return the columns with their types, as the configuration wants them."""
+    resolved = types.resolve(session, ((a.type_oid, a.modifier) for a in columns))
+    typed = ((a, resolved[a.type_oid, a.modifier]) for a in columns)
+    return [(a.name, type_.as_text() if a.as_text else type_) for a, type_ in typed]
+
+
 def describe(session: Session, types: TypeCache, facts: TableFacts) -> TableSchema:
     """Return a table's schema from its catalog facts."""
-    resolved = types.resolve(session, ((a.type_oid, a.modifier) for a in facts.published))
-    columns = []
-    for a in facts.published:
-        type_ = resolved[a.type_oid, a.modifier]
-        columns.append((a.name, type_.as_text() if a.as_text else type_))
+    columns = published_types(session, types, facts.published)
     return table_schema(facts.table, columns, facts.identity.key, facts.identity.check)

@@ -9,7 +9,7 @@ from headrace.errors import PreflightFailed, SourceError
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
 from headrace.sources.postgres import slot, timeline
-from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
+from headrace.sources.postgres.catalog import TypeCache, describe, published_types, read_tables
 from headrace.sources.postgres.catalog_look import Seen
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
@@ -179,12 +179,8 @@ class PostgresSource:
             return False
         facts = read_tables(session, self.settings.filter)
         columns = [a for f in facts for a in as_published(session, self.settings, f).published]
-        types = self._types.resolve(session, ((a.type_oid, a.modifier) for a in columns))
-        for a in columns:
-            type_ = types[a.type_oid, a.modifier]
-            if (type_.as_text() if a.as_text else type_).form is Form.UNKNOWN:
-                return False
-        return True
+        types = published_types(session, self._types, columns)
+        return all(type_.form is not Form.UNKNOWN for _, type_ in types)
 
     def acknowledged_scn(self) -> int:
         """Return the SCN below which the server leaves transactions out when the slot is read again.
