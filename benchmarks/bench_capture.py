@@ -48,7 +48,7 @@ class _Bench:
 
     def play(self) -> None:
         given = self._given
-        for name in given.loads:
+        for name in given.loads if {"backlog", "heap"} & set(given.parts) else ():
             with self._steps.step(f"{name}: {WORKLOADS[name].title} is played"):
                 region = record(self._server, WORKLOADS[name], given.rows)
             if "backlog" in given.parts:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from benchmarks.captures import capture_run
 from benchmarks.debezium.engine import READY_S, SETTINGS, DebeziumRun, debezium_run
-from benchmarks.latency import Load, finish, percentiles, reading, warm
+from benchmarks.latency import Load, finish, percentiles, reading
 from benchmarks.processes import Child, Usage, python
 from benchmarks.server import BenchServer
 
@@ -203,18 +203,16 @@ def _headrace_under_load(
         capture_run(server.address("tcp"), [table], slot=slot, publication=TABLE, dump=dump) as run,
     ):
         run.skip_dump([table])
-        with run.started() as capture, reading(run, TABLE) as (reader, out):
-            warm(server, reader, TABLE)
+        with run.started() as capture, reading(run, capture, TABLE) as reader:
+            reader.warm(server)
             driver, before_us = _start(server, rows, load)
             began_us = time.time_ns() // 1000
             request = run.dump(table)
             capture.until(lambda: run.is_dumped(request), _LIMIT_S, "the dump is over")
             ended_us = time.time_ns() // 1000
             driver.stop()
-            finish(server, TABLE)
-            reader.wait(_LIMIT_S)
+            seen = reader.finish(server)
             usage = capture.end()
-            seen = np.load(out)
     seconds = (ended_us - began_us) / 1e6
     # Of the whole process: it read the log too, before and meanwhile.
     record = _record(rows, seconds, usage.cpu_s, usage)

@@ -12,7 +12,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,13 @@ from benchmarks.server import BenchServer
 
 __all__ = [
     "Load",
+    "Reader",
     "debezium_latency",
     "finish",
     "headrace_latency",
     "percentiles",
     "prepare",
     "reading",
-    "warm",
 ]
 
 _TABLE = "lat"
@@ -104,12 +104,6 @@ class Load:
         self.wait()
 
 
-def warm(server: BenchServer, reader: Child, table: str) -> None:
-    """Let a first row pass, with everything that is loaded for it."""
-    _pass_by(server, table, -2)
-    reader.until_said("warm", READY_S)
-
-
 def _pass_by(server: BenchServer, table: str, id_: int) -> None:
     server.run(
         f"INSERT INTO {table} (id, at_us) VALUES ({id_}, 0)",
@@ -127,15 +121,48 @@ def finish(server: BenchServer, table: str) -> None:
     _pass_by(server, table, -1)
 
 
+class Reader:
+    """Another process that waits on the change log of a running capture, and notes when it sees each row."""
+
+    def __init__(self, capture: Child, child: Child, out: Path, table: str) -> None:
+        self._capture = capture
+        self._child = child
+        self._out = out
+        self._table = table
+
+    def warm(self, server: BenchServer) -> None:
+        """Let a first row pass, with everything that is loaded for it."""
+        _pass_by(server, self._table, -2)
+        self._until(lambda: self._child.said("warm"), READY_S, "it saw the first row")
+
+    def finish(self, server: BenchServer) -> Times:
+        """Write the last row and return what was seen: id, the row's clock, commit, and time seen, of each."""
+        finish(server, self._table)
+        self._until(lambda: not self._child.alive, _LIMIT_S, "it saw the last row")
+        self._child.wait(READY_S)
+        times: Times = np.load(self._out)
+        return times
+
+    def _until(self, condition: Callable[[], bool], limit_s: float, what: str) -> None:
+        def fed() -> bool:
+            if not self._capture.alive:
+                # Nothing comes any more; it says why.
+                self._capture.wait(READY_S)
+                raise SystemExit("the capture ended before its reader")
+            return condition()
+
+        self._child.until(fed, limit_s, what)
+
+
 @contextlib.contextmanager
-def reading(run: CaptureRun, table: str) -> Iterator[tuple[Child, Path]]:
-    """Give a process that waits on a capture's change log, and the file it will leave."""
+def reading(run: CaptureRun, capture: Child, table: str) -> Iterator[Reader]:
+    """Give a reader of a running capture's change log."""
     with tempfile.TemporaryDirectory(prefix="headrace-reader-") as folder:
         out = Path(folder) / "seen.npy"
         command = python("benchmarks.reader_child", str(run.changelog), table, str(out))
         with running(command) as child:
             child.until_said("waiting", READY_S)
-            yield child, out
+            yield Reader(capture, child, out, table)
 
 
 def headrace_latency(server: BenchServer, rate: float, seconds: float) -> Record:
@@ -147,13 +174,11 @@ def headrace_latency(server: BenchServer, rate: float, seconds: float) -> Record
         ) as run,
     ):
         run.skip_dump([f"public.{_TABLE}"])
-        with run.started(inside=True) as capture, reading(run, _TABLE) as (reader, out):
-            warm(server, reader, _TABLE)
+        with run.started(inside=True) as capture, reading(run, capture, _TABLE) as reader:
+            reader.warm(server)
             _play(server, rate, seconds)
-            finish(server, _TABLE)
-            reader.wait(_LIMIT_S)
+            times = reader.finish(server)
             usage = capture.end()
-            times = np.load(out)
     found = percentiles(times[:, 3] - times[:, 1], times[:, 1], skip=0.2)
     commits = percentiles(times[:, 3] - times[:, 2], times[:, 1], skip=0.2)
     return found | {
