@@ -43,6 +43,11 @@ test-long: setup-tests ## Run the tests with the long ones: thousands of histori
 
 ##### Measure it (ARGS="--help" explains, ARGS="--quick" tries)
 
+.PHONY: test-matrix
+test-matrix: setup-tests ## Run the tests of the source on PostgreSQL 15, 16 and 18 in turn
+	@for version in 15 16 18; do echo "PostgreSQL $$version"; HEADRACE_POSTGRES=$$version \
+		$(PYTEST) -n $(WORKERS) tests/sources/postgres tests/integration -m "not spark" $(ARGS) || exit 1; done
+
 .PHONY: asan
 asan: setup-tests ## Run the tests of the C decoders with an address sanitiser
 	@$(BIN)/python tools/asan.py $(ARGS)

@@ -36,6 +36,7 @@ MARKERS = (
     "long: takes minutes; runs only with --long",
     "spark: starts a Spark session",
     "postgres: starts the embedded PostgreSQL",
+    "since(version): needs that PostgreSQL; skipped where HEADRACE_POSTGRES names an older one",
     "debian_postgres: needs Debian's PostgreSQL 15; skipped where it is not installed",
 )
 
@@ -74,6 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_rank)
     _skip(items, "long", "long: run with --long", unless=config.getoption("--long"))
+    _skip_older(items)
     _skip(
         items,
         "debian_postgres",
@@ -108,6 +110,15 @@ def _check_requirements(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(
             "not in docs/requirements.md: " + "; ".join(sorted(unknown)),
         )
+
+
+def _skip_older(items: list[pytest.Item]) -> None:
+    named = int(os.environ.get("HEADRACE_POSTGRES", 0))
+    for item in items:
+        marker = item.get_closest_marker("since")
+        if named and marker is not None and named < marker.args[0]:
+            reason = f"needs PostgreSQL {marker.args[0]}, HEADRACE_POSTGRES is {named}"
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def _skip(items: list[pytest.Item], marker: str, reason: str, *, unless: bool) -> None:

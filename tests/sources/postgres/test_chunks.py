@@ -22,7 +22,7 @@ from headrace.sources.postgres.catalog import TypeCache
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.digest import SourceView
-from tests.fixtures_postgres import Sql
+from tests.fixtures_postgres import Sql, name_of
 from tests.requirements import req
 from tests.sources.postgres.support import opened
 
@@ -415,7 +415,7 @@ def test_a_cancelled_read_is_tried_again_by_the_caller(
     database: str, sql: Sql, reader: PostgresChunkReader
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     sql(f"ALTER DATABASE {name} SET lock_timeout = '50ms'")
     with psycopg.connect(database) as other:
         other.execute("LOCK TABLE t")
@@ -521,7 +521,7 @@ def test_a_plan_without_a_range_of_the_key_is_told_by_preflight_and_at_the_start
     assert not caplog.records
     reader.close()
 
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     for kind in ("indexscan", "indexonlyscan", "bitmapscan"):
         sql(f"ALTER DATABASE {name} SET enable_{kind} = off")
     (finding,) = source.preflight()

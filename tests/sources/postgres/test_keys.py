@@ -26,6 +26,7 @@ from headrace.sources.postgres.connection import Session, connect
 from headrace.sources.postgres.keyset import read_keyset
 from headrace.sources.postgres.values import build_batch
 from headrace.testing.postgres import DebianPostgres, EmbeddedPostgres
+from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 
@@ -271,7 +272,7 @@ class Server:
 
 
 @contextmanager
-def serving(running: EmbeddedPostgres | DebianPostgres) -> Iterator[Server]:
+def serving(running: PostgresServer) -> Iterator[Server]:
     url = running.create_database("keys")
     source = PostgresSource(url)
     reader = source.chunks()
@@ -282,7 +283,7 @@ def serving(running: EmbeddedPostgres | DebianPostgres) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def newest(postgres_server: EmbeddedPostgres) -> Iterator[Server]:
+def newest(postgres_server: PostgresServer) -> Iterator[Server]:
     with serving(postgres_server) as server:
         yield server
 
@@ -448,6 +449,7 @@ def test_a_unique_index_that_lets_null_in_is_no_key_until_it_does_not(
     reader.close()
 
 
+@pytest.mark.since(18)
 def test_a_key_that_was_never_validated_not_to_be_null_is_refused(database: str, sql: Sql) -> None:
     """From 18 on NOT NULL may be NOT VALID, and the index still serves as replica identity."""
     sql(
@@ -475,7 +477,7 @@ def test_literals_do_not_depend_on_how_the_server_reads_backslashes(
         newest.reader.close()
 
 
-def test_keys_and_rows_of_a_database_that_is_not_utf8(postgres_server: EmbeddedPostgres) -> None:
+def test_keys_and_rows_of_a_database_that_is_not_utf8(postgres_server: PostgresServer) -> None:
     with psycopg.connect(postgres_server.url(), autocommit=True) as admin:
         admin.execute(
             "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"

@@ -16,6 +16,7 @@ from headrace.model.schema import TableId
 from headrace.model.snapshot import NO, YES
 from headrace.sources.postgres.marks import from_message, from_row
 from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.sources.postgres.support import DEADLINE_S, opened
@@ -98,7 +99,7 @@ def test_marks_that_were_not_acknowledged_come_again_and_others_do_not(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hung_commit_is_streamed_and_the_snapshot_says_it_was_not_seen(
-    database: str, sql: Sql, postgres_server: EmbeddedPostgres, tmp_path: Path, kind: str
+    database: str, sql: Sql, postgres_server: PostgresServer, tmp_path: Path, kind: str
 ) -> None:
     """The visibility gap: a commit that waits for an absent standby is in the log and not visible."""
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'old')")
@@ -132,7 +133,7 @@ def test_a_hung_commit_is_streamed_and_the_snapshot_says_it_was_not_seen(
         reader.close()
 
 
-def _standby(server: EmbeddedPostgres, name: str) -> None:
+def _standby(server: PostgresServer, name: str) -> None:
     server.execute(
         f"ALTER SYSTEM SET synchronous_standby_names = '{name}'", "SELECT pg_reload_conf()"
     )

@@ -13,7 +13,8 @@ from headrace.errors import PreflightFailed
 from headrace.sources.base import Finding, Severity
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
-from tests.fixtures_postgres import Sql
+from headrace.testing.postgres_server import PostgresServer
+from tests.fixtures_postgres import LOGIN, Sql, as_role, emitters
 from tests.requirements import req
 from tests.sources.postgres.support import DEADLINE_S
 from tests.waiting import until
@@ -27,14 +28,10 @@ def find(source: PostgresSource) -> dict[tuple[str, str], Finding]:
     return {(f.name, f.table): f for f in found}
 
 
-def as_role(url: str, role: str) -> str:
-    return url.replace("postgres@", f"{role}@")
-
-
 @pytest.fixture
-def role(postgres_server: EmbeddedPostgres, database: str) -> Iterator[str]:
+def role(postgres_server: PostgresServer, database: str) -> Iterator[str]:
     """Make a role that may connect and nothing else."""
-    postgres_server.execute("CREATE ROLE plain LOGIN")
+    postgres_server.execute(f"CREATE ROLE plain {LOGIN}")
     yield "plain"
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("DROP OWNED BY plain CASCADE")
@@ -191,10 +188,7 @@ def test_a_role_with_replication_and_select_only_passes_with_what_an_administrat
 
 def test_a_role_that_may_not_emit_messages(database: str, sql: Sql, role: str) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", "ALTER ROLE plain REPLICATION")
-    emit = (
-        "REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, {}, boolean) FROM PUBLIC"
-    )
-    sql(emit.format("text"), emit.format("bytea"))
+    sql(*(f"REVOKE EXECUTE ON FUNCTION {name} FROM PUBLIC" for name in emitters(database)))
     source = PostgresSource(as_role(database, role))
     assert ("may-not-emit-messages", "") in find(source)
 
@@ -224,9 +218,7 @@ def test_a_named_publication_is_checked_in_every_respect(database: str, sql: Sql
     assert ("publication-missing", "") in missing
 
 
-def test_a_named_slot_is_checked(
-    database: str, sql: Sql, postgres_server: EmbeddedPostgres
-) -> None:
+def test_a_named_slot_is_checked(database: str, sql: Sql, postgres_server: PostgresServer) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
     assert ("slot-missing", "") in find(PostgresSource(database, slot="nowhere"))
     postgres_server.execute("SELECT pg_create_physical_replication_slot('physical_one')")
@@ -266,7 +258,7 @@ def test_a_server_that_is_not_ready_for_logical_decoding() -> None:
 
 
 def test_an_encoding_that_says_nothing_about_text_is_a_warning(
-    postgres_server: EmbeddedPostgres,
+    postgres_server: PostgresServer,
 ) -> None:
     postgres_server.execute(
         "CREATE DATABASE ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'"

@@ -13,7 +13,7 @@ import pytest
 from headrace.errors import UndecodableValue
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableId
-from tests.fixtures_postgres import Sql
+from tests.fixtures_postgres import Sql, name_of
 from tests.requirements import req
 from tests.sources.postgres.hostile import HOSTILE
 from tests.sources.postgres.support import opened
@@ -111,7 +111,7 @@ def test_log_and_chunk_render_every_type_byte_for_byte_the_same(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
     _create(sql)
-    name = database.partition("@/")[2].partition("?")[0]
+    name = name_of(database)
     sql(*(f"ALTER DATABASE {name} SET {k} = {v}" for k, v in HOSTILE.items()))
     with opened(database, tmp_path) as log:
         _insert(sql)

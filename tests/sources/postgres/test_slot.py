@@ -12,6 +12,7 @@ from headrace.errors import PreflightFailed, SlotLost, SourceError, SourceUnavai
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.sources.postgres.support import DEADLINE_S, Opened, opened
@@ -80,7 +81,7 @@ def test_the_server_is_told_only_what_was_acknowledged(
 
 @req("T12")
 def test_a_quiet_database_still_moves_its_slot_on(
-    database: str, sql: Sql, postgres_server: EmbeddedPostgres, tmp_path: Path
+    database: str, sql: Sql, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
     with opened(database, tmp_path) as log:
@@ -291,7 +292,7 @@ def test_two_readers_of_one_slot_are_refused_for_now(
 
 
 def test_incarnation_names_system_and_timeline(
-    database: str, postgres_server: EmbeddedPostgres
+    database: str, postgres_server: PostgresServer
 ) -> None:
     source = PostgresSource(database)
     ((system,),) = ask(database, "SELECT system_identifier::text FROM pg_control_system()")

@@ -13,8 +13,9 @@ from headrace.errors import SourceError
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.connection import connect
 from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.postgres_server import PostgresServer
 from tests.faults.faulty import PUBLIC_T, at_work, follows
-from tests.fixtures_postgres import Sql
+from tests.fixtures_postgres import LOGIN, Sql, as_role
 from tests.integration.lives import Server
 from tests.requirements import req
 from tests.sources.postgres.support import opened
@@ -121,7 +122,7 @@ def test_transaction_ids_past_their_first_four_billion_are_widened_and_seen(
 
 @req("P23")
 def test_a_role_that_owns_nothing_adopts_slot_and_publication(
-    database: str, sql: Sql, postgres_server: EmbeddedPostgres, tmp_path: Path
+    database: str, sql: Sql, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     """SELECT on the tables and REPLICATION are all it has: no table, no publication and no slot is its own."""
     sql(
@@ -130,10 +131,10 @@ def test_a_role_that_owns_nothing_adopts_slot_and_publication(
         "CREATE PUBLICATION theirs FOR TABLE t",
         "SELECT pg_create_logical_replication_slot('their_slot_limited', 'pgoutput')",
         "DROP ROLE IF EXISTS limited",
-        "CREATE ROLE limited LOGIN REPLICATION",
+        f"CREATE ROLE limited REPLICATION {LOGIN}",
         "GRANT SELECT ON t TO limited",
     )
-    url = database.replace("postgres@", "limited@", 1)
+    url = as_role(database, "limited")
     try:
         own = PostgresSource(url, name="limited")
         assert {"may-not-create-publication", "not-owner"} & {f.name for f in own.preflight()}
@@ -159,6 +160,7 @@ def test_a_role_that_owns_nothing_adopts_slot_and_publication(
         )
 
 
+@pytest.mark.since(17)
 @pytest.mark.parametrize("asked", [True, False])
 def test_our_slot_is_a_failover_slot_when_that_is_asked_for(
     database: str, sql: Sql, asked: bool

@@ -27,7 +27,7 @@ from headrace.sources.postgres.connection import connect, quote
 from headrace.sources.postgres.decoder import ENGINES
 from headrace.sources.postgres.digest import cell_sql
 from headrace.testing.postgres import DebianPostgres
-from tests.fixtures_postgres import Sql
+from tests.fixtures_postgres import Sql, name_of
 from tests.requirements import req
 from tests.sources.postgres.hostile import HOSTILE
 from tests.sources.postgres.support import Opened, opened
@@ -454,7 +454,7 @@ def prepare(sql: Sql, url: str, kinds: Sequence[Kind]) -> None:
     sql(*SETUP)
     create(sql, ALL.name, kinds)
     create(sql, KNOWN.name, [kind for kind in kinds if kind.binary])
-    name = url.partition("@/")[2].partition("?")[0] or "shop"
+    name = name_of(url)
     sql(*(f"ALTER DATABASE {name} SET {key} = {value}" for key, value in HOSTILE.items()))
 
 
