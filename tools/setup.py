@@ -232,8 +232,9 @@ def install_packages() -> None:
     uv = [str(VENV / "bin" / "uv"), "pip"]
     say("installing the packages of requirements.lock")
     run(
+        # Compiled here, because not everybody's environment lets the first start keep what it compiles.
         [*uv, "sync", "--quiet", "--python", str(PYTHON), "--require-hashes"]
-        + ["--no-build-isolation", str(LOCK)],
+        + ["--no-build-isolation", "--compile-bytecode", str(LOCK)],
         "install the Python packages of requirements.lock",
         environment=environment,
     )
@@ -242,6 +243,11 @@ def install_packages() -> None:
         + ["--no-build-isolation", "--editable", str(ROOT)],
         "install headrace itself",
         environment=environment,
+        online=False,
+    )
+    run(
+        [str(PYTHON), "-m", "compileall", "-q", "-j", "0", str(ROOT / "src")],
+        "compile headrace's modules",
         online=False,
     )
     if not list((ROOT / "src/headrace/sources/postgres").glob("_native.*.so")):
