@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,13 @@ def url(server: EmbeddedPostgres, request: pytest.FixtureRequest) -> Iterator[st
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, url: str, request: pytest.FixtureRequest) -> Iterator[Pipeline]:
-    """Return a pipeline on the tables that the module's TABLES names, on all by default."""
-    made = Pipeline(tmp_path, url, getattr(request.module, "TABLES", ("shop.*",)))
+def tables() -> Sequence[str]:
+    """Return what the pipeline captures; a test may name something else."""
+    return ("shop.*",)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, url: str, tables: Sequence[str]) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, url, tables)
     yield made
     made.close()

@@ -26,6 +26,7 @@ class Pipeline:
     def __init__(
         self, folder: Path, url: str, tables: Sequence[str] = ("shop.*",), more: str = ""
     ) -> None:
+        self.tables = tables
         self.file = folder / "pipeline.yaml"
         self.file.write_text(
             "name: e2e\n"

@@ -51,6 +51,9 @@ _LOG = logging.getLogger(__name__)
 _PROGRESS_S = 5.0
 """How old the progress of dumps in a report may be, where this process has not changed it."""
 
+_RETAIN_S = 5.0
+"""How often the change log is asked to drop what nobody needs."""
+
 _SETTLE_WITHIN_S = 0.002
 """Longest wait for more, while a round is not settled."""
 
@@ -147,6 +150,7 @@ class Capture:
         self._steer_at = 0.0
         self._deliver_at = 0.0
         self._status_at = 0.0
+        self._retain_at = 0.0
         self._progress: list[DumpProgress] = []
         self._progress_until = 0.0
         self._rows = 0
@@ -412,7 +416,9 @@ class Capture:
         if now < self._status_at and not at_once:
             return
         self._status_at = now + 0.5
-        if not at_once and self.coordinator is not None:
+        if not at_once and self.coordinator is not None and now >= self._retain_at:
+            # What capture needs is written down for that: two syncs beside those of the log, which wait for them.
+            self._retain_at = now + _RETAIN_S
             self._log.retain(self.coordinator.needed_scn)
         if now >= self._progress_until:
             # Asking the state holds up the log for milliseconds, and while no dump runs only people change it.

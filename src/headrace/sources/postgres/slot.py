@@ -25,6 +25,7 @@ from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 
 __all__ = [
     "FAILOVER_VERSION",
+    "RESYNC",
     "SlotState",
     "check_slot",
     "drop_own",
@@ -36,6 +37,12 @@ __all__ = [
 
 FAILOVER_VERSION = 17
 """From here on a slot may be kept in step on standbys."""
+
+RESYNC = (
+    "RESYNC NEEDED: run `headrace resync FILE`, which makes a new slot, compares the tables and "
+    "repairs what differs"
+)
+"""What to do about a position in the log that is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +91,12 @@ def check_slot(session: Session, settings: PostgresSettings) -> SlotState:
     if state is None:
         raise SlotLost(
             f"Slot {settings.slot_name} does not exist at the source.",
-            next_step="RESYNC NEEDED: run `headrace resync FILE`, which makes a new slot, compares the "
-            "tables and repairs what differs.",
+            next_step=f"{RESYNC}.",
         )
     if state.lost:
         raise SlotLost(
             f"Slot {settings.slot_name} was invalidated by the server ({state.lost}).",
-            next_step="RESYNC NEEDED: run `headrace resync FILE`, which makes a new slot, compares the "
-            "tables and repairs what differs; raise max_slot_wal_keep_size to keep the log longer.",
+            next_step=f"{RESYNC}; raise max_slot_wal_keep_size to keep the log longer.",
         )
     return state
 

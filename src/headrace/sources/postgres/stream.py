@@ -18,6 +18,7 @@ from headrace.sources.postgres.messages import POSTGRES_EPOCH_US
 from headrace.sources.postgres.publication import PublicationWatch
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.side import SideSession
+from headrace.sources.postgres.slot import RESYNC
 from headrace.sources.postgres.spools import Spools
 from headrace.sources.postgres.transport import Refused, Transport, error_fields, transport
 
@@ -76,7 +77,7 @@ def stream_error(settings: PostgresSettings, sqlstate: str, text: str) -> Headra
     if sqlstate in ("55000", "58P01"):
         return SlotLost(
             f"Slot {slot} or the log it needs is gone: {text}",
-            next_step="RESYNC NEEDED: remove the slot, start again, and dump every table.",
+            next_step=f"{RESYNC}.",
         )
     if sqlstate == _IN_USE:
         return SourceUnavailable(
