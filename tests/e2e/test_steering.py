@@ -118,7 +118,7 @@ def steered(url: str, tmp_path: Path) -> Iterator[Steered]:
         "name: steered\n"
         f'source: {{type: postgres, url: {json.dumps(url)}, tables: ["public.big"]}}\n'
         "target: {type: delta, path: ./lake}\n"
-        "dump: {chunk_rows: 50, delay_s: 0.1, load: 1}\n"
+        "dump: {chunk_rows: 50, delay_s: 0.4, load: 1}\n"
     )
     argv = (sys.executable, "-m", "headrace.replicator.capture_process", str(file))
     paths = StatePaths.of(load(file))
