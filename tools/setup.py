@@ -43,9 +43,11 @@ POSTGRES_BIN = Path(f"/usr/lib/postgresql/{POSTGRES_MAJOR}/bin")
 
 # What the stamp depends on: a change in any of these runs the steps again. Of pyproject.toml only
 # the parts that say what is installed count; settings of linters do not.
+NATIVE = "src/headrace/sources/postgres/native"
 EXTENSION_SOURCES = (
     "tools/build_extensions.py",
     "src/headrace/sources/postgres/_native.pyx",
+    *sorted(f"{NATIVE}/{path.name}" for path in (ROOT / NATIVE).glob("*.pxi")),
 )
 STAMPED = (
     "requirements.lock",

@@ -9,7 +9,7 @@ from headrace.errors import IncompatibleSchemaChange
 from headrace.model.change import META, change_schema, missing_matrix, pack_missing
 from headrace.model.schema import TableSchema
 
-__all__ = ["promote"]
+__all__ = ["cells_as", "promote"]
 
 
 def promote(batch: pa.RecordBatch, old: TableSchema, new: TableSchema) -> pa.RecordBatch:
@@ -34,15 +34,33 @@ def promote(batch: pa.RecordBatch, old: TableSchema, new: TableSchema) -> pa.Rec
                 moved[:, index] = missing[:, places[name]]
         masks = [pack_missing(np.flatnonzero(row), len(new.columns)) for row in moved]
         cells[3] = pa.array(masks, pa.binary())
-    for column in new.columns:
-        if column.name not in places:
+    cells += cells_as(batch, new, "{column} changed to {type}, which cannot hold its older values.")
+    return pa.record_batch(cells, schema=target)
+
+
+def cells_as(batch: pa.RecordBatch, schema: TableSchema, refusal: str) -> list[pa.Array]:
+    """Return the columns of a table version, taken from a batch by name and cast exactly; null where it has none.
+
+    Args:
+        batch: rows of the same table in another version.
+        schema: the version.
+        refusal: what to say when values do not fit; ``{column}`` and ``{type}`` stand for what they do not fit into.
+
+    Raises:
+        IncompatibleSchemaChange: a value does not fit.
+    """
+    cells = []
+    for column in schema.columns:
+        place = batch.schema.get_field_index(column.name)
+        if place < 0:
             cells.append(pa.nulls(batch.num_rows, column.type))
             continue
         try:
-            cells.append(batch.column(column.name).cast(column.type))
+            cells.append(batch.column(place).cast(column.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            name = f"{schema.table}.{column.name}"
             raise IncompatibleSchemaChange(
-                f"{new.table}.{column.name} changed to {column.source_type}, which cannot hold its older values.",
-                next_step=f"copy the table again: headrace dump start FILE --table {new.table}.",
+                refusal.format(column=name, type=column.source_type),
+                next_step=f"copy the table again: headrace dump start FILE --table {schema.table}.",
             ) from error
-    return pa.record_batch(cells, schema=target)
+    return cells

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import IncompatibleSchemaChange
-from headrace.fold import ALL_DEAD, DEAD, NET, ROW, origin_name
+from headrace.fold import ALL_DEAD, DEAD, NET, ROW, cells_as, origin_name
 from headrace.model.change import missing_matrix, table_arrow_schema
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableSchema
@@ -36,20 +35,8 @@ def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     Raises:
         IncompatibleSchemaChange: a value does not fit the version's type.
     """
-    cells = []
-    for column in schema.columns:
-        place = batch.schema.get_field_index(column.name)
-        if place < 0:
-            cells.append(pa.nulls(batch.num_rows, column.type))
-            continue
-        try:
-            cells.append(batch.column(place).cast(column.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise IncompatibleSchemaChange(
-                f"The target's values of {schema.table}.{column.name} do not fit the source's type "
-                f"{column.source_type}.",
-                next_step=f"copy the table again: headrace dump start FILE --table {schema.table}.",
-            ) from error
+    refusal = "The target's values of {column} do not fit the source's type {type}."
+    cells = cells_as(batch, schema, refusal)
     return pa.RecordBatch.from_arrays(cells, schema=table_arrow_schema(schema))
 
 
