@@ -203,7 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         server.start_empty()
         bench = _Bench(server, steps, given)
-        bench.play()
+        with harness.until_stopped(steps):
+            bench.play()
         sizes = {
             "rows": given.rows,
             "seconds": given.seconds,

@@ -12,6 +12,7 @@ import datetime as dt
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ __all__ = [
     "results_folder",
     "select",
     "tried",
+    "until_stopped",
     "write",
 ]
 
@@ -145,6 +147,18 @@ class Steps:
     def say(self, text: str) -> None:
         """Print a line above the bar."""
         self._console.print(text)
+
+
+@contextlib.contextmanager
+def until_stopped(steps: Steps) -> Iterator[None]:
+    """End the block at Ctrl-C or SIGTERM without an error: an hour's figures are kept when the last are not wanted."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        steps.say("stopped; what was measured until now is kept")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:

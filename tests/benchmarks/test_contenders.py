@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_capture, bench_chunks, bench_memory, contenders
+from benchmarks import bench_capture, bench_chunks, bench_memory, contenders, harness
 from benchmarks.debezium import jars
 from benchmarks.processes import Child
 from benchmarks.server import BenchServer
@@ -65,6 +66,18 @@ def test_a_child_is_charged_for_its_own_memory_and_time() -> None:
 def test_a_child_that_fails_is_no_figure() -> None:
     with pytest.raises(SystemExit, match="ended with 3"):
         Child.run([sys.executable, "-c", "raise SystemExit(3)"], 60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_benchmark_that_is_stopped_comes_to_what_keeps_its_figures(number: int) -> None:
+    measured = []
+    handler = signal.getsignal(signal.SIGTERM)
+    with harness.until_stopped(harness.Steps("test", 2)):
+        measured.append(1)
+        signal.raise_signal(number)
+        measured.append(2)
+    assert measured == [1]
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 def test_the_lock_holds_one_version_of_everything_debezium_needs() -> None:
