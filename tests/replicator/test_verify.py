@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import ScnNotFound, SourceError
-from headrace.lake import CorruptTable, Manifest, TableEntry, table_path
+from headrace.lake import CorruptTable, Manifest, TableEntry, app_id, table_path
 from headrace.model.schema import TableId
 from headrace.replicator import verify_compare, verify_tail
 from headrace.replicator.verify import verify
@@ -15,6 +15,7 @@ from headrace.sources.postgres import binary
 from headrace.sources.postgres.catalog import TypeCache
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.settings import ColumnChoice, PostgresSettings
+from tests.lake.handmade import txn
 from tests.replicator.verify_bench import MISSING, ORIGIN_SELECT, PIPELINE, Bench
 from tests.requirements import req
 
@@ -217,6 +218,23 @@ def test_windows_of_chunk_rows_above_the_frontier_are_left_out(shop):
     shop.logged(0, ("orders", "+R", (9, "an older state", None)), origin=ORIGIN_SELECT)
     shop.logged(0, ("events", "T", ()), ("events", "+I", ("older", None)), origin=ORIGIN_SELECT)
     assert shop.verify().equal
+
+
+@req("P05", "F20")
+def test_what_somebody_else_wrote_since_the_frontier_is_seen(shop):
+    target, rows = shop.targets["orders"], shop.rows("orders")
+    app = app_id(PIPELINE, "public.orders")
+    scn = shop.logged(0)
+    target.replace(rows, txn(app, scn))
+    shop.publish(scn)
+    assert shop.verify("orders").equal
+    target.replace(rows.slice(1))
+    (report,) = shop.verify("orders").tables
+    assert (report.missing, report.equal, report.target_version) == (1, False, target.version)
+    # A later batch of ours is no part of the frontier.
+    target.replace(rows.slice(2), txn(app, scn + 1))
+    (report,) = shop.verify("orders").tables
+    assert (report.missing, report.target_version) == (1, target.version - 1)
 
 
 def test_commits_during_the_comparison_change_nothing(shop):

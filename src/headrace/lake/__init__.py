@@ -3,7 +3,7 @@
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.errors import CorruptFrontier, CorruptTable, VersionNotFound
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
-from headrace.lake.ledger import app_id, applied_scn, table_path
+from headrace.lake.ledger import app_id, applied_scn, shown_version, table_path
 from headrace.lake.snapshot import DataFile, Snapshot
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "VersionNotFound",
     "app_id",
     "applied_scn",
+    "shown_version",
     "table_path",
 ]

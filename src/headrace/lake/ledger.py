@@ -12,7 +12,7 @@ from headrace.lake.delta_log import DeltaTable
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId
 
-__all__ = ["app_id", "applied_scn", "table_path"]
+__all__ = ["app_id", "applied_scn", "shown_version", "table_path"]
 
 
 def app_id(pipeline: str, table: TableId | str) -> str:
@@ -36,3 +36,19 @@ def applied_scn(target: Snapshot | Path | None, pipeline: str, table: TableId | 
 def table_path(lake: Path, table: TableId) -> Path:
     """Return the folder of a target table."""
     return lake / table.schema / table.name
+
+
+def shown_version(folder: Path, app: str, version: int) -> int:
+    """Return the newest version of a table at the position of ``version``; readers see what others committed since.
+
+    Args:
+        folder: of the table.
+        app: application id under which positions are committed.
+        version: one that a frontier names; without a position it stands for itself.
+    """
+    table = DeltaTable(folder)
+    held = table.snapshot(version).transactions.get(app) if version >= 0 else None
+    if held is None:
+        return version
+    later = range(table.latest_version() or version, version, -1)
+    return next((v for v in later if table.snapshot(v).transactions.get(app) == held), version)

@@ -168,7 +168,8 @@ class Repair:
             schema = view.schemas[table]
             registry = FileRegistry(self.changelog / "schemas")
             tails = fold_tail(reader, registry, {table: schema}, {table: entry.applied_scn}, log)
-            target = TargetTable(self.lake, entry, entry.applied_scn, tails[table])
+            place = (self.lake, self.pipeline, table)
+            target = TargetTable.of(*place, entry, entry.applied_scn, tails[table])
             keys = _differing(view, table, target)
         # Another gap may have come meanwhile, of which this comparison knows nothing.
         if not stop.is_set():

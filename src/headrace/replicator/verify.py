@@ -69,6 +69,7 @@ def verify(
         reader=ChangeLogReader(changelog),
         registry=FileRegistry(changelog / "schemas"),
         frontiers=FrontierStore(lake, pipeline),
+        pipeline=pipeline,
         lake=lake,
         deadline=time.monotonic() + timeout_s,
         say=_once(progress),
@@ -102,6 +103,7 @@ class _Run:
     reader: ChangeLogReader
     registry: FileRegistry
     frontiers: FrontierStore
+    pipeline: str
     lake: Path
     deadline: float
     say: Callable[[str], None]
@@ -208,6 +210,7 @@ class _Run:
         reports = {}
         for table, entry in entries.items():
             self.say(f"comparing {table}")
-            target = TargetTable(self.lake, entry, scns[table], tails[table])
+            place = (self.lake, self.pipeline, table)
+            target = TargetTable.of(*place, entry, scns[table], tails[table])
             reports[table] = compare(view, table, target)
         return reports

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.digest import RangeSums, RowDigests, digest_rows
 from headrace.lake.frontier import TableEntry
-from headrace.lake.ledger import table_path
+from headrace.lake.ledger import app_id, shown_version, table_path
 from headrace.lake.overlay import Overlay, Weights
 from headrace.model.schema import TableId
 from headrace.replicator.verify_report import TableReport
@@ -47,6 +47,20 @@ class TargetTable:
     entry: TableEntry
     scn: int
     tail: pa.Table
+
+    @classmethod
+    def of(
+        cls,
+        lake: Path,
+        pipeline: str,
+        table: TableId,
+        entry: TableEntry,
+        scn: int,
+        tail: pa.Table,
+    ) -> TargetTable:
+        """Return the table as readers see it: also with what somebody else committed since the frontier."""
+        version = shown_version(table_path(lake, table), app_id(pipeline, table), entry.version)
+        return cls(lake, replace(entry, version=version), scn, tail)
 
     def digests(
         self, view: SourceView, table: TableId
