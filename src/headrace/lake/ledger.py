@@ -38,17 +38,20 @@ def table_path(lake: Path, table: TableId) -> Path:
     return lake / table.schema / table.name
 
 
-def shown_version(folder: Path, app: str, version: int) -> int:
+def shown_version(lake: Path, pipeline: str, table: TableId, version: int) -> int:
     """Return the newest version of a table at the position of ``version``; readers see what others committed since.
 
     Args:
-        folder: of the table.
-        app: application id under which positions are committed.
-        version: one that a frontier names; without a position it stands for itself.
+        lake: folder of all tables.
+        pipeline: name under which positions are committed.
+        table: whose version it is.
+        version: one that a frontier names, negative for none; without a position it stands for itself.
     """
-    table = DeltaTable(folder)
-    held = table.snapshot(version).transactions.get(app) if version >= 0 else None
-    if held is None:
+    delta = DeltaTable(table_path(lake, table))
+    later = range(delta.latest_version() or 0, version, -1) if version >= 0 else ()
+    held = applied_scn(delta.snapshot(version), pipeline, table) if later else 0
+    if not held:
         return version
-    later = range(table.latest_version() or version, version, -1)
-    return next((v for v in later if table.snapshot(v).transactions.get(app) == held), version)
+    return next(
+        (v for v in later if applied_scn(delta.snapshot(v), pipeline, table) == held), version
+    )

@@ -24,6 +24,7 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import HeadraceError
 from headrace.lake.digest import digest_rows
 from headrace.lake.frontier import FrontierStore
+from headrace.lake.ledger import shown_version
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator import resync
@@ -168,8 +169,8 @@ class Repair:
             schema = view.schemas[table]
             registry = FileRegistry(self.changelog / "schemas")
             tails = fold_tail(reader, registry, {table: schema}, {table: entry.applied_scn}, log)
-            place = (self.lake, self.pipeline, table)
-            target = TargetTable.of(*place, entry, entry.applied_scn, tails[table])
+            version = shown_version(self.lake, self.pipeline, table, entry.version)
+            target = TargetTable(self.lake, version, entry.applied_scn, tails[table])
             keys = _differing(view, table, target)
         # Another gap may have come meanwhile, of which this comparison knows nothing.
         if not stop.is_set():

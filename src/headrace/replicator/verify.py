@@ -16,6 +16,7 @@ from pathlib import Path
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
+from headrace.lake.ledger import shown_version
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator.verify_compare import TargetTable, compare
@@ -210,7 +211,7 @@ class _Run:
         reports = {}
         for table, entry in entries.items():
             self.say(f"comparing {table}")
-            place = (self.lake, self.pipeline, table)
-            target = TargetTable.of(*place, entry, scns[table], tails[table])
+            version = shown_version(self.lake, self.pipeline, table, entry.version)
+            target = TargetTable(self.lake, version, scns[table], tails[table])
             reports[table] = compare(view, table, target)
         return reports

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.digest import RangeSums, RowDigests, digest_rows
-from headrace.lake.frontier import TableEntry
-from headrace.lake.ledger import app_id, shown_version, table_path
+from headrace.lake.ledger import table_path
 from headrace.lake.overlay import Overlay, Weights
 from headrace.model.schema import TableId
 from headrace.replicator.verify_report import TableReport
@@ -38,29 +37,15 @@ class TargetTable:
 
     Attributes:
         lake: root folder of the target.
-        entry: the table's part of the frontier manifest.
-        scn: position that the entry's version reflects.
+        version: of the table, negative for none; see `shown_version`.
+        scn: position that it reflects.
         tail: later changes, folded.
     """
 
     lake: Path
-    entry: TableEntry
+    version: int
     scn: int
     tail: pa.Table
-
-    @classmethod
-    def of(
-        cls,
-        lake: Path,
-        pipeline: str,
-        table: TableId,
-        entry: TableEntry,
-        scn: int,
-        tail: pa.Table,
-    ) -> TargetTable:
-        """Return the table as readers see it: also with what somebody else committed since the frontier."""
-        version = shown_version(table_path(lake, table), app_id(pipeline, table), entry.version)
-        return cls(lake, replace(entry, version=version), scn, tail)
 
     def digests(
         self, view: SourceView, table: TableId
@@ -75,9 +60,10 @@ class TargetTable:
         """Yield all rows in the view's shape, with how often each counts."""
         schema = view.schemas[table]
         # A table that never had a row may have no files yet.
-        version = self.entry.version
         path = table_path(self.lake, table)
-        batches = DeltaTable(path).snapshot(version).batches() if version >= 0 else iter(())
+        batches = (
+            DeltaTable(path).snapshot(self.version).batches() if self.version >= 0 else iter(())
+        )
         yield from Overlay(schema, self.tail).rows(batches)
 
 
@@ -96,7 +82,7 @@ def compare(view: SourceView, table: TableId, target: TargetTable) -> TableRepor
         extra=found.extra,
         different=found.different,
         equal=not source.differing(ours),
-        target_version=target.entry.version,
+        target_version=target.version,
         frontier_scn=target.scn,
         seconds=round(time.monotonic() - started, 3),
         state="different" if source.differing(ours) else "equal",
