@@ -41,8 +41,6 @@ test: setup-tests ## Run the tests (ARGS="tests/fold -k truncate"; WORKERS=2 sha
 test-long: setup-tests ## Run the tests with the long ones: thousands of histories, crashes everywhere
 	@$(PYTEST) -n $(WORKERS) --long $(ARGS)
 
-##### Measure it (ARGS="--help" explains, ARGS="--quick" tries)
-
 .PHONY: test-matrix
 test-matrix: setup-tests ## Run the tests of the source on PostgreSQL 15, 16 and 18 in turn
 	@for version in 15 16 18; do echo "PostgreSQL $$version"; HEADRACE_POSTGRES=$$version \
@@ -51,6 +49,8 @@ test-matrix: setup-tests ## Run the tests of the source on PostgreSQL 15, 16 and
 .PHONY: asan
 asan: setup-tests ## Run the tests of the C decoders with an address sanitiser
 	@$(BIN)/python tools/asan.py $(ARGS)
+
+##### Measure it (ARGS="--help" explains, ARGS="--quick" tries)
 
 .PHONY: bench-freshness
 bench-freshness: setup ## Measure source commit to visible in the Delta table

@@ -41,9 +41,10 @@ JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-
 POSTGRES_MAJOR = "15"
 POSTGRES_BIN = Path(f"/usr/lib/postgresql/{POSTGRES_MAJOR}/bin")
 
+NATIVE = "src/headrace/sources/postgres/native"
+
 # What the stamp depends on: a change in any of these runs the steps again. Of pyproject.toml only
 # the parts that say what is installed count; settings of linters do not.
-NATIVE = "src/headrace/sources/postgres/native"
 EXTENSION_SOURCES = (
     "tools/build_extensions.py",
     "src/headrace/sources/postgres/_native.pyx",
