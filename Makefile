@@ -7,8 +7,8 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 ARGS ?=
-# Two share the tests (WORKERS=2) where two Sparks at once do not hinder each other.
-WORKERS ?= 0
+# Processes that share the tests, each with servers and a Spark of its own; WORKERS=0 runs them in one, in order.
+WORKERS ?= 2
 
 # Whole files are handed out, the longest first (tests/conftest.py): each process has servers and a Spark of its own.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --durations=15
@@ -34,7 +34,7 @@ setup-tests: ## As setup, and Debian's PostgreSQL 15 for the tests that use a re
 	@$(PYTHON) tools/setup.py --tests
 
 .PHONY: test
-test: setup-tests ## Run the tests (ARGS="tests/fold -k truncate"; WORKERS=2 shares them)
+test: setup-tests ## Run the tests (ARGS="tests/fold -k truncate"; WORKERS=0 in one process)
 	@$(PYTEST) -n $(WORKERS) $(ARGS)
 
 .PHONY: test-long

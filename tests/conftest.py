@@ -16,15 +16,19 @@ TESTS = Path(__file__).parent
 DEBIAN_POSTGRES = Path("/usr/lib/postgresql/15/bin/postgres")
 
 LONGEST_FIRST = (
-    "e2e/test_kill.py",
     "scenarios/test_random_histories.py",
+    "e2e/test_kill.py",
+    "integration/test_restart.py",
+    "spark/test_targets.py",
+    "lake/test_own_tables_in_spark.py",
     "e2e/test_run_once.py",
-    "e2e/test_demo.py",
     "spark/test_cluster.py",
+    "integration/test_new_tables.py",
     "integration/test_debian_run.py",
-    "spark/test_apply.py",
+    "e2e/test_demo.py",
     "spark/test_job.py",
-    "spark/test_merge_target.py",
+    "lake/test_spark_tables.py",
+    "spark/test_apply.py",
     "faults/test_target.py",
     "e2e/test_steering.py",
     "e2e/test_dump_kills.py",

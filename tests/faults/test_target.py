@@ -64,7 +64,7 @@ def test_a_file_in_the_place_of_the_table_is_a_named_error_and_nothing_is_lost(
 
 
 @req("C60")
-def test_deletion_vectors_are_refused_by_name_and_the_table_comes_back(
+def test_a_feature_we_lack_is_refused_by_name_and_the_table_comes_back(
     bench: Bench, spark: SparkSession
 ) -> None:
     bench.log.write(TABLE, "+I(1,a,b)")
@@ -73,11 +73,11 @@ def test_deletion_vectors_are_refused_by_name_and_the_table_comes_back(
     kept = place.with_name("kept")
     shutil.copytree(place, kept)
     table = f"delta.`{place}`"
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     end = bench.log.write(TABLE, "+I(2,c,d)")
     with pytest.raises(UnsupportedTableFeature) as caught:
         raise failing(bench.run(end))
-    named(caught.value, UnsupportedTableFeature, "deletionVectors")
+    named(caught.value, UnsupportedTableFeature, "columnMapping")
     shutil.rmtree(place)
     kept.rename(place)
     bench.run(bench.log.scn)
@@ -96,7 +96,7 @@ def test_a_foreign_commit_between_fold_and_merge_costs_none_of_our_rows(
         disarm()
         spark.sql(f"INSERT INTO delta.`{place}` VALUES (99, 'foreign', 'row')")
 
-    arm("apply.before_merge", intrude)
+    arm("apply.before_commit", intrude)
     end = bench.log.write(TABLE, "-D(1,a,b) | +I(2,c,d)")
     applier = bench.run(end)
     assert not applier.failing

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from headrace.errors import UnsupportedTableFeature
 from headrace.lake import CorruptTable, DeltaTable, VersionNotFound, applied_scn
+from headrace.lake.vectors import vector_path, write_vectors
 from tests.lake.handmade import (
     HandmadeTable,
     metadata,
@@ -157,7 +159,7 @@ def test_a_lost_or_damaged_data_file_is_named(table):
         content(table)
 
 
-@pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping", "v2Checkpoint", "later"])
+@pytest.mark.parametrize("feature", ["columnMapping", "v2Checkpoint", "later"])
 def test_a_reader_feature_we_lack_is_refused_by_name(table, feature):
     table.commit(protocol(3, 7, [feature]), metadata(ROWS), table.file(rows((1, "a"))))
     with pytest.raises(UnsupportedTableFeature, match=feature) as caught:
@@ -166,7 +168,13 @@ def test_a_reader_feature_we_lack_is_refused_by_name(table, feature):
 
 
 def test_reader_features_we_know_are_read(table):
-    features = ["timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck"]
+    features = [
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "vacuumProtocolCheck",
+    ]
     table.commit(protocol(3, 7, features), metadata(ROWS), table.file(rows((1, "a"))))
     assert content(table) == [(1, "a")]
 
@@ -185,10 +193,13 @@ def test_a_newer_reader_version_is_refused(table):
         content(table)
 
 
-def test_a_vector_on_one_file_is_refused(table):
-    add = dict(table.file(rows((1, "a")))["add"], deletionVector={"storageType": "u"})
-    table.commit(protocol(), metadata(ROWS), {"add": add})
-    with pytest.raises(UnsupportedTableFeature, match="deletionVectors"):
+def test_a_file_without_its_vector_is_damaged(table):
+    (vector,) = write_vectors(table.path, [np.array([0])])
+    add = dict(table.file(rows((1, "a"), (2, "b")))["add"], deletionVector=vector)
+    table.commit(protocol(3, 7, ["deletionVectors"]), metadata(ROWS), {"add": add})
+    assert content(table) == [(2, "b")]
+    vector_path(table.path, vector).unlink()
+    with pytest.raises(CorruptTable, match=r"part-.*gone"):
         content(table)
 
 

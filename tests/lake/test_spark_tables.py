@@ -110,10 +110,25 @@ def test_the_applied_position_is_what_spark_committed(spark, path):
     assert snapshot.transactions == {"headrace/shop/public.orders": 2**40}
 
 
+def test_vectors_that_spark_wrote_hide_their_rows(spark, path):
+    table = f"delta.`{path}`"
+    spark.sql(
+        f"CREATE TABLE {table} (id int) USING delta "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    spark.range(0, 200_000, 1, 2).selectExpr("CAST(id AS INT) id").write.format("delta").mode(
+        "append"
+    ).save(str(path))
+    for condition in ("id % 3 = 0", "id BETWEEN 100 AND 70000", "id = 199999"):
+        spark.sql(f"DELETE FROM {table} WHERE {condition}")
+        assert_reads_alike(spark, path)
+    assert any(file.vector for file in DeltaTable(path).snapshot().files)
+    assert_reads_alike(spark, path, 2)
+
+
 @pytest.mark.parametrize(
     ("properties", "feature"),
     [
-        ("'delta.enableDeletionVectors' = 'true'", "deletionVectors"),
         ("'delta.columnMapping.mode' = 'name'", "columnMapping"),
         ("'delta.checkpointPolicy' = 'v2'", "v2Checkpoint"),
     ],

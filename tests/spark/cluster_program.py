@@ -22,7 +22,7 @@ from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.session import SessionSettings, build_session
-from headrace.spark.targets.merge import MergeTarget
+from headrace.spark.targets.delta import DeltaTarget
 
 ROWS = 1_000_000
 BLOCK_ROWS = 50_000
@@ -80,7 +80,7 @@ def main(folder: Path) -> None:
             extra={"spark.driver.maxResultSize": "1m"},
         )
     )
-    target = MergeTarget(spark, folder / "lake", "cluster")
+    target = DeltaTarget(spark, folder / "lake", "cluster")
     options = ApplyOptions("cluster", folder / "changelog", folder / "lake", max_rows=2 * ROWS)
     applier = Applier(options, target)
     half = ROWS // BLOCK_ROWS

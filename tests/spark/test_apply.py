@@ -20,7 +20,7 @@ from headrace.model.block import SystemKind
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier, ApplyOptions
-from headrace.spark.targets.merge import MergeTarget
+from headrace.spark.targets.delta import DeltaTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.requirements import req
@@ -42,7 +42,7 @@ class Bench:
         self.log = Log(folder / "changelog")
         self.lake = folder / "lake"
         self.options = ApplyOptions("test", self.log.folder, self.lake)
-        self.target = MergeTarget(spark, self.lake, "test")
+        self.target = DeltaTarget(spark, self.lake, "test")
         self.frontier = FrontierStore(self.lake, "test")
 
     def run(self, *ends: int) -> Applier:
@@ -141,7 +141,9 @@ def test_the_keyless_example_ends_in_bob_whatever_the_cut(bench: Bench) -> None:
     assert bench.rows(tables[0]) == Counter({(0, "Bob"): 1})
 
 
-@pytest.mark.parametrize("place", ["apply.before_merge", "apply.after_merge"])
+@pytest.mark.parametrize(
+    "place", ["apply.before_commit", "apply.files_written", "apply.after_commit"]
+)
 @req("C12", "C13", "C43", "C44", "F4")
 def test_a_crash_around_the_commit_changes_nothing(bench: Bench, place: str) -> None:
     keyed, bag = table_of(3, name="keyed"), table_of(2, check=KeyCheck.NONE, name="bag")
@@ -187,7 +189,7 @@ def test_no_frontier_is_published_below_what_any_table_shows(bench: Bench) -> No
             raise Crash
 
     bench.options = replace(bench.options, parallel_tables=1)
-    arm("apply.after_merge", crash_on_second)
+    arm("apply.after_commit", crash_on_second)
     with pytest.raises(Crash):
         bench.run(end)
     disarm()

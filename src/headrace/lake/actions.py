@@ -1,7 +1,7 @@
 """Replaying a Delta log: actions in, the state of the table at one version out.
 
 Pure apart from reading the one file it is given. A later action wins: the last protocol, the last
-metadata, the last ``txn`` per application, and for a path the last of its ``add`` and ``remove``.
+metadata, the last ``txn`` per application, and for a file with its deletion vector the last of ``add`` and ``remove``.
 """
 
 from __future__ import annotations
@@ -17,20 +17,31 @@ import pyarrow.parquet as pq
 
 from headrace.errors import UnsupportedTableFeature
 from headrace.lake.errors import CorruptTable
+from headrace.lake.vectors import vector_id
 
-__all__ = ["TableState", "check_protocol", "read_checkpoint", "read_commit"]
+__all__ = [
+    "TableState",
+    "check_protocol",
+    "check_writable",
+    "read_checkpoint",
+    "read_commit",
+    "unsupported",
+]
 
-_WANTED = ("txn", "add", "metaData", "protocol", "sidecar", "checkpointMetadata")
+_WANTED = ("txn", "add", "remove", "metaData", "protocol", "sidecar", "checkpointMetadata")
 _READABLE = frozenset(
-    # timestampNtz and typeWidening are handled; the vacuum check asks nothing of readers.
-    {"timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck"}
+    # All but the last are handled; the vacuum check asks nothing of readers.
+    {
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "vacuumProtocolCheck",
+    }
 )
+_WRITABLE = _READABLE | {"appendOnly", "invariants"}
 _REMEDY = {
-    "deletionVectors": (
-        "switch them off (ALTER TABLE … SET TBLPROPERTIES "
-        "('delta.enableDeletionVectors'='false')), rewrite the table "
-        "(REORG TABLE … APPLY (PURGE)) and drop the feature"
-    ),
+    "appendOnly": "set delta.appendOnly to false: copies of rows change with their rows",
     "columnMapping": "create the table without delta.columnMapping.mode",
     "v2Checkpoint": "set delta.checkpointPolicy to classic and drop the feature",
 }
@@ -38,12 +49,21 @@ _REMEDY = {
 
 @dataclass(slots=True)
 class TableState:
-    """What the actions so far add up to."""
+    """What the actions so far add up to.
+
+    Attributes:
+        protocol: the newest.
+        metadata: the newest.
+        transactions: the newest ``txn`` per application.
+        files: ``add`` actions of the files that count, by path and vector.
+        removed: ``remove`` actions of those that no longer do, likewise.
+    """
 
     protocol: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
-    transactions: dict[str, int] = field(default_factory=dict)
-    files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    transactions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    files: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    removed: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
 
     def apply(self, actions: Iterable[Mapping[str, Any]]) -> None:
         """Take the actions of one commit, or of a checkpoint."""
@@ -53,15 +73,23 @@ class TableState:
 
     def _take(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "add":
-            self.files[body["path"]] = body
+            name = _name(body)
+            self.files[name] = body
+            self.removed.pop(name, None)
         elif kind == "remove":
-            self.files.pop(body["path"], None)
+            name = _name(body)
+            self.files.pop(name, None)
+            self.removed[name] = body
         elif kind == "txn":
-            self.transactions[body["appId"]] = int(body["version"])
+            self.transactions[body["appId"]] = body
         elif kind == "metaData":
             self.metadata = body
         elif kind == "protocol":
             self.protocol = body
+
+
+def _name(body: Mapping[str, Any]) -> tuple[str, str]:
+    return body["path"], vector_id(body.get("deletionVector"))
 
 
 def read_commit(path: Path, table: str) -> list[Mapping[str, Any]]:
@@ -125,11 +153,28 @@ def check_protocol(protocol: Mapping[str, Any], properties: Mapping[str, str], t
             raise unsupported(feature, table)
 
 
+def check_writable(protocol: Mapping[str, Any], properties: Mapping[str, str], table: str) -> None:
+    """Refuse a table whose protocol asks more of a writer than we do.
+
+    Raises:
+        UnsupportedTableFeature: naming the feature.
+    """
+    version = int(protocol["minWriterVersion"])
+    if version not in (1, 2, 7):
+        # The versions between imply features that nobody switched on.
+        raise unsupported(f"writer version {version}", table)
+    for feature in protocol.get("writerFeatures") or ():
+        if feature not in _WRITABLE:
+            raise unsupported(feature, table)
+    if properties.get("delta.appendOnly") == "true":
+        raise unsupported("appendOnly", table)
+
+
 def unsupported(feature: str, table: str) -> UnsupportedTableFeature:
     """Return the refusal of one feature."""
     remedy = _REMEDY.get(feature, "read the table with Spark, or write it without that feature")
     return UnsupportedTableFeature(
-        f"The table {table} uses {feature}, which this reader does not know.",
+        f"The table {table} uses {feature}, which headrace does not know.",
         next_step=f"{remedy}.",
     )
 

@@ -78,6 +78,13 @@ class DeltaTable:
             )
         return self._build(version, self._replay(version, listing))
 
+    def state(self, version: int) -> TableState:
+        """Return what the log's actions add up to at a version, for who writes a checkpoint.
+
+        Raises: as `snapshot`.
+        """
+        return self._replay(version, self._list())
+
     def _list(self) -> _Listing:
         """List the log folder; what is not a commit or checkpoint is none of our business."""
         listing = _Listing()
@@ -142,19 +149,19 @@ class DeltaTable:
             )
         properties = dict(state.metadata.get("configuration") or {})
         check_protocol(state.protocol, properties, self._name)
-        files = []
-        for add in state.files.values():
-            if add.get("deletionVector"):
-                raise unsupported("deletionVectors", self._name)
-            files.append(DataFile.from_action(self.path, add))
+        files = [DataFile.from_action(self.path, add) for add in state.files.values()]
         return Snapshot(
-            table=self._name,
+            folder=self.path,
             version=version,
             schema=arrow_schema(state.metadata["schemaString"], self._name),
             partition_columns=tuple(state.metadata.get("partitionColumns") or ()),
             files=tuple(files),
-            transactions=dict(state.transactions),
+            transactions={
+                name: int(action["version"]) for name, action in state.transactions.items()
+            },
             properties=properties,
+            metadata=state.metadata,
+            protocol=state.protocol,
         )
 
     def _commit(self, version: int) -> Path:

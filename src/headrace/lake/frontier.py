@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from headrace.lake.commit import sync_folder
 from headrace.lake.errors import CorruptFrontier
 
 __all__ = ["FrontierStore", "Manifest", "TableEntry", "TableMode"]
@@ -112,7 +113,7 @@ class FrontierStore:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         for scn in self.scns()[: -self._keep]:
             self._path(scn).unlink(missing_ok=True)
 
@@ -171,12 +172,3 @@ class FrontierStore:
 
     def _path(self, scn: int) -> Path:
         return self.folder / f"{scn:020d}.json"
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.fold import ALL_DEAD, DEAD, NET, ROW, cells_as, origin_name
-from headrace.model.change import missing_matrix, table_arrow_schema
+from headrace.fold import ALL_DEAD, DEAD, NET, ROW, cells_as
+from headrace.lake.lent import filled, origins_of
+from headrace.model.change import table_arrow_schema
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableSchema
 
@@ -86,23 +87,17 @@ class Overlay:
 
     def _origins(self) -> pa.Array | None:
         """Return the keys whose rows lend cells to changed ones."""
-        lacking = self._lacking()
-        if not lacking.num_rows:
+        if not self.schema.key:
             return None
-        return encode_rows(
-            [lacking[origin_name(name)].combine_chunks() for name in self.schema.key]
-        )
-
-    def _lacking(self) -> pa.Table:
-        has_base = pc.and_(pc.is_valid(self.effects["_missing"]), pc.invert(self.effects["_hole"]))
-        return self.effects.filter(has_base)
+        origins = origins_of(self.schema, self.effects)
+        return encode_rows([column.combine_chunks() for column in origins.columns])
 
     def _untouched(
         self, rows: pa.RecordBatch, touched: pa.Array, origins: pa.Array | None
     ) -> pa.RecordBatch:
         """Return the rows that the changes leave alone; keep those that lend cells."""
         keys = encode_rows([rows.column(index) for index in self.schema.key_indexes])
-        if origins is not None:
+        if origins is not None and len(origins):
             lenders = rows.filter(pc.is_in(keys, origins))
             if lenders.num_rows:
                 self._bases.append(lenders)
@@ -110,39 +105,12 @@ class Overlay:
 
     def _changed(self) -> Iterator[tuple[pa.RecordBatch, Weights | None]]:
         live = self.effects.filter(pc.equal(self.effects["_effect"], ROW))
-        for batch in self._filled(live).combine_chunks().to_batches():
+        lenders = pa.Table.from_batches(self._bases, schema=table_arrow_schema(self.schema))
+        rows, lost = filled(self.schema, live, lenders)
+        self.unresolved += int(lost.sum())
+        for batch in rows.combine_chunks().to_batches():
             yield batch, None
         net = self.effects.filter(pc.equal(self.effects["_effect"], NET)).combine_chunks()
         for batch in net.to_batches():
             own = self._own(pa.Table.from_batches([batch])).combine_chunks().to_batches()[0]
             yield own, batch.column("_count").to_numpy(zero_copy_only=False)
-
-    def _filled(self, live: pa.Table) -> pa.Table:
-        """Return the live rows with their missing cells taken from the rows kept aside."""
-        own = self._own(live)
-        masks = live["_missing"].combine_chunks()
-        if masks.null_count == len(masks):
-            return own
-        missing = missing_matrix(masks, len(self.schema.columns))
-        place = self._base_places(live)
-        self.unresolved += int((missing.any(axis=1) & (place < 0)).sum())
-        bases = pa.Table.from_batches(self._bases, schema=own.schema)
-        stay = np.arange(live.num_rows)
-        filled = []
-        for index, name in enumerate(self.schema.names):
-            lent = np.where(missing[:, index] & (place >= 0), place + live.num_rows, stay)
-            both = pa.chunked_array(
-                [*own[name].chunks, *bases[name].chunks], type=own.schema.field(name).type
-            )
-            filled.append(both.take(pa.array(lent)))
-        return pa.table(filled, schema=own.schema)
-
-    def _base_places(self, live: pa.Table) -> npt.NDArray[np.int64]:
-        """Return where each row's base lies among the rows kept aside, -1 where there is none."""
-        bases = pa.Table.from_batches(self._bases, schema=table_arrow_schema(self.schema))
-        keys = [bases[name].combine_chunks() for name in self.schema.key]
-        known = {key: place for place, key in enumerate(encode_rows(keys).to_pylist())}
-        wanted = encode_rows([live[origin_name(n)].combine_chunks() for n in self.schema.key])
-        lacks = pc.and_(pc.is_valid(live["_missing"]), pc.invert(live["_hole"])).to_pylist()
-        pairs = zip(wanted.to_pylist(), lacks, strict=True)
-        return np.array([known.get(key, -1) if lack else -1 for key, lack in pairs], np.int64)

@@ -28,8 +28,9 @@ FAILPOINTS = (
     "dump.after_complete",
     "log.before_sync",
     "log.after_sync",
-    "apply.before_merge",
-    "apply.after_merge",
+    "apply.before_commit",
+    "apply.files_written",
+    "apply.after_commit",
     "apply.before_manifest",
     "apply.after_manifest",
 )

@@ -107,10 +107,18 @@ class PostgresConfig(_Section):
 
 
 class TargetConfig(_Section):
-    """Where the tables go: ``<path>/<schema>/<table>``."""
+    """Where the tables go: ``<path>/<schema>/<table>``.
+
+    Attributes:
+        path: folder of all tables.
+        vectors: whether new tables may use deletion vectors, which not every reader knows.
+        merge: whether rows are written by Spark's MERGE instead of commits of our own.
+    """
 
     type: Literal["delta"]
     path: Path
+    vectors: bool = True
+    merge: bool = False
 
     @field_validator("path", mode="before")
     @classmethod

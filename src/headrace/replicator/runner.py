@@ -162,6 +162,8 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         pipeline=config.name,
         changelog=paths.changelog,
         lake=config.lake,
+        vectors=config.target.vectors,
+        merge=config.target.merge,
         spark_dir=paths.spark,
         master=config.spark.master,
         driver_memory=config.spark.driver_memory,

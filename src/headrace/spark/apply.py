@@ -18,23 +18,21 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pyspark.sql import DataFrame
-
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
+from headrace.lake.evolution import follows
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
 from headrace.spark.failures import translate
-from headrace.spark.folded import folded_frame
+from headrace.spark.folded import FoldedStep
 from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.plan import Range, Step, steps_of
 from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
 from headrace.spark.targets.base import Target
-from headrace.spark.targets.evolution import follows
 
 __all__ = ["Applier", "ApplyOptions"]
 
@@ -295,9 +293,9 @@ class Applier:
         if step.has_changes and state.applied_scn < step.upto_scn:
             folded = self._folded(schema, step)
             complete = table.complete_scn is not None and table.complete_scn <= step.upto_scn
-            failpoint("apply.before_merge")
+            failpoint("apply.before_commit")
             state = self._target.apply(schema, folded, step.upto_scn, complete=complete)
-            failpoint("apply.after_merge")
+            failpoint("apply.after_commit")
             table.rows += step.rows
         table.version, table.position = state.version, step.upto_scn
 
@@ -323,11 +321,11 @@ class Applier:
         )
         return held if comes else step.schema
 
-    def _folded(self, schema: TableSchema, step: Step) -> DataFrame:
+    def _folded(self, schema: TableSchema, step: Step) -> FoldedStep:
         """Return the folded changes of a step; every row of it is worked on in tasks."""
         slices = max(1, min(self._options.max_slices, round(step.rows / self._options.slice_rows)))
         session = self._target.session(schema.table)
-        return folded_frame(session, self._options.changelog, schema, step, slices)
+        return FoldedStep(session, self._options.changelog, schema, step, slices)
 
     # -- the end of a batch -----------------------------------------------------------------------
 

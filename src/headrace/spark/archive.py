@@ -13,12 +13,19 @@ import argparse
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 __all__ = ["archive_options", "archive_path", "main"]
+
+_LIMIT_S = 60.0
 
 
 def archive_path() -> Path:
@@ -47,22 +54,23 @@ def _typical_job(folder: Path, archive: Path) -> None:
         SessionSettings(app_name="headrace-archive", driver_memory="1g", scratch=folder),
         f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off",
     )
-    table = f"delta.`{folder / 'table'}`"
-    session.sql(f"CREATE TABLE {table} (k BIGINT, t STRING, n DECIMAL(18, 2)) USING DELTA")
     rows = session.range(0, 100, 1, 1).mapInArrow(_same, "id BIGINT")
-    changes = rows.selectExpr(
-        "id AS k", "CAST(id AS STRING) AS t", "CAST(id AS DECIMAL(18, 2)) AS n", "'ROW' AS _effect"
-    ).persist()
-    changes.selectExpr("COUNT_IF(_effect = 'ROW') AS rows", "MIN(k) AS low").first()
-    changes.drop("_effect").write.format("delta").mode("append").save(str(folder / "table"))
-    changes.createOrReplaceTempView("changes")
-    session.sql(
-        f"MERGE INTO {table} t USING changes s ON t.k = s.k AND t.k BETWEEN 0 AND 99 "
-        "WHEN MATCHED AND s._effect = 'DEAD' THEN DELETE "
-        "WHEN MATCHED THEN UPDATE SET t = s.t, n = s.n "
-        "WHEN NOT MATCHED THEN INSERT (k, t, n) VALUES (s.k, s.t, s.n)"
+    rows.repartition(1).mapInArrow(_same, "id BIGINT").collect()
+    clock = session.readStream.format("rate").option("rowsPerSecond", "1000").load()
+    passed = threading.Event()
+
+    def batch(ticks: DataFrame, _number: int) -> None:
+        ticks.collect()
+        passed.set()
+
+    query = (
+        clock.writeStream.foreachBatch(batch)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime="0 seconds")
+        .start()
     )
-    session.sql(f"ALTER TABLE {table} ADD COLUMNS (c STRING)")
+    passed.wait(_LIMIT_S)
+    query.stop()
     session.stop()
 
 

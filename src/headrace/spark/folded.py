@@ -1,4 +1,4 @@
-"""The folded changes of one step as a DataFrame, whose rows are read and folded in tasks.
+"""The folded changes of one step, whose rows are read and folded in tasks.
 
 The tasks are plain `mapInArrow` ones: their Python workers live on from batch to batch, while a Python data source
 starts new processes to plan each read, which costs more than most batches do.
@@ -20,14 +20,13 @@ from headrace.spark.columns import spark_ddl
 from headrace.spark.plan import Step
 from headrace.spark.rows import SLICE_COLUMN, combine_slices, folded_batches
 from headrace.spark.slices import cut
+from headrace.spark.targets.base import Kernel
 
-__all__ = ["folded_frame"]
+__all__ = ["FoldedStep"]
 
 
-def folded_frame(
-    session: SparkSession, changelog: Path, schema: TableSchema, step: Step, slices: int
-) -> DataFrame:
-    """Return the folded form of a step's changes.
+class FoldedStep:
+    """The folded form of a step's changes, made in tasks each time it is asked for.
 
     Args:
         session: the table's own.
@@ -36,19 +35,48 @@ def folded_frame(
         step: the stretch of the log.
         slices: most tasks that fold it.
     """
-    ids = step.schema_ids
-    parts = cut(step.refs, step.after_scn, step.upto_scn, slices)
 
-    def fold_slice(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader, held = ChangeLogReader(changelog), FileRegistry(changelog / "schemas")
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from folded_batches(reader, held, schema, ids, parts[number])
+    def __init__(
+        self, session: SparkSession, changelog: Path, schema: TableSchema, step: Step, slices: int
+    ) -> None:
+        self._session = session
+        self._changelog = changelog
+        self._schema = schema
+        self._ids = step.schema_ids
+        self._parts = cut(step.refs, step.after_scn, step.upto_scn, slices)
 
-    form = spark_ddl(folded_schema(schema))
-    frame = session.range(0, len(parts), 1, len(parts)).mapInArrow(
-        fold_slice, f"{SLICE_COLUMN} INT, {form}"
-    )
-    if len(parts) == 1:
-        return frame.drop(SLICE_COLUMN)
-    return frame.repartition(1).mapInArrow(lambda rows: combine_slices(schema, rows), form)
+    def frame(self) -> DataFrame:
+        """Return it as rows for Spark's own statements."""
+        return self.through(_as_they_are, spark_ddl(folded_schema(self._schema)))
+
+    def through(self, kernel: Kernel, ddl: str) -> DataFrame:
+        """Return what ``kernel`` makes of the whole of it, in one task."""
+        schema = self._schema
+        fold_slices = self._folder()
+        tasks = self._session.range(0, len(self._parts), 1, len(self._parts))
+        if len(self._parts) == 1:
+            names = folded_schema(schema).names
+            return tasks.mapInArrow(
+                lambda numbers: kernel(batch.select(names) for batch in fold_slices(numbers)), ddl
+            )
+        form = spark_ddl(folded_schema(schema))
+        folded = tasks.mapInArrow(fold_slices, f"{SLICE_COLUMN} INT, {form}")
+        return folded.repartition(1).mapInArrow(
+            lambda rows: kernel(combine_slices(schema, rows)), ddl
+        )
+
+    def _folder(self) -> Kernel:
+        """Return the function that folds the slices whose numbers it is given."""
+        changelog, schema, ids, parts = self._changelog, self._schema, self._ids, self._parts
+
+        def fold_slices(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            reader, held = ChangeLogReader(changelog), FileRegistry(changelog / "schemas")
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    yield from folded_batches(reader, held, schema, ids, parts[number])
+
+        return fold_slices
+
+
+def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches

@@ -26,6 +26,8 @@ from headrace.spark.failures import known
 from headrace.spark.session import SessionSettings, build_session
 from headrace.spark.source import register_source
 from headrace.spark.status import ApplyStatus
+from headrace.spark.targets.base import Target
+from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.merge import MergeTarget
 
 __all__ = ["ApplySettings", "run_apply"]
@@ -48,6 +50,8 @@ class ApplySettings:
         pipeline: name under which positions are committed.
         changelog: folder of the change log; need not exist yet.
         lake: folder of the target tables.
+        vectors: whether new tables may use deletion vectors.
+        merge: whether Spark's MERGE writes the tables, and not commits of our own.
         spark_dir: Spark's own files; may be deleted whenever the job does not run.
         master: any Spark master.
         driver_memory: heap of the driver.
@@ -68,6 +72,8 @@ class ApplySettings:
     master: str = "local[2]"
     driver_memory: str = "2g"
     spark_conf: dict[str, str] = field(default_factory=dict)
+    vectors: bool = True
+    merge: bool = False
     tables: tuple[str, ...] = ()
     max_rows_per_batch: int = 2_000_000
     max_bytes_per_batch: int = 1024 * 2**20
@@ -119,8 +125,9 @@ def run_apply(
     try:
         _await_log(settings.changelog, stop)
         if not stop.is_set():
-            target = MergeTarget(session, settings.lake, settings.pipeline)
-            with closing(Applier(settings.options(), target, on_status)) as applier:
+            with closing(
+                Applier(settings.options(), _target(settings, session), on_status)
+            ) as applier:
                 _Clock(settings, session, applier, stop).run()
     except (Py4JError, ConnectionError) as error:
         raise _interrupted(settings, error) from error
@@ -129,6 +136,12 @@ def run_apply(
             # A Spark that has died cannot be stopped; how it died is the error that counts.
             with suppress(Py4JError, ConnectionError):
                 session.stop()
+
+
+def _target(settings: ApplySettings, session: SparkSession) -> Target:
+    if settings.merge:
+        return MergeTarget(session, settings.lake, settings.pipeline)
+    return DeltaTarget(session, settings.lake, settings.pipeline, vectors=settings.vectors)
 
 
 def _interrupted(settings: ApplySettings, error: BaseException | None) -> ApplyInterrupted:

@@ -7,14 +7,19 @@ from several threads. Everything may be called again after a crash: what was com
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Capabilities", "Target", "TargetState"]
+__all__ = ["Capabilities", "Folded", "Kernel", "Target", "TargetState"]
+
+Kernel = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Work on record batches that runs in a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +61,30 @@ class TargetState:
     schema_id: int
 
 
+class Folded(Protocol):
+    """The folded form of one table's changes, which lies in tasks and never in the driver."""
+
+    def frame(self) -> DataFrame:
+        """Return it as rows for Spark's own statements."""
+        ...
+
+    def through(self, kernel: Kernel, ddl: str) -> DataFrame:
+        """Return what ``kernel`` makes of the whole of it, in one task.
+
+        Args:
+            kernel: takes batches of the folded form.
+            ddl: columns of what it yields, as SQL.
+        """
+        ...
+
+
 class Target(Protocol):
     """One lake or warehouse."""
 
     capabilities: Capabilities
 
     def session(self, table: TableId) -> SparkSession:
-        """Return the session that belongs to a table; its DataFrames are what `apply` takes."""
+        """Return the session that belongs to a table; what `apply` takes is made in it."""
         ...
 
     def state(self, table: TableId) -> TargetState | None:
@@ -79,7 +101,7 @@ class Target(Protocol):
         ...
 
     def apply(
-        self, schema: TableSchema, folded: DataFrame, scn: int, *, complete: bool
+        self, schema: TableSchema, folded: Folded, scn: int, *, complete: bool
     ) -> TargetState:
         """Commit folded changes and the position they reach, once and at once.
 

@@ -12,23 +12,16 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from headrace.errors import TargetConflict, TargetUnwritable
-from headrace.lake.delta_log import DeltaTable
-from headrace.lake.ledger import app_id, applied_scn, table_path
+from headrace.errors import TargetConflict
+from headrace.lake.evolution import WIDENING
 from headrace.model.schema import KeyCheck, TableId, TableSchema
-from headrace.spark.columns import quoted
 from headrace.spark.failures import translate
-from headrace.spark.targets.base import Capabilities, TargetState
-from headrace.spark.targets.evolution import (
-    SCHEMA_PROPERTY,
-    WIDENING,
-    create_statement,
-    evolve_statements,
-)
+from headrace.spark.targets.base import Capabilities, Folded, TargetState
 from headrace.spark.targets.keyed import KeyedBatch
 from headrace.spark.targets.multiset import MultisetBatch
+from headrace.spark.targets.tables import DeltaTables
 
 __all__ = ["MergeTarget"]
 
@@ -61,8 +54,10 @@ class MergeTarget:
 
     def __init__(self, spark: SparkSession, lake: Path, pipeline: str) -> None:
         self._spark = spark
-        self._lake = lake.absolute()
-        self._pipeline = pipeline
+        # Spark would write vectors too, and a MERGE is the same with and without.
+        self._tables = DeltaTables(lake, pipeline, vectors=False)
+        self.state = self._tables.state
+        self.evolve = self._tables.evolve
         self._sessions: dict[TableId, SparkSession] = {}
         self._lock = threading.Lock()
 
@@ -79,80 +74,33 @@ class MergeTarget:
                 self._sessions[table] = session
             return self._sessions[table]
 
-    def state(self, table: TableId) -> TargetState | None:
-        """Return what the table's own log says, None when there is no table."""
-        snapshot = DeltaTable(table_path(self._lake, table)).latest()
-        if snapshot is None:
-            return None
-        return TargetState(
-            version=snapshot.version,
-            applied_scn=applied_scn(snapshot, self._pipeline, table),
-            schema_id=int(snapshot.properties.get(SCHEMA_PROPERTY, "0")),
-        )
-
-    def evolve(self, schema: TableSchema) -> TargetState:
-        """Create the table, or bring its columns to ``schema``; nothing when they are there."""
-        state = self.state(schema.table)
-        if state is not None and state.schema_id == schema.schema_id:
-            return state
-        folder = table_path(self._lake, schema.table)
-        if folder.exists() and not folder.is_dir():
-            # Spark would create the table beside it, and nobody would find it.
-            raise TargetUnwritable(
-                f"The target table of {schema.table} cannot be written: {folder.name} is a file.",
-                next_step="move the file away; the batch is tried again.",
-            )
-        path = self._path(schema.table)
-        session = self.session(schema.table)
-        try:
-            if state is None:
-                session.sql(create_statement(path, schema))
-            else:
-                held = DeltaTable(folder).snapshot().schema
-                for statement in evolve_statements(path, held, schema):
-                    session.sql(statement)
-        except Exception as error:
-            raise translate(error, schema.table, schema) from error
-        return self._expect(schema)
-
     def apply(
-        self, schema: TableSchema, folded: DataFrame, scn: int, *, complete: bool
+        self, schema: TableSchema, folded: Folded, scn: int, *, complete: bool
     ) -> TargetState:
         """Commit folded changes and the position they reach in one version of the table."""
         session = self.session(schema.table)
         session.conf.set(
-            "spark.databricks.delta.write.txnAppId", app_id(self._pipeline, schema.table)
+            "spark.databricks.delta.write.txnAppId", self._tables.application(schema.table)
         )
         session.conf.set("spark.databricks.delta.write.txnVersion", str(scn))
         kind = MultisetBatch if schema.key_check is KeyCheck.NONE else KeyedBatch
-        folder = table_path(self._lake, schema.table)
-        empty = not DeltaTable(folder).snapshot().files
-        folded = folded.persist()
+        folder = self._tables.folder(schema.table)
+        empty = not self._tables.existing(schema.table).files
+        rows = folded.frame().persist()
         try:
-            kind(session, schema, folder, folded, empty=empty, complete=complete).commit()
+            kind(session, schema, folder, rows, empty=empty, complete=complete).commit()
         except Exception as error:
             raise translate(error, schema.table, schema) from error
         finally:
-            folded.unpersist()
+            rows.unpersist()
             session.conf.unset("spark.databricks.delta.write.txnVersion")
             session.conf.unset("spark.databricks.delta.write.txnAppId")
-        state = self._expect(schema)
+        snapshot = self._tables.existing(schema.table)
+        state = self._tables.state_of(snapshot, schema.table)
         if state.applied_scn != scn:
             # Delta skips a write whose identifier it has seen, without a word.
             raise TargetConflict(
                 f"The target table of {schema.table} is at SCN {state.applied_scn} after a commit of SCN {scn}.",
                 next_step="let one headrace process write the table; the batch is tried again.",
-            )
-        return state
-
-    def _path(self, table: TableId) -> str:
-        return f"delta.{quoted(str(table_path(self._lake, table)))}"
-
-    def _expect(self, schema: TableSchema) -> TargetState:
-        state = self.state(schema.table)
-        if state is None:
-            raise TargetConflict(
-                f"The target table of {schema.table} vanished during a commit.",
-                next_step="let headrace be the only writer of the table; the batch is tried again.",
             )
         return state

@@ -1,4 +1,4 @@
-"""The decision table through real Delta commits, against the target in memory."""
+"""The decision table through real Delta commits of every kind, against the target in memory."""
 
 from __future__ import annotations
 
@@ -14,20 +14,30 @@ from headrace.fold import fold
 from headrace.lake.delta_log import DeltaTable
 from headrace.model.change import change_schema
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
+from headrace.spark.targets.base import Target
+from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.merge import MergeTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.requirements import req
+from tests.spark.folded import GivenFolded
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=["delta", "delta without vectors", "merge"])
+def target(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Target:
+    if request.param == "merge":
+        return MergeTarget(spark, tmp_path, "test")
+    return DeltaTarget(spark, tmp_path, "test", vectors=request.param == "delta")
 
 
 class Pair:
     """A Delta table and the model of it; every batch goes to both."""
 
-    def __init__(self, spark: SparkSession, lake: Path, schema: TableSchema) -> None:
+    def __init__(self, target: Target, lake: Path, schema: TableSchema) -> None:
         self.schema = schema
-        self.target = MergeTarget(spark, lake, "test")
+        self.target = target
         self.model = ModelTable(schema)
         self.folder = lake.absolute() / schema.table.schema / schema.table.name
         self.scn = 0
@@ -39,9 +49,9 @@ class Pair:
         )
         folded = fold(self.schema, [change_batch(self.schema, parsed.rows)], parsed.truncates)
         self.target.evolve(self.schema)
-        frame = self.target.session(self.schema.table).createDataFrame(folded)
+        given = GivenFolded(self.target.session(self.schema.table), folded)
         before = self.target.state(self.schema.table)
-        after = self.target.apply(self.schema, frame, self.scn, complete=complete)
+        after = self.target.apply(self.schema, given, self.scn, complete=complete)
         assert before is not None
         assert (after.version, after.applied_scn) == (before.version + 1, self.scn)
         self.model.apply(folded, self.scn, complete=complete)
@@ -53,10 +63,8 @@ class Pair:
 
 
 @req("P18", "C38", "C40", "C58")
-def test_upsert_delete_and_truncate_keep_the_table_equal(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    pair = Pair(spark, tmp_path, table_of(3, key=2))
+def test_upsert_delete_and_truncate_keep_the_table_equal(target: Target, tmp_path: Path) -> None:
+    pair = Pair(target, tmp_path, table_of(3, key=2))
     pair.apply("+I(1,a,x) +I(2,a,y) +I(3,.,z)")
     pair.apply("+U(1,a,X) -D(2,a) +I(4,a,w) +R(3,.,Z) -D(99,a)")
     assert pair.content() == pair.model.content()
@@ -74,17 +82,15 @@ MISSING = (
 
 
 @req("T2")
-def test_missing_cells_come_from_the_row_before_the_batch(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    pair = Pair(spark, tmp_path, table_of(3))
+def test_missing_cells_come_from_the_row_before_the_batch(target: Target, tmp_path: Path) -> None:
+    pair = Pair(target, tmp_path, table_of(3))
     pair.apply(" ".join(f"+I({key},a{key},b{key})" for key in range(1, 11)))
     pair.apply(MISSING)
     assert pair.content() == pair.model.content()
 
 
-def test_partial_rows_without_base_wait_for_the_dump(spark: SparkSession, tmp_path: Path) -> None:
-    pair = Pair(spark, tmp_path, table_of(3))
+def test_partial_rows_without_base_wait_for_the_dump(target: Target, tmp_path: Path) -> None:
+    pair = Pair(target, tmp_path, table_of(3))
     pair.apply("+I(1,a,b) +I(2,c,d)", complete=False)
     pair.apply("=U(50,x,?) | -U(60) +U(1,y,?) | =U(2,z,?)", complete=False)
     assert pair.content() == pair.model.content() == Counter({(2, "z", "d"): 1})
@@ -92,9 +98,9 @@ def test_partial_rows_without_base_wait_for_the_dump(spark: SparkSession, tmp_pa
 
 @pytest.mark.parametrize("change", ["=U(50,x,?)", "-U(60) +U(1,y,?)", "-D(1) | =U(1,z,?)"])
 def test_a_complete_table_names_the_missing_base(
-    spark: SparkSession, tmp_path: Path, change: str
+    target: Target, tmp_path: Path, change: str
 ) -> None:
-    pair = Pair(spark, tmp_path, table_of(3))
+    pair = Pair(target, tmp_path, table_of(3))
     pair.apply("+I(1,a,b)")
     version = pair.target.state(pair.schema.table)
     with pytest.raises(MissingBase) as caught:
@@ -105,8 +111,8 @@ def test_a_complete_table_names_the_missing_base(
 
 
 @req("C46", "C50", "T15")
-def test_a_table_without_key_is_a_multiset(spark: SparkSession, tmp_path: Path) -> None:
-    pair = Pair(spark, tmp_path, table_of(2, check=KeyCheck.NONE))
+def test_a_table_without_key_is_a_multiset(target: Target, tmp_path: Path) -> None:
+    pair = Pair(target, tmp_path, table_of(2, check=KeyCheck.NONE))
     pair.apply("+I(1,a) +I(1,a) +I(1,a) +I(2,.) +I(2,.) +I(3,b)")
     pair.apply("-D(1,a) -D(2,.) -U(3,b) +U(3,c) +I(1,d) +I(1,d)")
     assert pair.content() == pair.model.content()
@@ -119,11 +125,10 @@ def test_a_table_without_key_is_a_multiset(spark: SparkSession, tmp_path: Path) 
 
 
 @req("T1", "C50")
-def test_signed_zeros_are_different_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_signed_zeros_are_different_rows(target: Target, tmp_path: Path) -> None:
     schema = TableSchema(
         TableId("public", "f"), (Column("x", pa.float64(), "float8"),), (), KeyCheck.NONE
     )
-    target = MergeTarget(spark, tmp_path, "test")
     target.evolve(schema)
     session = target.session(schema.table)
     nan = float("nan")
@@ -135,7 +140,7 @@ def test_signed_zeros_are_different_rows(spark: SparkSession, tmp_path: Path) ->
             schema=change_schema(schema),
         )
         folded = fold(schema, [changes])
-        target.apply(schema, session.createDataFrame(folded), scn, complete=True)
+        target.apply(schema, GivenFolded(session, folded), scn, complete=True)
     snapshot = DeltaTable(tmp_path / "public" / "f").latest()
     assert snapshot is not None
     assert [str(row["x"]) for row in snapshot.to_table().to_pylist()] == ["0.0"]

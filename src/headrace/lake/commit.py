@@ -1,0 +1,94 @@
+"""One version of a table: a log entry that only one writer can create.
+
+In: the version and its actions. Out: a durable ``_delta_log`` entry, or `CommitConflict` when somebody was faster.
+Every file that the actions name has to be durable before.
+
+Source: Delta protocol, "Delta Log Entries".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import TargetConflict
+
+__all__ = ["Action", "CommitConflict", "commit_info", "put_commit", "transaction"]
+
+Action = Mapping[str, Any]
+"""One line of a log entry: the kind of the action and its body."""
+
+
+class CommitConflict(TargetConflict):
+    """Another writer created this version of the table first; nothing was written."""
+
+
+def now_ms() -> int:
+    """Return the time in the log's unit."""
+    return time.time_ns() // 1_000_000
+
+
+def transaction(application: str, version: int) -> Action:
+    """Return the action that carries an application's position."""
+    return {"txn": {"appId": application, "version": version, "lastUpdated": now_ms()}}
+
+
+def commit_info(operation: str, **parameters: str) -> Action:
+    """Return the action that tells people what a commit did."""
+    body = {
+        "timestamp": now_ms(),
+        "operation": operation,
+        "operationParameters": parameters,
+        "isBlindAppend": False,
+        "engineInfo": "headrace",
+    }
+    return {"commitInfo": body}
+
+
+def put_commit(folder: Path, version: int, actions: Iterable[Action]) -> None:
+    """Create one version of a table, durably and only if nobody has.
+
+    Args:
+        folder: of the table.
+        version: one above the newest.
+        actions: what it says.
+
+    Raises:
+        CommitConflict: the version exists.
+        OSError: the folder refused.
+    """
+    log = folder / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
+    # Readers pass over names that begin with a point.
+    draft = log / f".{version:020d}.{uuid.uuid4()}.tmp"
+    try:
+        with draft.open("xb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, log / f"{version:020d}.json")
+    except FileExistsError as error:
+        raise CommitConflict(
+            f"Another writer created version {version} of the table {folder.name}.",
+            next_step="let headrace be the only writer of the table; the batch is tried again.",
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(log)
+    if version == 0:
+        sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,226 @@
+"""Which log actions create a target table, and bring its columns to a newer version of the source's table.
+
+Pure: schemas in, actions out. What Delta cannot do without a new copy of the table is refused here, before a row is
+written. Columns are exactly the source's.
+
+Source: Delta protocol, "Change Metadata" and "Type Widening".
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import IncompatibleSchemaChange
+from headrace.lake.commit import Action, commit_info, now_ms
+from headrace.lake.delta_types import delta_type
+from headrace.lake.snapshot import Snapshot
+from headrace.model.change import table_arrow_schema
+from headrace.model.schema import TableSchema, render_type
+
+__all__ = [
+    "SCHEMA_PROPERTY",
+    "VECTORS_PROPERTY",
+    "WIDENING",
+    "can_widen",
+    "create_actions",
+    "evolve_actions",
+    "follows",
+]
+
+SCHEMA_PROPERTY = "headrace.schema_id"
+"""Table property that names the version the columns were brought to."""
+VECTORS_PROPERTY = "delta.enableDeletionVectors"
+"""Table property that allows deletion vectors."""
+
+_CHECKPOINT_INTERVAL = "20"
+_INTEGERS = {"int16": 5, "int32": 10, "int64": 20}
+"""Decimal digits that hold every value of an integer type, as Delta counts them."""
+_REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
+"""What Delta's writers do not allow in a name without column mapping."""
+
+WIDENING = frozenset(
+    {
+        ("int16", "int32"),
+        ("int16", "int64"),
+        ("int32", "int64"),
+        ("int16", "float64"),
+        ("int32", "float64"),
+        ("float32", "float64"),
+        ("date", "timestamp"),
+        ("int16", "decimal"),
+        ("int32", "decimal"),
+        ("int64", "decimal"),
+        ("decimal", "decimal"),
+    }
+)
+
+
+def can_widen(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether Delta turns a column of ``old`` into ``new`` without rewriting it, exactly."""
+    before, after = render_type(old), render_type(new)
+    if pa.types.is_decimal128(new):
+        whole = new.precision - new.scale
+        if pa.types.is_decimal128(old):
+            return bool(new.scale >= old.scale and whole >= old.precision - old.scale)
+        return bool(whole >= max(_INTEGERS.get(before, 99), 10))
+    return (before, after) in WIDENING
+
+
+def follows(old: TableSchema, new: TableSchema) -> bool:
+    """Whether ``new`` has every column of ``old``, in the same or a wider type."""
+    after = {column.name: column.type for column in new.columns}
+    return all(
+        column.name in after
+        and (column.type == after[column.name] or can_widen(column.type, after[column.name]))
+        for column in old.columns
+    )
+
+
+def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
+    """Return the first version of a table.
+
+    Args:
+        schema: of the source's table.
+        vectors: whether rows may be removed by deletion vectors, which not every reader knows.
+
+    Raises:
+        IncompatibleSchemaChange: a column's name is none that Delta takes.
+    """
+    _check_names(schema)
+    columns = table_arrow_schema(schema)
+    fields = [_field(field) for field in columns]
+    configuration = {
+        VECTORS_PROPERTY: json.dumps(vectors),
+        "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
+        SCHEMA_PROPERTY: str(schema.schema_id),
+    }
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": configuration,
+        "createdTime": now_ms(),
+    }
+    return [
+        {
+            "protocol": _protocol(
+                {"minReaderVersion": 1, "minWriterVersion": 2}, _features(columns, vectors)
+            )
+        },
+        {"metaData": metadata},
+        commit_info("CREATE TABLE"),
+    ]
+
+
+def evolve_actions(held: Snapshot, schema: TableSchema) -> list[Action]:
+    """Return the actions that bring a table to ``schema``.
+
+    Args:
+        held: the table as it is.
+        schema: the source's newer version.
+
+    Raises:
+        IncompatibleSchemaChange: a column is gone or has a type that its values do not fit.
+    """
+    _check_names(schema)
+    wanted = table_arrow_schema(schema)
+    text = json.loads(held.metadata["schemaString"])
+    widens = False
+    for field in text["fields"]:
+        name = field["name"]
+        if name not in wanted.names:
+            raise _incompatible(schema, name, "was dropped or renamed")
+        old, new = held.schema.field(name).type, wanted.field(name).type
+        if old != new:
+            _widen(field, old, new, schema)
+            widens = True
+    text["fields"] += [_field(field) for field in wanted if field.name not in held.schema.names]
+    configuration = {**held.properties, SCHEMA_PROPERTY: str(schema.schema_id)}
+    features = _features(wanted, vectors=False)
+    if widens:
+        # Only now: the feature shuts out readers that do not know it.
+        configuration["delta.enableTypeWidening"] = "true"
+        features.append("typeWidening")
+    actions: list[Action] = [
+        {
+            "metaData": {
+                **held.metadata,
+                "schemaString": json.dumps(text),
+                "configuration": configuration,
+            }
+        },
+        commit_info("ALTER TABLE"),
+    ]
+    protocol = _protocol(held.protocol, features)
+    if protocol != dict(held.protocol):
+        actions.insert(0, {"protocol": protocol})
+    return actions
+
+
+def _check_names(schema: TableSchema) -> None:
+    """Refuse names that other programs could not read in this table."""
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        if _REFUSED_IN_NAMES & set(name):
+            raise _incompatible(schema, name, "has a character in its name")
+        if twin := seen.get(name.lower()):
+            raise _incompatible(schema, name, f"differs from {twin} by case alone")
+        seen[name.lower()] = name
+
+
+def _field(field: pa.Field) -> dict[str, Any]:
+    return {"name": field.name, "type": delta_type(field.type), "nullable": True, "metadata": {}}
+
+
+def _widen(field: dict[str, Any], old: pa.DataType, new: pa.DataType, schema: TableSchema) -> None:
+    """Give a column its wider type, and say which one older files have."""
+    before, after = delta_type(old), delta_type(new)
+    if not can_widen(old, new):
+        raise _incompatible(schema, field["name"], f"changed from {before} to {after}")
+    changes = [*field["metadata"].get("delta.typeChanges", ())]
+    changes.append({"toType": after, "fromType": before})
+    field["metadata"] = {**field["metadata"], "delta.typeChanges": changes}
+    field["type"] = after
+
+
+def _features(columns: pa.Schema, vectors: bool) -> list[str]:
+    """Return the table features that the columns ask for, of readers and writers alike."""
+    features = []
+    if vectors:
+        features.append("deletionVectors")
+    if pa.timestamp("us") in columns.types:
+        features.append("timestampNtz")
+    return features
+
+
+def _protocol(held: Mapping[str, Any], features: list[str]) -> dict[str, Any]:
+    """Return ``held`` with further features; tables without any stay open to the oldest readers."""
+    reader = list(held.get("readerFeatures") or ())
+    writer = list(held.get("writerFeatures") or ())
+    if set(features) <= set(reader):
+        return dict(held)
+    if int(held["minWriterVersion"]) < 7:
+        # What the older version meant without saying it.
+        writer += ["appendOnly", "invariants"]
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": list(dict.fromkeys([*reader, *features])),
+        "writerFeatures": list(dict.fromkeys([*writer, *features])),
+    }
+
+
+def _incompatible(schema: TableSchema, column: str, what: str) -> IncompatibleSchemaChange:
+    return IncompatibleSchemaChange(
+        f"{schema.table}.{column} {what}, which the target table cannot follow.",
+        next_step=(
+            f"move the target table {schema.table} away and copy it again: "
+            f"headrace dump start FILE --table {schema.table}."
+        ),
+    )

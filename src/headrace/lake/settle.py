@@ -1,0 +1,170 @@
+"""From rows that died and rows that were born to the log actions of one commit.
+
+A row that died in a large file is named in the file's deletion vector; small files, and files that are mostly dead,
+give their living rows to the new file instead. Each row is thereby written a few times in its life, the number of files
+grows with the logarithm of the table, and a batch costs what it changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.lake.commit import Action, now_ms
+from headrace.lake.data_file import DataFile, without
+from headrace.lake.data_writer import FILE_ROWS, write_rows
+from headrace.lake.evolution import VECTORS_PROPERTY
+from headrace.lake.snapshot import Snapshot
+from headrace.lake.vectors import Places, vector_path, write_vectors
+
+__all__ = ["Dead", "discard", "settle"]
+
+Dead = Mapping[int, Places]
+"""Places of rows that die, per index of the snapshot's file; none of them was dead before."""
+
+_SMALL_ROWS = 10_000
+"""A file with fewer rows than this costs more to keep than to write again."""
+_SMALL_BYTES = 8 * 2**20
+"""No file above this is written again because it is small."""
+_MOSTLY = 0.5
+"""Part of a file's rows whose death has the rest written again."""
+
+
+@dataclass(slots=True)
+class _Touched:
+    """One file of the snapshot that loses rows, or all of them."""
+
+    file: DataFile
+    gone: Places
+    living: int
+    dying: int = 0
+
+
+def settle(snapshot: Snapshot, dead: Dead, born: pa.Table, key: Sequence[str]) -> list[Action]:
+    """Write what a commit needs and return its ``add`` and ``remove`` actions.
+
+    Args:
+        snapshot: the table before.
+        dead: rows that die.
+        born: rows that come to be, with the snapshot's schema.
+        key: columns to sort new files by.
+
+    Raises:
+        CorruptTable: a file of the table does not read.
+        OSError: the folder refused.
+    """
+    vectors = snapshot.properties.get(VECTORS_PROPERTY) == "true"
+    removed: list[DataFile] = []
+    marked: list[_Touched] = []
+    rest: list[pa.RecordBatch] = []
+    total = born.num_rows
+    for touched in _by_living(snapshot, dead):
+        living, file = touched.living, touched.file
+        if living == 0:
+            removed.append(file)
+        elif _is_absorbed(touched, total, vectors):
+            removed.append(file)
+            rest += _living(snapshot, touched)
+            total += living
+        elif touched.dying:
+            marked.append(touched)
+    rows = pa.concat_tables([born, pa.Table.from_batches(rest, schema=snapshot.schema)])
+    adds = write_rows(snapshot.folder, rows, key)
+    descriptors = write_vectors(snapshot.folder, [touched.gone for touched in marked])
+    for touched, descriptor in zip(marked, descriptors, strict=True):
+        removed.append(touched.file)
+        adds.append(_marked(touched.file, descriptor))
+    return [*({"remove": _removed(file)} for file in removed), *({"add": add} for add in adds)]
+
+
+def discard(snapshot: Snapshot, actions: Sequence[Action]) -> None:
+    """Delete the files of a commit that did not come about."""
+    known = {file.action["path"] for file in snapshot.files}
+    for action in actions:
+        add = action.get("add")
+        if add is None:
+            continue
+        if add["path"] not in known:
+            (snapshot.folder / add["path"]).unlink(missing_ok=True)
+        if vector := add.get("deletionVector"):
+            vector_path(snapshot.folder, vector).unlink(missing_ok=True)
+
+
+def _by_living(snapshot: Snapshot, dead: Dead) -> list[_Touched]:
+    """Return every file with what is left of it, the smallest rest first."""
+    found = []
+    for index, file in enumerate(snapshot.files):
+        dying = dead.get(index)
+        if dying is None and file.vector is None:
+            found.append(_Touched(file, np.empty(0, np.int64), file.rows()))
+            continue
+        gone = file.deleted() if dying is None else np.union1d(file.deleted(), dying)
+        found.append(
+            _Touched(file, gone, file.rows() - len(gone), 0 if dying is None else len(dying))
+        )
+    return sorted(found, key=lambda touched: touched.living)
+
+
+def _is_absorbed(touched: _Touched, total: int, vectors: bool) -> bool:
+    """Whether a file's living rows move into the new file, which has ``total`` rows so far."""
+    if touched.dying and not vectors:
+        return True
+    if touched.dying and touched.living < len(touched.gone) * _MOSTLY:
+        return True
+    if touched.file.size > _SMALL_BYTES:
+        return False
+    few = touched.living <= max(total, _SMALL_ROWS)
+    # A batch that changes nothing leaves the files as they are.
+    return few and total > 0 and total + touched.living <= FILE_ROWS
+
+
+def _living(snapshot: Snapshot, touched: _Touched) -> list[pa.RecordBatch]:
+    try:
+        batches = touched.file.batches(snapshot.schema, snapshot.partition_columns)
+        return list(without(batches, touched.gone))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise snapshot.corrupt(touched.file, error) from error
+
+
+def _removed(file: DataFile) -> dict[str, Any]:
+    """Return the body of the ``remove`` that ends a file and its vector."""
+    body = {
+        "path": file.action["path"],
+        "deletionTimestamp": now_ms(),
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": dict(file.partition_values),
+        "size": file.size,
+    }
+    if file.vector:
+        body["deletionVector"] = dict(file.vector)
+    return body
+
+
+def _marked(file: DataFile, descriptor: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of the ``add`` that gives a file a new vector."""
+    return {
+        "path": file.action["path"],
+        "partitionValues": dict(file.partition_values),
+        "size": file.size,
+        "modificationTime": int(file.action.get("modificationTime") or now_ms()),
+        "dataChange": True,
+        "stats": _loosened(file),
+        "deletionVector": dict(descriptor),
+    }
+
+
+def _loosened(file: DataFile) -> str:
+    """Return a file's statistics with the note that its bounds may be those of dead rows."""
+    known = file.statistics()
+    if known.get("tightBounds") is False:
+        return str(file.stats)
+    if "numRecords" not in known:
+        return json.dumps({"numRecords": file.rows(), "tightBounds": False})
+    # As text: decimals have more digits than a parsed number keeps.
+    return f'{str(file.stats).rstrip()[:-1]},"tightBounds":false}}'

@@ -1,0 +1,100 @@
+"""Delta tables under one folder: what each says of itself, and its columns; rows are the targets' business.
+
+Nothing here needs Spark: a table's columns change by an entry of its log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.errors import TargetConflict, TargetUnwritable
+from headrace.lake.actions import check_writable
+from headrace.lake.commit import put_commit
+from headrace.lake.delta_log import DeltaTable
+from headrace.lake.evolution import SCHEMA_PROPERTY, create_actions, evolve_actions
+from headrace.lake.ledger import app_id, applied_scn, table_path
+from headrace.lake.snapshot import Snapshot
+from headrace.model.schema import TableId, TableSchema
+from headrace.spark.failures import translate
+from headrace.spark.targets.base import TargetState
+
+__all__ = ["DeltaTables"]
+
+
+class DeltaTables:
+    """The tables of one pipeline.
+
+    Args:
+        lake: folder of all tables.
+        pipeline: name under which positions are committed.
+        vectors: whether new tables may use deletion vectors.
+    """
+
+    def __init__(self, lake: Path, pipeline: str, *, vectors: bool) -> None:
+        self._lake = lake.absolute()
+        self._pipeline = pipeline
+        self._vectors = vectors
+
+    def folder(self, table: TableId) -> Path:
+        """Return where a table lies."""
+        return table_path(self._lake, table)
+
+    def application(self, table: TableId) -> str:
+        """Return the identifier under which positions are committed."""
+        return app_id(self._pipeline, table)
+
+    def state(self, table: TableId) -> TargetState | None:
+        """Return what the table's own log says, None when there is no table."""
+        snapshot = DeltaTable(self.folder(table)).latest()
+        return None if snapshot is None else self.state_of(snapshot, table)
+
+    def state_of(self, snapshot: Snapshot, table: TableId) -> TargetState:
+        """Return what one version of a table says."""
+        return TargetState(
+            version=snapshot.version,
+            applied_scn=applied_scn(snapshot, self._pipeline, table),
+            schema_id=int(snapshot.properties.get(SCHEMA_PROPERTY, "0")),
+        )
+
+    def existing(self, table: TableId) -> Snapshot:
+        """Return the newest version of a table that is there.
+
+        Raises:
+            TargetConflict: it is gone.
+        """
+        snapshot = DeltaTable(self.folder(table)).latest()
+        if snapshot is None:
+            raise TargetConflict(
+                f"The target table of {table} vanished during a commit.",
+                next_step="let headrace be the only writer of the table; the batch is tried again.",
+            )
+        return snapshot
+
+    def evolve(self, schema: TableSchema) -> TargetState:
+        """Create the table, or bring its columns to ``schema``; nothing when they are there.
+
+        Raises:
+            IncompatibleSchemaChange: the change cannot be carried over; names table and column.
+            TargetUnwritable: the folder refused.
+        """
+        table = schema.table
+        folder = self.folder(table)
+        if folder.exists() and not folder.is_dir():
+            raise TargetUnwritable(
+                f"The target table of {table} cannot be written: {folder.name} is a file.",
+                next_step="move the file away; the batch is tried again.",
+            )
+        snapshot = DeltaTable(folder).latest()
+        if snapshot is not None:
+            state = self.state_of(snapshot, table)
+            if state.schema_id == schema.schema_id:
+                return state
+        try:
+            if snapshot is None:
+                put_commit(folder, 0, create_actions(schema, vectors=self._vectors))
+            else:
+                check_writable(snapshot.protocol, snapshot.properties, folder.name)
+                put_commit(folder, snapshot.version + 1, evolve_actions(snapshot, schema))
+        except OSError as error:
+            raise translate(error, table, schema) from error
+        return self.state_of(self.existing(table), table)

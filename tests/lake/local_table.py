@@ -1,0 +1,39 @@
+"""A table that a test changes by our own commits, without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.lake.checkpoint import keep_short
+from headrace.lake.commit import put_commit, transaction
+from headrace.lake.delta_log import DeltaTable
+from headrace.lake.evolution import create_actions
+from headrace.lake.keyed import commit_keyed
+from headrace.lake.multiset import commit_multiset
+from headrace.model.schema import KeyCheck, TableSchema
+
+
+class LocalTable:
+    def __init__(self, folder: Path, schema: TableSchema, *, vectors: bool = True) -> None:
+        self.folder = folder
+        self.schema = schema
+        self.table = DeltaTable(folder)
+        put_commit(folder, 0, create_actions(schema, vectors=vectors))
+
+    def apply(self, folded: pa.Table, scn: int, *, complete: bool = True) -> None:
+        snapshot = self.table.snapshot()
+        keyless = self.schema.key_check is KeyCheck.NONE
+        commit = commit_multiset if keyless else commit_keyed
+        actions = commit(snapshot, self.schema, folded, complete=complete)
+        put_commit(self.folder, snapshot.version + 1, [transaction("t", scn), *actions])
+        keep_short(self.folder, snapshot.version + 1, snapshot.properties)
+
+    def content(self, version: int | None = None) -> Counter[tuple[object, ...]]:
+        rows = self.table.snapshot(version).to_table().to_pylist()
+        return Counter(tuple(row.values()) for row in rows)
+
+    def vectors(self) -> int:
+        return sum(file.vector is not None for file in self.table.snapshot().files)

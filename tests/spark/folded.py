@@ -1,0 +1,25 @@
+"""A folded form that a test made, where a target expects one that tasks make."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.spark.targets.base import Kernel
+
+
+class GivenFolded:
+    """The rows travel with the task."""
+
+    def __init__(self, session: SparkSession, rows: pa.Table) -> None:
+        self._session = session
+        self._rows = rows
+
+    def frame(self) -> DataFrame:
+        return self._session.createDataFrame(self._rows)
+
+    def through(self, kernel: Kernel, ddl: str) -> DataFrame:
+        batches = self._rows.to_batches()
+        return (
+            self._session.range(1).repartition(1).mapInArrow(lambda _: kernel(iter(batches)), ddl)
+        )
