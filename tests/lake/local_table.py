@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.lake.checkpoint import keep_short
+from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import put_commit, transaction
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions
@@ -29,7 +29,9 @@ class LocalTable:
         commit = commit_multiset if keyless else commit_keyed
         actions = commit(snapshot, self.schema, folded, complete=complete)
         put_commit(self.folder, snapshot.version + 1, [transaction("t", scn), *actions])
-        keep_short(self.folder, snapshot.version + 1, snapshot.properties)
+        if is_due(snapshot.version + 1, snapshot.properties):
+            state = self.table.state(snapshot.version + 1)
+            write_checkpoint(self.folder, snapshot.version + 1, state)
 
     def content(self, version: int | None = None) -> Counter[tuple[object, ...]]:
         rows = self.table.snapshot(version).to_table().to_pylist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -144,26 +143,6 @@ def test_every_version_can_be_read_beyond_checkpoints(tmp_path: Path) -> None:
         assert table.content(version) == Counter(expected)
     # What was removed lately is remembered across the checkpoint: no vacuum may delete it yet.
     assert table.table.state(45).removed
-
-
-def test_the_log_is_no_longer_than_its_checkpoint_needs(tmp_path: Path) -> None:
-    schema = table_of(2)
-    table = LocalTable(tmp_path, schema)
-    for scn in range(1, 20):
-        table.apply(folded_of(schema, f"+I({scn},a)"), scn)
-    log = tmp_path / "_delta_log"
-    for path in log.iterdir():
-        os.utime(path, (0, 0))
-    table.apply(folded_of(schema, "+I(99,a)"), 20)
-    table.apply(folded_of(schema, "+I(98,a)"), 21)
-    left = sorted(path.name for path in log.iterdir())
-    assert left == [
-        f"{20:020d}.checkpoint.parquet",
-        f"{20:020d}.json",
-        f"{21:020d}.json",
-        "_last_checkpoint",
-    ]
-    assert len(table.content()) == 21
 
 
 def test_files_stay_few_however_many_batches_come(tmp_path: Path) -> None:

@@ -71,6 +71,14 @@ class TableState:
             for kind, body in action.items():
                 self._take(kind, body)
 
+    def forget(self, before_ms: float) -> None:
+        """Drop what is known of files that were removed before a time, in milliseconds since 1970."""
+        self.removed = {
+            name: action
+            for name, action in self.removed.items()
+            if int(action.get("deletionTimestamp") or 0) >= before_ms
+        }
+
     def _take(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "add":
             name = _name(body)
@@ -129,12 +137,18 @@ def read_checkpoint(paths: Iterable[Path], table: str) -> Iterator[Mapping[str, 
                 yield {kind: _plain(body)}
 
 
+_MAPS = ("partitionValues", "configuration", "options", "tags")
+
+
 def _plain(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an action read from Parquet as JSON would give it: maps are dictionaries."""
-    return {
-        key: dict(value) if key in ("partitionValues", "configuration") and value else value
-        for key, value in body.items()
-    }
+    """Return an action read from Parquet as JSON would give it: maps are dictionaries, absent fields are absent."""
+    found = {key: value for key, value in body.items() if value is not None}
+    for key, value in found.items():
+        if key in _MAPS:
+            found[key] = dict(value)
+        elif isinstance(value, dict):
+            found[key] = _plain(value)
+    return found
 
 
 def check_protocol(protocol: Mapping[str, Any], properties: Mapping[str, str], table: str) -> None:

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import time
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +17,11 @@ import pyarrow.parquet as pq
 
 from headrace.lake.actions import TableState
 from headrace.lake.commit import now_ms, sync_folder
-from headrace.lake.delta_log import DeltaTable
+from headrace.lake.retention import files_kept_ms
 
-__all__ = ["keep_short", "write_checkpoint"]
+__all__ = ["is_due", "write_checkpoint"]
 
 _DEFAULT_INTERVAL = 20
-_DAY_S = 86_400
-_LOG_DAYS = 30
-"""How long versions can be asked for, as every writer of the format does it by default."""
-_TOMBSTONE_DAYS = 7
-"""How long a removed file is remembered: until then no vacuum may delete it."""
-_LOG_FILE = re.compile(r"(\d{20})\.(?:json|checkpoint\..*)")
 
 _MAP = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
@@ -92,25 +83,14 @@ _SCHEMA = pa.schema(
 )
 
 
-def keep_short(folder: Path, version: int, properties: Mapping[str, str]) -> None:
-    """Write a checkpoint when one is due, and let go of log files that nobody may ask for any more.
-
-    Args:
-        folder: of the table.
-        version: that was committed just now.
-        properties: of the table.
-    """
+def is_due(version: int, properties: Mapping[str, str]) -> bool:
+    """Whether a version is one that gets a checkpoint."""
     interval = int(properties.get("delta.checkpointInterval", _DEFAULT_INTERVAL))
-    if version == 0 or version % interval:
-        return
-    write_checkpoint(folder, version, DeltaTable(folder).state(version))
-    # A table that asks for another time leaves the cleaning to the writer that knows intervals.
-    if "delta.logRetentionDuration" not in properties:
-        _clean(folder / "_delta_log", version)
+    return version > 0 and version % interval == 0
 
 
 def write_checkpoint(folder: Path, version: int, state: TableState) -> None:
-    """Write the sum of a table's log.
+    """Write the sum of a table's log; files that were removed too long ago are no longer part of it.
 
     Args:
         folder: of the table.
@@ -120,15 +100,12 @@ def write_checkpoint(folder: Path, version: int, state: TableState) -> None:
     Raises:
         OSError: the folder refused.
     """
-    oldest = now_ms() - _TOMBSTONE_DAYS * _DAY_S * 1_000
+    properties = (state.metadata or {}).get("configuration") or {}
+    state.forget(now_ms() - files_kept_ms(properties))
     rows: list[dict[str, Any]] = [{"protocol": state.protocol}, {"metaData": state.metadata}]
     rows += [{"txn": action} for action in state.transactions.values()]
     rows += [{"add": {**action, "dataChange": False}} for action in state.files.values()]
-    rows += [
-        {"remove": {**action, "dataChange": False}}
-        for action in state.removed.values()
-        if int(action.get("deletionTimestamp") or 0) > oldest
-    ]
+    rows += [{"remove": {**action, "dataChange": False}} for action in state.removed.values()]
     log = folder / "_delta_log"
     name = f"{version:020d}.checkpoint.parquet"
     draft = log / f".{name}.{uuid.uuid4()}.tmp"
@@ -141,13 +118,3 @@ def write_checkpoint(folder: Path, version: int, state: TableState) -> None:
     hint.write_text(json.dumps({"version": version, "size": len(rows)}))
     os.replace(hint, log / "_last_checkpoint")
     sync_folder(log)
-
-
-def _clean(log: Path, version: int) -> None:
-    """Delete log files older than the promised time; the newest checkpoint stands for them."""
-    oldest = time.time() - _LOG_DAYS * _DAY_S
-    for entry in os.scandir(log):
-        match = _LOG_FILE.fullmatch(entry.name)
-        if match and int(match[1]) < version and entry.stat().st_mtime < oldest:
-            with suppress(FileNotFoundError):
-                os.unlink(entry.path)

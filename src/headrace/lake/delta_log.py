@@ -24,7 +24,7 @@ from headrace.lake.delta_types import arrow_schema
 from headrace.lake.errors import CorruptTable, VersionNotFound
 from headrace.lake.snapshot import DataFile, Snapshot
 
-__all__ = ["DeltaTable"]
+__all__ = ["DeltaTable", "FollowedTable"]
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _SINGLE = re.compile(r"(\d{20})\.checkpoint\.parquet")
@@ -77,6 +77,10 @@ class DeltaTable:
                 next_step="wait for the first batch, or correct the target path.",
             )
         return self._build(version, self._replay(version, listing))
+
+    def follow(self) -> FollowedTable:
+        """Return the newest version as one that is brought up to date commit by commit."""
+        return FollowedTable(self)
 
     def state(self, version: int) -> TableState:
         """Return what the log's actions add up to at a version, for who writes a checkpoint.
@@ -166,3 +170,49 @@ class DeltaTable:
 
     def _commit(self, version: int) -> Path:
         return self._log / f"{version:020d}.json"
+
+
+class FollowedTable:
+    """The newest version of a table for one who asks often: only later commits are read, no folder is listed.
+
+    A log may hold a day of commits; a writer asks before and after each of its own. For one thread at a time.
+    """
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+        self._state = TableState()
+        self._version = -1
+        self._mark: tuple[int, int] | None = None
+        self._snapshot: Snapshot | None = None
+
+    def latest(self) -> Snapshot | None:
+        """Return the newest version's snapshot, None when there is no table; errors as of `DeltaTable.snapshot`."""
+        table = self._table
+        if self._snapshot is None or self._mark_of(self._version) != self._mark:
+            # Another table lies there than the one that was followed, or none.
+            version = table.latest_version()
+            self._snapshot = None
+            if version is None:
+                return None
+            self._state = table.state(version)
+            self._version = version
+        before = self._version
+        while table._commit(self._version + 1).exists():
+            self._state.apply(read_commit(table._commit(self._version + 1), table._name))
+            self._version += 1
+        if self._snapshot is None or self._version > before:
+            self._snapshot = table._build(self._version, self._state)
+            self._mark = self._mark_of(self._version)
+        return self._snapshot
+
+    def state(self) -> TableState:
+        """Return what the log's actions add up to at the version that `latest` returned."""
+        return self._state
+
+    def _mark_of(self, version: int) -> tuple[int, int] | None:
+        """Return what tells a commit's file from another one of that name."""
+        try:
+            found = self._table._commit(version).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns

@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.errors import IncompatibleSchemaChange
 from headrace.lake.commit import Action, commit_info, now_ms
 from headrace.lake.delta_types import delta_type
+from headrace.lake.retention import RETENTION
 from headrace.lake.snapshot import Snapshot
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableSchema, render_type
@@ -97,6 +98,7 @@ def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
     configuration = {
         VECTORS_PROPERTY: json.dumps(vectors),
         "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
+        **RETENTION,
         SCHEMA_PROPERTY: str(schema.schema_id),
     }
     metadata = {

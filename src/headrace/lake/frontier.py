@@ -143,6 +143,13 @@ class FrontierStore:
         manifests = (self._read(scn) for scn in self.scns())
         return tuple(manifest for manifest in manifests if manifest is not None)
 
+    def oldest(self) -> Manifest | None:
+        """Return the oldest manifest, None when there is none."""
+        for scn in self.scns():
+            if (manifest := self._read(scn)) is not None:
+                return manifest
+        return None
+
     def latest(self) -> Manifest | None:
         """Return the newest manifest, None when there is none."""
         return self.at_or_below(2**63 - 1)

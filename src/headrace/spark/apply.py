@@ -39,6 +39,8 @@ __all__ = ["Applier", "ApplyOptions"]
 _LOG = logging.getLogger(__name__)
 _RETRY_FROM_S = 1.0
 _RETRY_TO_S = 60.0
+_TIDY_EVERY = 20
+"""Frontiers between two looks for files that nobody needs."""
 _GIVE_UP_AFTER = 5
 """Attempts after which a job ends when no table of it can be applied any more."""
 
@@ -149,6 +151,7 @@ class Applier:
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
         self._tables: dict[TableId, _Table] = {}
         self._first_end = 0
+        self._frontiers = 0
         self._commit_us = 0
         self.status = ApplyStatus()
 
@@ -346,8 +349,20 @@ class Applier:
         self.status.frontier_scn = scn
         logged = index[index["origin"] == ORIGIN_LOG]
         self._freshness.add(scn, logged["commit_us"], now_us)
+        self._tidy()
         held = min([scn, *(table.position for table in self._tables.values())])
         register_job(self._options.changelog, self._options.pipeline, held)
+
+    def _tidy(self) -> None:
+        """Now and then, have the target let go of what no frontier names any more."""
+        self._frontiers += 1
+        if self._frontiers % _TIDY_EVERY:
+            return
+        oldest = self._frontier.oldest()
+        promised = {name: entry.version for name, entry in oldest.tables.items()} if oldest else {}
+        for table in self._tables.values():
+            if (version := promised.get(str(table.id), -1)) >= 0:
+                self._target.tidy(table.id, version)
 
     @staticmethod
     def _entry(table: _Table) -> TableEntry:

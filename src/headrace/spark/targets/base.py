@@ -118,3 +118,12 @@ class Target(Protocol):
             TargetUnwritable: the target refused; nothing was written.
         """
         ...
+
+    def tidy(self, table: TableId, promised: int) -> None:
+        """Let go of what no version from ``promised`` on needs; called now and then, between batches.
+
+        Args:
+            table: that the target holds.
+            promised: oldest version of it that a frontier names.
+        """
+        ...

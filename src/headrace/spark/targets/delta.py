@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from headrace.errors import HeadraceError, TargetConflict
 from headrace.fold import folded_schema
 from headrace.lake.actions import check_writable
-from headrace.lake.checkpoint import keep_short
+from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import Action, CommitConflict, commit_info, put_commit, transaction
 from headrace.lake.evolution import WIDENING
 from headrace.lake.keyed import commit_keyed
@@ -64,6 +64,7 @@ class DeltaTarget:
         self._tables = DeltaTables(lake, pipeline, vectors=vectors)
         self.state = self._tables.state
         self.evolve = self._tables.evolve
+        self.tidy = self._tables.tidy
 
     def session(self, _table: TableId) -> SparkSession:
         """Return the session: no table has settings of its own."""
@@ -89,10 +90,13 @@ class DeltaTarget:
                     discard(snapshot, actions)
                     if attempt == _ATTEMPTS:
                         raise
-            keep_short(snapshot.folder, snapshot.version + 1, snapshot.properties)
+            written = self._tables.existing(table)
+            if is_due(written.version, written.properties):
+                state = self._tables.followed(table).state()
+                write_checkpoint(written.folder, written.version, state)
         except Exception as error:
             raise translate(error, table, schema) from error
-        return TargetState(snapshot.version + 1, scn, schema.schema_id)
+        return self._tables.state_of(written, table)
 
     def _check(self, snapshot: Snapshot, schema: TableSchema, scn: int) -> None:
         """Refuse a table that we cannot write, or that another process of ours has brought further.

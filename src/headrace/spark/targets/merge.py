@@ -58,6 +58,7 @@ class MergeTarget:
         self._tables = DeltaTables(lake, pipeline, vectors=False)
         self.state = self._tables.state
         self.evolve = self._tables.evolve
+        self.tidy = self._tables.tidy
         self._sessions: dict[TableId, SparkSession] = {}
         self._lock = threading.Lock()
 

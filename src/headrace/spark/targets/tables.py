@@ -5,15 +5,17 @@ Nothing here needs Spark: a table's columns change by an entry of its log.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from headrace.errors import TargetConflict, TargetUnwritable
+from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
 from headrace.lake.actions import check_writable
 from headrace.lake.commit import put_commit
-from headrace.lake.delta_log import DeltaTable
+from headrace.lake.delta_log import DeltaTable, FollowedTable
 from headrace.lake.evolution import SCHEMA_PROPERTY, create_actions, evolve_actions
 from headrace.lake.ledger import app_id, applied_scn, table_path
 from headrace.lake.snapshot import Snapshot
+from headrace.lake.tidy import tidy
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.failures import translate
 from headrace.spark.targets.base import TargetState
@@ -34,6 +36,7 @@ class DeltaTables:
         self._lake = lake.absolute()
         self._pipeline = pipeline
         self._vectors = vectors
+        self._followed: dict[TableId, FollowedTable] = {}
 
     def folder(self, table: TableId) -> Path:
         """Return where a table lies."""
@@ -45,8 +48,19 @@ class DeltaTables:
 
     def state(self, table: TableId) -> TargetState | None:
         """Return what the table's own log says, None when there is no table."""
-        snapshot = DeltaTable(self.folder(table)).latest()
+        snapshot = self.followed(table).latest()
         return None if snapshot is None else self.state_of(snapshot, table)
+
+    def followed(self, table: TableId) -> FollowedTable:
+        """Return the table's newest version."""
+        if table not in self._followed:
+            self._followed[table] = DeltaTable(self.folder(table)).follow()
+        return self._followed[table]
+
+    def tidy(self, table: TableId, promised: int) -> None:
+        """Let go of files that no version from ``promised`` on needs; what refuses is tried again another time."""
+        with suppress(HeadraceError, OSError):
+            tidy(self.folder(table), promised)
 
     def state_of(self, snapshot: Snapshot, table: TableId) -> TargetState:
         """Return what one version of a table says."""
@@ -62,7 +76,7 @@ class DeltaTables:
         Raises:
             TargetConflict: it is gone.
         """
-        snapshot = DeltaTable(self.folder(table)).latest()
+        snapshot = self.followed(table).latest()
         if snapshot is None:
             raise TargetConflict(
                 f"The target table of {table} vanished during a commit.",
@@ -84,7 +98,7 @@ class DeltaTables:
                 f"The target table of {table} cannot be written: {folder.name} is a file.",
                 next_step="move the file away; the batch is tried again.",
             )
-        snapshot = DeltaTable(folder).latest()
+        snapshot = self.followed(table).latest()
         if snapshot is not None:
             state = self.state_of(snapshot, table)
             if state.schema_id == schema.schema_id:

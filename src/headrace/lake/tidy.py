@@ -1,0 +1,96 @@
+"""Let go of log and data files that no promised version needs.
+
+A version is promised while a frontier manifest names it. Everything from the oldest promised version on stays, and what
+is older stays for a while too: readers of the table itself know nothing of frontiers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from headrace.lake.actions import TableState
+from headrace.lake.commit import now_ms
+from headrace.lake.delta_log import DeltaTable
+from headrace.lake.errors import VersionNotFound
+from headrace.lake.retention import files_kept_ms, log_kept_ms
+from headrace.lake.vectors import vector_path
+
+__all__ = ["tidy"]
+
+_LOG_FILE = re.compile(r"(\d{20})\.(?:json|checkpoint\..*)")
+
+
+def tidy(folder: Path, promised: int) -> int:
+    """Delete what is old enough, and return how many files went.
+
+    Args:
+        folder: of the table.
+        promised: oldest version that somebody may ask for by a frontier.
+
+    Raises:
+        CorruptTable: the log does not read.
+        OSError: the folder refused.
+    """
+    table = DeltaTable(folder)
+    try:
+        base = table.state(promised)
+        newest = table.state(table.latest_version() or promised)
+    except VersionNotFound:
+        # Somebody else has cleaned further than we would.
+        return 0
+    properties = (newest.metadata or {}).get("configuration") or {}
+    gone = _forgotten(folder, base, newest, now_ms() - files_kept_ms(properties))
+    old = _old_log(folder / "_delta_log", promised, now_ms() - log_kept_ms(properties))
+    return _unlink(gone) + _unlink(old)
+
+
+def _forgotten(folder: Path, base: TableState, newest: TableState, before_ms: float) -> set[Path]:
+    """Return the files that were removed long ago, and that neither version nor any between them shows."""
+
+    def is_old(action: Mapping[str, Any]) -> bool:
+        return int(action.get("deletionTimestamp") or 0) < before_ms
+
+    kept = _paths(folder, base.files.values()) | _paths(folder, newest.files.values())
+    kept |= _paths(folder, (action for action in newest.removed.values() if not is_old(action)))
+    return _paths(folder, filter(is_old, base.removed.values())) - kept
+
+
+def _paths(folder: Path, actions: Iterable[Mapping[str, Any]]) -> set[Path]:
+    """Return the data files and the files of vectors that actions name; those of other stores are not ours."""
+    found = set()
+    for action in actions:
+        if "://" not in action["path"]:
+            found.add(folder / unquote(action["path"].removeprefix("file:")))
+        vector = action.get("deletionVector")
+        if vector and vector["storageType"] == "u":
+            found.add(vector_path(folder, vector))
+    return found
+
+
+def _old_log(log: Path, promised: int, before_ms: float) -> set[Path]:
+    """Return the log files that a checkpoint at or below the promised version stands for."""
+    names = [
+        (match, entry) for entry in os.scandir(log) if (match := _LOG_FILE.fullmatch(entry.name))
+    ]
+    checkpoints = [int(match[1]) for match, entry in names if ".checkpoint." in entry.name]
+    base = max((version for version in checkpoints if version <= promised), default=-1)
+    return {
+        Path(entry.path)
+        for match, entry in names
+        if int(match[1]) < base and entry.stat().st_mtime * 1_000 < before_ms
+    }
+
+
+def _unlink(paths: Iterable[Path]) -> int:
+    count = 0
+    for path in paths:
+        with suppress(FileNotFoundError):
+            path.unlink()
+            count += 1
+    return count
