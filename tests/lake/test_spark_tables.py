@@ -116,14 +116,13 @@ def test_vectors_that_spark_wrote_hide_their_rows(spark, path):
         f"CREATE TABLE {table} (id int) USING delta "
         "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     )
-    spark.range(0, 200_000, 1, 2).selectExpr("CAST(id AS INT) id").write.format("delta").mode(
+    spark.range(0, 10_000, 1, 2).selectExpr("CAST(id AS INT) id").write.format("delta").mode(
         "append"
     ).save(str(path))
-    for condition in ("id % 3 = 0", "id BETWEEN 100 AND 70000", "id = 199999"):
+    for condition in ("id % 3 = 0", "id BETWEEN 100 AND 4000"):
         spark.sql(f"DELETE FROM {table} WHERE {condition}")
         assert_reads_alike(spark, path)
     assert any(file.vector for file in DeltaTable(path).snapshot().files)
-    assert_reads_alike(spark, path, 2)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,9 @@ def main(folder: Path) -> None:
         )
     )
     target = DeltaTarget(spark, folder / "lake", "cluster")
-    options = ApplyOptions("cluster", folder / "changelog", folder / "lake", max_rows=2 * ROWS)
+    options = ApplyOptions(
+        "cluster", folder / "changelog", folder / "lake", max_rows=2 * ROWS, slice_rows=ROWS // 4
+    )
     applier = Applier(options, target)
     half = ROWS // BLOCK_ROWS
     times = []

@@ -20,6 +20,4 @@ class GivenFolded:
 
     def through(self, kernel: Kernel, ddl: str) -> DataFrame:
         batches = self._rows.to_batches()
-        return (
-            self._session.range(1).repartition(1).mapInArrow(lambda _: kernel(iter(batches)), ddl)
-        )
+        return self._session.range(0, 1, 1, 1).mapInArrow(lambda _: kernel(iter(batches)), ddl)

@@ -66,7 +66,7 @@ class ApplyOptions:
     lake: Path
     tables: tuple[str, ...] = ()
     max_rows: int = 2_000_000
-    slice_rows: int = 250_000
+    slice_rows: int = 1_000_000
     max_slices: int = 4
     parallel_tables: int = 2
     freshness: Path | None = None
