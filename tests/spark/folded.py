@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,5 +21,11 @@ class GivenFolded:
         return self._session.createDataFrame(self._rows)
 
     def through(self, kernel: Kernel, ddl: str) -> DataFrame:
-        batches = self._rows.to_batches()
-        return self._session.range(0, 1, 1, 1).mapInArrow(lambda _: kernel(iter(batches)), ddl)
+        rows = self._rows.to_batches()
+
+        def given(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            # A worker that leaves its input unread is thrown away.
+            for _ in numbers:
+                yield from kernel(iter(rows))
+
+        return self._session.range(0, 1, 1, 1).mapInArrow(given, ddl)
