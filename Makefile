@@ -68,6 +68,10 @@ bench-chunks: setup ## Measure dumps beside ADBC and Debezium's snapshots
 bench-memory: setup ## Measure what a capture holds in memory at worst
 	@$(BIN)/python -m benchmarks.bench_memory $(ARGS)
 
+.PHONY: bench-apply
+bench-apply: setup ## Measure batches into a large Delta table beside Spark's MERGE
+	@$(BIN)/python -m benchmarks.bench_apply $(ARGS)
+
 .PHONY: bench-docs
 bench-docs: setup ## Write docs/benchmarks.md from the kept results
 	@$(BIN)/python -m benchmarks.page $(ARGS)

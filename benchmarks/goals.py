@@ -40,6 +40,7 @@ class Figure:
 
 
 _OURS = "ours over theirs, rows/s"
+_FASTER = "theirs with deletion vectors over ours, s"
 
 FIGURES: Mapping[str, Mapping[str, Figure]] = {
     "capture": {
@@ -118,6 +119,20 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
     "random_histories": {
         "violations": Figure("random histories that did not end as the source did", most=0),
         "seconds": Figure("all of them"),
+    },
+    "apply": {
+        "uniform_10k_vs_merge_vectors": Figure(
+            f"10,000 changes over the whole table, {_FASTER}", least=7
+        ),
+        "uniform_100k_vs_merge_vectors": Figure(f"100,000 changes likewise, {_FASTER}", least=7),
+        "newest_10k_vs_merge_vectors": Figure(
+            f"10,000 changes of the newest 5 %, {_FASTER}", least=5
+        ),
+        "newest_100k_vs_merge_vectors": Figure(f"100,000 changes likewise, {_FASTER}", least=5),
+        "uniform_10k_vs_plain": Figure(
+            "10,000 changes over the whole table, theirs without vectors over ours, s", least=14
+        ),
+        "rows_per_s_1m": Figure("changes per second, batches of 1,000,000", least=400_000),
     },
     "freshness": {
         "delta_p50_s": Figure("source commit to visible in the Delta table, s"),

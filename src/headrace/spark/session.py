@@ -26,6 +26,7 @@ _LOCAL_JVM = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+_WORKER_SITE = Path(__file__).with_name("worker_site")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -78,7 +79,11 @@ def _defaults(settings: SessionSettings, jvm_options: str) -> dict[str, str]:
     if settings.master.startswith("local["):
         jvm = f"{jvm} {_LOCAL_JVM}"
         # On the class path from the start, where the class archive reaches them.
-        classes = {"spark.driver.extraClassPath": os.pathsep.join(jars)}
+        classes = {
+            "spark.driver.extraClassPath": os.pathsep.join(jars),
+            # Workers are on this machine, and take their packages from where ours come from.
+            "spark.executorEnv.PYTHONPATH": str(_WORKER_SITE),
+        }
     else:
         classes = {"spark.jars": ",".join(jars)}
     found = {
