@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 
+from headrace.testing.postgres import EmbeddedPostgres
 from tools.check_requirements import known_ids
 
 TESTS = Path(__file__).parent
@@ -93,6 +96,17 @@ def pytest_testnodedown(node: Any) -> None:
     """Say why a worker refused to begin, which xdist keeps to itself."""
     if refused := getattr(node, "workeroutput", {}).get("refused"):
         raise pytest.UsageError(refused)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def data_folders() -> Iterator[None]:
+    """Let embedded servers begin with a copy of one initialised folder."""
+    # The server runs as another user when we are root, and reaches no folder of pytest's own.
+    with tempfile.TemporaryDirectory(prefix="headrace-initdb-") as folder:
+        Path(folder).chmod(0o755)
+        EmbeddedPostgres.templates = Path(folder)
+        yield
+        EmbeddedPostgres.templates = None
 
 
 def _rank(item: pytest.Item) -> int:

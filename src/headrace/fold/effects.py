@@ -20,7 +20,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 
 from headrace.errors import MalformedTransaction, ProtocolError
@@ -98,7 +97,7 @@ def codes_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Indexes:
 
 
 def last_of(codes: Indexes) -> Indexes:
-    """Return the place of the last row of each code, ascending."""
+    """Return the place of the last row of each code, ascending; every code up to the largest occurs."""
     last = np.empty(int(codes.max()) + 1 if len(codes) else 0, np.int64)
     # Repeated indexes: numpy assigns in order, the last one stays.
     last[codes] = np.arange(len(codes))
@@ -160,66 +159,80 @@ def _blank(column: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def _deferred(schema: TableSchema, changes: pa.Table) -> pa.Table:
-    weighted = _weighted(schema, changes)
-    frame = weighted.with_columns(key=codes_of([changes[name] for name in schema.key]))
-    logged = frame.filter(pl.col("weight") != 0)
-    net = (
-        logged.group_by("scn", "key", "row")
-        .agg(pl.col("weight").sum(), pl.col("place").last())
-        .filter(pl.col("weight") != 0)
-    )
-    per_key = net.group_by("scn", "key").agg(
-        plus=pl.col("weight").filter(pl.col("weight") > 0).sum(),
-        minus=pl.col("weight").filter(pl.col("weight") < 0).sum(),
-        place=pl.col("place").filter(pl.col("weight") > 0).last(),
-        old=pl.col("place").last(),
-    )
-    bad = per_key.filter((pl.col("plus") > 1) | (pl.col("minus") < -1))
-    if len(bad):
+    rows, weight = _weighted(schema, changes)
+    keys = codes_of([changes[name] for name in schema.key])
+    scn = changes["_scn"].to_numpy()
+    logged = np.flatnonzero(weight)
+    # Per transaction and row: the images, summed; a row names its key.
+    images = _groups(scn[logged], rows[logged])
+    summed = np.zeros(images.max(initial=-1) + 1, np.int64)
+    np.add.at(summed, images, weight[logged])
+    last = np.zeros(len(summed), np.int64)
+    last[images] = logged
+    places, net = last[summed != 0], summed[summed != 0]
+    # Per transaction and key: at most one row goes, at most one comes.
+    groups = _groups(scn[places], keys[places])
+    count = groups.max(initial=-1) + 1
+    comes, goes = np.zeros((2, count), np.int64)
+    np.add.at(comes, groups[net > 0], net[net > 0])
+    np.add.at(goes, groups[net < 0], net[net < 0])
+    bad = (comes > 1) | (goes < -1)
+    if bad.any():
+        at = scn[places[bad[groups]][0]]
         raise MalformedTransaction(
-            f"{schema.table}: transaction at SCN {bad['scn'][0]} leaves {len(bad)} keys with more than one row.",
+            f"{schema.table}: transaction at SCN {at} leaves {int(bad.sum())} keys with more than one row.",
             next_step="check that the table's replica identity is FULL; then request a dump of the table.",
         )
-    reads = frame.filter(pl.col("weight") == 0).select("scn", "key", "place", old="place")
-    final = (
-        pl.concat([per_key.select("scn", "key", "place", "old"), reads])
-        .sort("scn", maintain_order=True)
-        .unique("key", keep="last", maintain_order=True)
-    )
-    dead = final["place"].is_null().to_numpy()
-    rows = final["place"].fill_null(pl.Series(final["old"])).to_numpy()
-    order = np.argsort(rows, kind="stable")
-    return _assemble(schema, changes, rows[order], dead[order])
+    shown = np.zeros(count, np.int64)
+    shown[groups] = places
+    shown[groups[net > 0]] = places[net > 0]
+    read = np.flatnonzero(weight == 0)
+    ends = np.concatenate([shown, read])
+    dies = np.concatenate([comes == 0, np.zeros(len(read), bool)])
+    order = np.argsort(scn[ends], kind="stable")
+    ends, dies = ends[order], dies[order]
+    decides = last_of(np.unique(keys[ends], return_inverse=True)[1])
+    ends, dies = ends[decides], dies[decides]
+    order = np.argsort(ends, kind="stable")
+    return _assemble(schema, changes, ends[order], dies[order])
+
+
+def _groups(scn: npt.NDArray[np.int64], codes: Indexes) -> Indexes:
+    """Return small integers, equal exactly where SCN and code are."""
+    transactions = np.unique(scn, return_inverse=True)[1]
+    pairs = transactions.astype(np.int64) * (codes.max(initial=0) + 1) + codes
+    return np.unique(pairs, return_inverse=True)[1].astype(np.int64)
 
 
 def _multiset(schema: TableSchema, changes: pa.Table) -> pa.Table:
-    frame = _weighted(schema, changes)
-    if (frame["weight"] == 0).any():
+    rows, weight = _weighted(schema, changes)
+    if not weight.all():
         raise ProtocolError(
             f"{schema.table} has no key, yet a row without weight came for it.",
             next_step="report this as a defect of the source adapter; the table was not changed.",
         )
-    net = (
-        frame.group_by("row", maintain_order=True)
-        .agg(pl.col("weight").sum(), pl.col("place").first())
-        .filter(pl.col("weight") != 0)
-    )
-    taken = changes.take(pa.array(net["place"].to_numpy()))
+    counts = np.zeros(rows.max(initial=-1) + 1, np.int64)
+    np.add.at(counts, rows, weight)
+    first = np.zeros(len(counts), np.int64)
+    # Repeated indexes: the last assignment stays, which is that of the first row.
+    first[rows[::-1]] = np.arange(len(rows))[::-1]
+    places, counts = first[counts != 0], counts[counts != 0]
+    taken = changes.take(pa.array(places))
     form = folded_schema(schema)
     cells: dict[str, pa.Array | pa.ChunkedArray] = {
-        "_effect": pa.array([NET] * len(net), pa.string()),
-        "_count": pa.array(net["weight"].to_numpy(), pa.int64()),
-        "_hole": pa.array(np.zeros(len(net), bool)),
+        "_effect": pa.array([NET] * len(places), pa.string()),
+        "_count": pa.array(counts, pa.int64()),
+        "_hole": pa.array(np.zeros(len(places), bool)),
         **{name: taken[name] for name in schema.names},
     }
     return pa.table(
-        [cells[f.name] if f.name in cells else pa.nulls(len(net), f.type) for f in form],
+        [cells[f.name] if f.name in cells else pa.nulls(len(places), f.type) for f in form],
         schema=form,
     )
 
 
-def _weighted(schema: TableSchema, changes: pa.Table) -> pl.DataFrame:
-    """Return scn, row code, weight and place of each change; full images are required."""
+def _weighted(schema: TableSchema, changes: pa.Table) -> tuple[Indexes, npt.NDArray[np.int64]]:
+    """Return row code and weight of each change; full images are required."""
     ops = np.asarray(
         changes["_op"].combine_chunks().dictionary_encode().to_numpy(zero_copy_only=False)
     )
@@ -233,11 +246,4 @@ def _weighted(schema: TableSchema, changes: pa.Table) -> pl.DataFrame:
     known = (weight != 0) | (ops == READ)
     if not known.all():
         raise ProtocolError(f"{schema.table}: a change row has an unknown operation code.")
-    return pl.DataFrame(
-        {
-            "scn": changes["_scn"].to_numpy(),
-            "row": codes_of([changes[name] for name in schema.names]),
-            "weight": weight,
-            "place": np.arange(changes.num_rows),
-        }
-    )
+    return codes_of([changes[name] for name in schema.names]), weight

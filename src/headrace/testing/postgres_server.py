@@ -226,10 +226,10 @@ class PostgresServer(abc.ABC):
             for path in paths:
                 os.chown(path, self._user.pw_uid, self._user.pw_gid)
 
-    def _initdb(self, *options: str) -> None:
+    def _initdb(self, data: Path, *options: str) -> None:
         initdb = str(self._bin() / "initdb")
         self._run(
-            initdb, "-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8",
+            initdb, "-D", str(data), "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8",
             "--no-sync", "--no-instructions", *options,
         )  # fmt: skip
 
