@@ -216,8 +216,10 @@ def test_a_file_in_the_place_of_the_change_log_is_a_named_error(
 
 
 @pytest.fixture
-def restored(tmp_path: Path) -> Iterator[str]:
+def restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Another server with a database of the same name and tables, as after a restore."""
+    # Copies of one data folder would be one server.
+    monkeypatch.setattr(EmbeddedPostgres, "templates", None)
     with EmbeddedPostgres() as server:
         url = server.create_database("shop")
         server.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", database="shop")

@@ -107,7 +107,6 @@ def test_partial_rows_without_base_wait_for_the_dump(target: Target, tmp_path: P
         ("delta", "-U(60) +U(1,y,?)"),
         ("delta", "-D(1) | =U(1,z,?)"),
         ("delta without vectors", "-U(60) +U(1,y,?)"),
-        ("merge", "=U(50,x,?)"),
         ("merge", "-U(60) +U(1,y,?)"),
     ],
     indirect=["target"],
