@@ -85,18 +85,19 @@ def test_a_feature_we_lack_is_refused_by_name_and_the_table_comes_back(
 
 
 @req("C62")
-def test_a_foreign_commit_between_fold_and_merge_costs_none_of_our_rows(
-    bench: Bench, spark: SparkSession
+@pytest.mark.parametrize("place", ["apply.before_commit", "apply.files_written"])
+def test_a_foreign_commit_in_the_middle_of_a_batch_costs_none_of_our_rows(
+    bench: Bench, spark: SparkSession, place: str
 ) -> None:
     bench.log.write(TABLE, "+I(1,a,b)")
     bench.run(bench.log.complete(TABLE))
-    place = bench.lake / "public" / "t"
+    folder = bench.lake / "public" / "t"
 
     def intrude() -> None:
         disarm()
-        spark.sql(f"INSERT INTO delta.`{place}` VALUES (99, 'foreign', 'row')")
+        spark.sql(f"INSERT INTO delta.`{folder}` VALUES (99, 'foreign', 'row')")
 
-    arm("apply.before_commit", intrude)
+    arm(place, intrude)
     end = bench.log.write(TABLE, "-D(1,a,b) | +I(2,c,d)")
     applier = bench.run(end)
     assert not applier.failing

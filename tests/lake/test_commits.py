@@ -141,6 +141,8 @@ def test_every_version_can_be_read_beyond_checkpoints(tmp_path: Path) -> None:
     for version in (1, 19, 20, 21, 39, 40, 41, 45):
         expected = {(scn, "a") for scn in range(max(1, version - 2), version + 1)}
         assert table.content(version) == Counter(expected)
+    # A position stands in the checkpoint too.
+    assert table.table.snapshot(20).transactions == {"t": 20}
     # What was removed lately is remembered across the checkpoint: no vacuum may delete it yet.
     assert table.table.state(45).removed
 

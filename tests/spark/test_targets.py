@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import MissingBase, NegativeCount
+from headrace.errors import MissingBase, NegativeCount, TargetConflict
 from headrace.fold import fold
 from headrace.lake.delta_log import DeltaTable
 from headrace.model.change import change_schema
@@ -158,3 +158,15 @@ def test_signed_zeros_are_different_rows(target: Target, tmp_path: Path) -> None
     snapshot = DeltaTable(tmp_path / "public" / "f").latest()
     assert snapshot is not None
     assert [str(row["x"]) for row in snapshot.to_table().to_pylist()] == ["0.0"]
+
+
+@req("P18")
+@pytest.mark.parametrize("target", ["delta"], indirect=True)
+def test_a_position_that_is_reached_is_not_committed_again(target: Target, tmp_path: Path) -> None:
+    pair = Pair(target, tmp_path, table_of(3))
+    pair.apply("+I(1,a,b)")
+    folded = fold(pair.schema, [change_batch(pair.schema, parse_history("+I(2,c,d)").rows)])
+    given = GivenFolded(target.session(pair.schema.table), folded)
+    with pytest.raises(TargetConflict, match="at SCN"):
+        target.apply(pair.schema, given, pair.scn, complete=True)
+    assert pair.content() == Counter({(1, "a", "b"): 1})
