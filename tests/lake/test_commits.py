@@ -144,7 +144,7 @@ def test_every_version_can_be_read_beyond_checkpoints(tmp_path: Path) -> None:
     # A position stands in the checkpoint too.
     assert table.table.snapshot(20).transactions == {"t": 20}
     # What was removed lately is remembered across the checkpoint: no vacuum may delete it yet.
-    assert table.table.state(45).removed
+    assert table.table.state(40).removed
 
 
 def test_files_stay_few_however_many_batches_come(tmp_path: Path) -> None:
