@@ -32,7 +32,7 @@ _SMALL_ROWS = 10_000
 _SMALL_BYTES = 8 * 2**20
 """No file above this is written again because it is small."""
 _MOSTLY = 0.5
-"""Part of a file's rows whose death has the rest written again."""
+"""The living rows of a file are written again when they are fewer than this part of its dead ones."""
 
 
 @dataclass(slots=True)

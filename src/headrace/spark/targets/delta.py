@@ -20,7 +20,6 @@ from headrace.fold import folded_schema
 from headrace.lake.actions import check_writable
 from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import Action, CommitConflict, commit_info, put_commit, transaction
-from headrace.lake.evolution import WIDENING
 from headrace.lake.keyed import commit_keyed
 from headrace.lake.multiset import commit_multiset
 from headrace.lake.settle import discard
@@ -28,8 +27,8 @@ from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.spark.failures import translate
-from headrace.spark.targets.base import Capabilities, Folded, TargetState
-from headrace.spark.targets.tables import DeltaTables
+from headrace.spark.targets.base import Folded, TargetState
+from headrace.spark.targets.tables import DeltaTables, capabilities
 
 __all__ = ["DeltaTarget"]
 
@@ -47,15 +46,7 @@ class DeltaTarget:
         vectors: whether new tables may use deletion vectors; without them every touched file is written again.
     """
 
-    capabilities = Capabilities(
-        name="delta",
-        format="delta",
-        atomic_ledger=True,
-        keyless=True,
-        truncate=True,
-        add_column=True,
-        widening=WIDENING,
-    )
+    capabilities = capabilities("delta")
 
     def __init__(
         self, spark: SparkSession, lake: Path, pipeline: str, *, vectors: bool = True

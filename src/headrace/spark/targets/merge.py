@@ -15,13 +15,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.errors import TargetConflict
-from headrace.lake.evolution import WIDENING
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.spark.failures import translate
-from headrace.spark.targets.base import Capabilities, Folded, TargetState
+from headrace.spark.targets.base import Folded, TargetState
 from headrace.spark.targets.keyed import KeyedBatch
 from headrace.spark.targets.multiset import MultisetBatch
-from headrace.spark.targets.tables import DeltaTables
+from headrace.spark.targets.tables import DeltaTables, capabilities
 
 __all__ = ["MergeTarget"]
 
@@ -42,15 +41,7 @@ class MergeTarget:
         pipeline: name under which positions are committed.
     """
 
-    capabilities = Capabilities(
-        name="merge",
-        format="delta",
-        atomic_ledger=True,
-        keyless=True,
-        truncate=True,
-        add_column=True,
-        widening=WIDENING,
-    )
+    capabilities = capabilities("merge")
 
     def __init__(self, spark: SparkSession, lake: Path, pipeline: str) -> None:
         self._spark = spark

@@ -12,15 +12,28 @@ from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
 from headrace.lake.actions import check_writable
 from headrace.lake.commit import put_commit
 from headrace.lake.delta_log import DeltaTable, FollowedTable
-from headrace.lake.evolution import SCHEMA_PROPERTY, create_actions, evolve_actions
+from headrace.lake.evolution import SCHEMA_PROPERTY, WIDENING, create_actions, evolve_actions
 from headrace.lake.ledger import app_id, applied_scn, table_path
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.tidy import tidy
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.failures import translate
-from headrace.spark.targets.base import TargetState
+from headrace.spark.targets.base import Capabilities, TargetState
 
-__all__ = ["DeltaTables"]
+__all__ = ["DeltaTables", "capabilities"]
+
+
+def capabilities(name: str) -> Capabilities:
+    """Return what every implementation that writes these tables can do."""
+    return Capabilities(
+        name=name,
+        format="delta",
+        atomic_ledger=True,
+        keyless=True,
+        truncate=True,
+        add_column=True,
+        widening=WIDENING,
+    )
 
 
 class DeltaTables:
