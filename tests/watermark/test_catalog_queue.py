@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId
+from headrace.sources.base import CatalogEntry, CatalogLook
 from headrace.state.records import OPEN, Cause, RequestState
 from headrace.state.store import Scope, StateStore
 from headrace.watermark.catalog import Catalog, forget_catalog
@@ -98,6 +100,83 @@ def test_a_table_that_goes_takes_its_gap_along(state: StateStore) -> None:
     queue.give_up(ONE.table, "it was dropped.")
     written(state, queue)
     assert (queue.gaps, state.gaps(), open_requests(state)) == (set(), set(), [])
+
+
+ONE_AS_SEEN = CatalogEntry(ONE.table, "1|")
+HELD = CatalogLook(tables={"7": ONE_AS_SEEN}, schemas={"9": "shop"})
+
+
+def never(_: TableId) -> bool:
+    return False
+
+
+def heard(kind: SystemKind, table: TableId, **payload: str) -> SystemEvent:
+    return SystemEvent(50, 0, kind, table, payload)
+
+
+def knowing(state: StateStore, look: CatalogLook) -> tuple[Catalog, TaskQueue]:
+    catalog, queue = Catalog(state), TaskQueue(state, [ONE.table])
+    catalog.ask(queue.tables)
+    state.write(catalog.work_off(look, queue))
+    return catalog, queue
+
+
+@req("A-11", "P33")
+@pytest.mark.parametrize(
+    "event",
+    [
+        heard(SystemKind.DROP_TABLE, ONE.table, identity="7"),
+        heard(SystemKind.RENAME_TABLE, ONE.table, identity="7", to="public.other"),
+        heard(SystemKind.DROP_SCHEMA, TableId("shop", ""), identity="9"),
+        heard(SystemKind.CREATE_SCHEMA, TableId("new", ""), identity="10"),
+        heard(SystemKind.RENAME_SCHEMA, TableId("shop", ""), identity="9", to="store"),
+    ],
+    ids=lambda event: event.kind.value,
+)
+def test_a_look_from_before_the_log_spoke_takes_nothing_back(
+    state: StateStore, event: SystemEvent
+) -> None:
+    catalog, queue = knowing(state, HELD)
+    now = CatalogLook(
+        tables={"7": ONE_AS_SEEN} if event.payload["identity"] != "7" else {},
+        schemas={
+            SystemKind.DROP_SCHEMA: {},
+            SystemKind.CREATE_SCHEMA: {"9": "shop", "10": "new"},
+            SystemKind.RENAME_SCHEMA: {"9": "store"},
+        }.get(event.kind, {"9": "shop"}),
+    )
+
+    catalog.ask(queue.tables)
+    catalog.note(event)
+    assert catalog.told(HELD, never) == []
+    state.write(catalog.work_off(HELD, queue))
+
+    catalog.ask(queue.tables)
+    assert catalog.told(now, never) == []
+
+
+@req("A-11")
+def test_a_look_from_after_the_log_spoke_is_believed(state: StateStore) -> None:
+    catalog, queue = knowing(state, HELD)
+    catalog.note(heard(SystemKind.DROP_TABLE, ONE.table, identity="7"))
+    catalog.ask(queue.tables)
+    state.write(catalog.work_off(HELD, queue))
+    ((kind, table, _),) = catalog.told(CatalogLook(tables={}, schemas={"9": "shop"}), never)
+    assert (kind, table) == (SystemKind.DROP_TABLE, ONE.table)
+
+
+@req("A-11")
+def test_a_table_made_anew_is_told_of_once_whatever_look_was_under_way(state: StateStore) -> None:
+    catalog, queue = knowing(state, HELD)
+    catalog.ask(queue.tables)
+    catalog.note(heard(SystemKind.TRUNCATE, ONE.table, identity="8"))
+    state.write(catalog.work_off(HELD, queue))
+    catalog.ask(queue.tables)
+    after = CatalogLook(tables={}, schemas=HELD.schemas, joining={"8": ONE.table})
+    told = catalog.told(after, lambda _: True)
+    assert [(kind, payload.get("superseded")) for kind, _, payload in told] == [
+        (SystemKind.DROP_TABLE, True)
+    ]
 
 
 def test_another_life_of_the_source_begins_without_identities(state: StateStore) -> None:

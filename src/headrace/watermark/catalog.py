@@ -8,7 +8,9 @@ loses none.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from headrace.model.block import ORIGIN_SELECT, Block, SystemEvent, SystemKind, transaction_index
 from headrace.model.schema import TableId
@@ -21,6 +23,7 @@ __all__ = ["Catalog", "catalog_block", "forget_catalog"]
 
 _META = "catalog"
 
+T = TypeVar("T")
 Told = tuple[SystemKind, TableId, dict[str, str | bool]]
 
 
@@ -38,6 +41,7 @@ class Catalog:
         self._joining: dict[TableId, str] = {}
         self._told_anew: set[str] = set()
         self._superseded: set[str] = set()
+        self._heard: set[str] = set()
         self._refused: dict[TableId, str] = {}
         self._kept = ""
         self.gone: set[TableId] = set()
@@ -47,6 +51,7 @@ class Catalog:
         """Go back to what is durable."""
         text = self._store.get(_META)
         self.tables, self._schemas, self._joining = {}, None, {}
+        self._heard = set()
         self._kept = text or ""
         if text:
             value = json.loads(text)
@@ -79,6 +84,17 @@ class Catalog:
             self.tables = {i: entry for i, entry in self.tables.items() if entry.table not in gone}
             self._store.write([self._change()])
 
+    def ask(
+        self, selected: Iterable[TableId]
+    ) -> tuple[dict[str, CatalogEntry], tuple[TableId, ...], frozenset[str]]:
+        """Return what a look that begins now is to compare with, as `CatalogReader.look` takes it.
+
+        Args:
+            selected: tables in the log since it began; asked for by the first look only.
+        """
+        self._heard.clear()
+        return dict(self.tables), () if self.begun else tuple(selected), self.admitted
+
     def told(self, look: CatalogLook, was_captured: Callable[[TableId], bool]) -> list[Told]:
         """Return what the system stream has to say about a look.
 
@@ -86,10 +102,11 @@ class Catalog:
             look: of now.
             was_captured: whether the log holds rows of a table from an earlier life.
         """
+        look = self._believed(look)
         told = list(self._schemas_came(look)) if self._schemas is not None else []
         for identity, entry in self.tables.items():
             now = look.tables.get(identity)
-            if now is not None and now.table == entry.table:
+            if identity in self._heard or (now is not None and now.table == entry.table):
                 continue
             payload: dict[str, str | bool] = {"identity": identity}
             if identity in self._superseded:
@@ -108,7 +125,7 @@ class Catalog:
                 # Rows of a former table of this name, or of its own former life, would stay for ever.
                 told.append((SystemKind.TRUNCATE, table, {"anew": True}))
         for identity, name in (self._schemas or {}).items():
-            if identity not in look.schemas:
+            if identity not in look.schemas and identity not in self._heard:
                 told.append((SystemKind.DROP_SCHEMA, TableId(name, ""), {"identity": identity}))
         return told
 
@@ -122,9 +139,26 @@ class Catalog:
                 payload: dict[str, str | bool] = {"identity": identity, "to": name}
                 yield SystemKind.RENAME_SCHEMA, TableId(before, ""), payload
 
+    def _believed(self, look: CatalogLook) -> CatalogLook:
+        """Return what a look says of all that the log did not speak of since it was asked for.
+
+        The look may be older than what the log said, and would take it back.
+        """
+        if not self._heard:
+            return look
+        return replace(
+            look,
+            tables=_without(look.tables, self._heard),
+            schemas=_without(look.schemas, self._heard),
+            joining=_without(look.joining, self._heard),
+            joined=look.joined - self._heard,
+            restated=look.restated - self._heard,
+        )
+
     def note(self, event: SystemEvent) -> None:
-        """Take note of what the log itself said, so that no look says it again."""
+        """Take note of what the log itself said, so that no look says it again or takes it back."""
         identity = event.payload.get("identity")
+        self._heard.add(identity or "")
         if event.table in self.names:
             self.gone.add(event.table)
         if event.kind in (SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE):
@@ -154,6 +188,7 @@ class Catalog:
         Returns:
             What makes durable that it was worked off.
         """
+        look = self._believed(look)
         self.give_up_gone(queue)
         for identity in sorted(look.joined):
             queue.add(look.tables[identity].table)
@@ -177,16 +212,17 @@ class Catalog:
             look: whose events are durable.
             captured: tables that the configuration selects. A renamed table is a stranger under its new name.
         """
-        known = {}
+        known = {i: entry for i, entry in self.tables.items() if i in self._heard}
         for identity, now in look.tables.items():
             before = self.tables.get(identity)
             if now.table in captured and (before is None or before.table == now.table):
                 known[identity] = now
-        self.tables, self._schemas = known, dict(look.schemas)
+        schemas = {i: name for i, name in (self._schemas or {}).items() if i in self._heard}
+        self.tables, self._schemas = known, schemas | dict(look.schemas)
         left = {table: i for i, table in look.joining.items() if i not in look.joined}
         gone = {t: i for t, i in self._joining.items() if t not in self.names}
         self._joining = gone | left
-        self._told_anew &= set(left.values())
+        self._told_anew &= set(left.values()) | self._heard
         self._superseded &= set(known)
         return [self._change()] if self._render() != self._kept else []
 
@@ -203,6 +239,10 @@ class Catalog:
                 "joining": {i: list(table) for table, i in self._joining.items()},
             }
         )
+
+
+def _without(found: Mapping[str, T], identities: Collection[str]) -> dict[str, T]:
+    return {identity: entry for identity, entry in found.items() if identity not in identities}
 
 
 def forget_catalog(writer: StateWriter) -> None:

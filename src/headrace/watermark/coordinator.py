@@ -398,8 +398,7 @@ class Coordinator:
             return
         catalog = self._catalog
         self._look_at = self._clock() + self._settings.look_interval_s
-        settled = () if catalog.begun else tuple(self._queue.tables)
-        self._compare(self._reads.look(dict(catalog.tables), settled, catalog.admitted))
+        self._compare(self._reads.look(*catalog.ask(self._queue.tables)))
         if self._looked is not None:
             self._carry_out(catalog, self._looked)
 
@@ -411,9 +410,9 @@ class Coordinator:
         if now < self._look_at:
             return False
         self._look_at = now + self._settings.look_interval_s
-        settled = () if catalog.begun else tuple(self._queue.tables)
-        asked = (dict(catalog.tables), settled, catalog.admitted)
-        self._job = Job(self._executor.submit(self._reads.look, *asked), None)
+        self._job = Job(
+            self._executor.submit(self._reads.look, *catalog.ask(self._queue.tables)), None
+        )
         return True
 
     def _compare(self, look: CatalogLook) -> None:
