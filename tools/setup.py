@@ -21,8 +21,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,23 +100,32 @@ def set_up(*, tests: bool) -> None:
     started = time.monotonic()
     old = read_stamp()
     STAMP.unlink(missing_ok=True)
-    java = find_or_install_java()
-    make_venv()
     packages = package_fingerprint()
-    if old.get("packages") != packages:
-        install_packages()
-    jars = resolve_jars()
-    archive = make_class_archive(java, jars, old)
-    proof: dict[str, object] = {
-        "packages": packages,
-        "java": java,
-        "jars": jars,
-        "archive": archive,
-    }
-    if tests:
-        proof["postgres"] = find_or_install_postgres()
+    anew = old.get("packages") != packages
+    proof: dict[str, object] = {"packages": packages}
+    # What waits for the network or for one core goes on beside the rest: Debian's packages beside Python's, and
+    # Spark's classes beside the C decoders.
+    with ThreadPoolExecutor() as beside:
+        system = beside.submit(find_or_install_system, tests=tests)
+        make_venv()
+        if anew:
+            install_packages()
+        proof |= system.result()
+        own = beside.submit(install_headrace) if anew else None
+        proof["jars"] = jars = resolve_jars()
+        proof["archive"] = make_class_archive(str(proof["java"]), jars, old)
+        if own is not None:
+            own.result()
     write_stamp(proof)
     say(f"ready after {time.monotonic() - started:.0f} s")
+
+
+def find_or_install_system(*, tests: bool) -> dict[str, object]:
+    """Where Java and, for tests, PostgreSQL are; one after the other, because apt-get works alone."""
+    found: dict[str, object] = {"java": find_or_install_java()}
+    if tests:
+        found["postgres"] = find_or_install_postgres()
+    return found
 
 
 # ---------------------------------------------------------------------------------------------
@@ -220,7 +231,7 @@ def make_venv() -> None:
 
 
 def install_packages() -> None:
-    """Install exactly what requirements.lock names, then headrace itself in place."""
+    """Install exactly what requirements.lock names."""
     environment = package_environment()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as first:
         first.write(locked(FIRST))
@@ -232,17 +243,21 @@ def install_packages() -> None:
             "install the Python packages uv and setuptools with pip",
             environment=environment,
         )
-    uv = [str(VENV / "bin" / "uv"), "pip"]
     say("installing the packages of requirements.lock")
     run(
         # Compiled here, because not everybody's environment lets the first start keep what it compiles.
-        [*uv, "sync", "--quiet", "--python", str(PYTHON), "--require-hashes"]
+        [*uv_pip(), "sync", "--quiet", "--python", str(PYTHON), "--require-hashes"]
         + ["--no-build-isolation", "--compile-bytecode", str(LOCK)],
         "install the Python packages of requirements.lock",
         environment=environment,
     )
+
+
+def install_headrace() -> None:
+    """Install headrace itself in place, its decoders built where a C compiler works."""
+    environment = package_environment()
     run(
-        [*uv, "install", "--quiet", "--python", str(PYTHON), "--no-deps", "--offline"]
+        [*uv_pip(), "install", "--quiet", "--python", str(PYTHON), "--no-deps", "--offline"]
         + ["--no-build-isolation", "--editable", str(ROOT)],
         "install headrace itself",
         environment=environment,
@@ -256,11 +271,16 @@ def install_packages() -> None:
     if not list((ROOT / "src/headrace/sources/postgres").glob("_native.*.so")):
         say("no C compiler works here: the log is decoded in Python, at a tenth of the speed")
     run(
-        [*uv, "check", "--quiet", "--python", str(PYTHON)],
+        [*uv_pip(), "check", "--quiet", "--python", str(PYTHON)],
         "find every package that pyproject.toml asks for in requirements.lock (run `make lock`)",
         environment=environment,
         online=False,
     )
+
+
+def uv_pip() -> list[str]:
+    """The installer's command in the virtual environment."""
+    return [str(VENV / "bin" / "uv"), "pip"]
 
 
 def locked(names: Sequence[str]) -> str:
@@ -391,7 +411,9 @@ def java_version(java: str) -> int | None:
 def resolve_jars() -> list[str]:
     """Have headrace fetch and check the jars; returns where they lie."""
     module = [str(PYTHON), "-m", "headrace.spark.jars"]
-    result = subprocess.run(module, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
+    result = subprocess.run(
+        module, cwd=ROOT, env=from_source(), stdin=subprocess.DEVNULL, check=False
+    )
     if result.returncode:
         raise SetupError("the Delta jars are missing, see above.")
     return _lines_of([*module, "--list"])
@@ -408,7 +430,12 @@ def make_class_archive(java: str, jars: Sequence[str], old: Mapping[str, object]
         return archive
     say("writing down Spark's classes, once: it starts in half the time from then on")
     made = subprocess.run(
-        module, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        module,
+        cwd=ROOT,
+        env=from_source(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
     )
     if made.returncode:
         say("that failed, which costs nothing but time")
@@ -416,10 +443,21 @@ def make_class_archive(java: str, jars: Sequence[str], old: Mapping[str, object]
     return archive
 
 
+def from_source() -> dict[str, str]:
+    """An environment in which headrace's modules are found before it is installed."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
 def _lines_of(command: Sequence[str]) -> list[str]:
     """What a program of ours prints."""
     result = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+        command,
+        cwd=ROOT,
+        env=from_source(),
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
     )
     return result.stdout.splitlines()
 
@@ -468,6 +506,8 @@ def without_new_cluster() -> Iterator[None]:
 
 
 _apt_is_fresh = False
+# apt-get gives up when another one is at work.
+_one_apt = threading.Lock()
 
 
 def can_apt() -> bool:
@@ -492,26 +532,28 @@ def apt_has(package: str) -> bool:
 def apt_update() -> None:
     """Refresh the package lists, once per run; a failure shows when installing."""
     global _apt_is_fresh
-    if not _apt_is_fresh:
-        say("refreshing Debian's package lists")
-        subprocess.run(
-            ["apt-get", "update", "-qq"],
-            capture_output=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        _apt_is_fresh = True
+    with _one_apt:
+        if not _apt_is_fresh:
+            say("refreshing Debian's package lists")
+            subprocess.run(
+                ["apt-get", "update", "-qq"],
+                capture_output=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+            _apt_is_fresh = True
 
 
 def apt_install(package: str) -> None:
     """Install one Debian package without asking anything."""
     apt_update()
-    say(f"installing Debian's {package}")
-    run(
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package],
-        f"install the Debian package {package}",
-        environment={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-    )
+    with _one_apt:
+        say(f"installing Debian's {package}")
+        run(
+            ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package],
+            f"install the Debian package {package}",
+            environment={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )
 
 
 # ---------------------------------------------------------------------------------------------

@@ -25,7 +25,10 @@ from tests.spark.folded import GivenFolded
 pytestmark = pytest.mark.spark
 
 
-KINDS = ["delta", "delta without vectors", "merge"]
+OWN = ["delta", "delta without vectors"]
+# A statement of Spark takes a second where a commit of ours takes a tenth.
+KINDS = [*OWN, pytest.param("merge", marks=pytest.mark.long)]
+with_merge = pytest.mark.parametrize("target", [*OWN, "merge"], indirect=True)
 
 
 @pytest.fixture(params=KINDS)
@@ -66,6 +69,7 @@ class Pair:
 
 
 @req("P18", "C38", "C40", "C58")
+@with_merge
 def test_upsert_delete_and_truncate_keep_the_table_equal(target: Target, tmp_path: Path) -> None:
     pair = Pair(target, tmp_path, table_of(3, key=2))
     pair.apply("+I(1,a,x) +I(2,a,y) +I(3,.,z)")
@@ -125,6 +129,7 @@ def test_a_complete_table_names_the_missing_base(
 
 
 @req("C46", "C50", "T15")
+@with_merge
 def test_a_table_without_key_is_a_multiset(target: Target, tmp_path: Path) -> None:
     pair = Pair(target, tmp_path, table_of(2, check=KeyCheck.NONE))
     pair.apply("+I(1,a) +I(1,a) +I(1,a) +I(2,.) +I(2,.) +I(3,b)")

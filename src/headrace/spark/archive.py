@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 __all__ = ["archive_options", "archive_path", "main"]
 
@@ -72,26 +72,7 @@ def _typical_job(folder: Path, archive: Path) -> None:
     )
     passed.wait(_LIMIT_S)
     query.stop()
-    _merge(session, folder / "table")
     session.stop()
-
-
-def _merge(session: SparkSession, folder: Path) -> None:
-    """Write and read a Delta table by Spark's own statements, as the target by MERGE and people's sessions do."""
-    table = f"delta.`{folder}`"
-    session.sql(f"CREATE TABLE {table} (k BIGINT, t STRING, n DECIMAL(18, 2)) USING DELTA")
-    changes = session.range(0, 100, 1, 1).selectExpr(
-        "id AS k", "CAST(id AS STRING) AS t", "CAST(id AS DECIMAL(18, 2)) AS n", "'ROW' AS _effect"
-    )
-    changes.drop("_effect").write.format("delta").mode("append").save(str(folder))
-    changes.createOrReplaceTempView("changes")
-    session.sql(
-        f"MERGE INTO {table} t USING changes s ON t.k = s.k AND t.k BETWEEN 0 AND 99 "
-        "WHEN MATCHED AND s._effect = 'DEAD' THEN DELETE "
-        "WHEN MATCHED THEN UPDATE SET t = s.t, n = s.n "
-        "WHEN NOT MATCHED THEN INSERT (k, t, n) VALUES (s.k, s.t, s.n)"
-    )
-    session.read.format("delta").load(str(folder)).collect()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

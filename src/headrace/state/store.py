@@ -60,6 +60,7 @@ _PACE_VALUES = select(t.meta.c.name, t.meta.c.value).where(
     t.meta.c.name > _PACE, t.meta.c.name < _PACE + "~"
 )
 _ONE = select(t.requests).where(t.requests.c.request_id == bindparam("wanted"))
+_VALUE = select(t.meta.c.value).where(t.meta.c.name == bindparam("wanted"))
 _LINE = (
     select(t.requests.c.request_id, t.requests.c.state, t.requests.c.priority)
     .where(or_(*(t.requests.c.state == state.value for state in OPEN)))
@@ -285,7 +286,7 @@ class StateStore:
     def get(self, name: str) -> str | None:
         """Return a single value."""
         with self._begin() as connection:
-            return connection.execute(select(t.meta.c.value).where(t.meta.c.name == name)).scalar()
+            return connection.execute(_VALUE, {"wanted": name}).scalar()
 
     # -- writes -----------------------------------------------------------------------------------
 

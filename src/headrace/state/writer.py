@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, update
+from sqlalchemy import Connection, Table, delete, insert, update
+from sqlalchemy.dialects.sqlite import Insert
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from headrace.model.schema import TableId
@@ -20,6 +21,20 @@ Key = tuple[str, ...]
 
 GAP = "gap."
 """What the names of values begin with that say that a table lacks changes."""
+
+
+def _put(table: Table, *key: str) -> Insert:
+    """Return the statement that writes a row over the one of the same key; put together once, run often."""
+    statement = upsert(table)
+    return statement.on_conflict_do_update(
+        index_elements=list(key), set_={c.name: statement.excluded[c.name] for c in table.c}
+    )
+
+
+_SET = _put(t.meta, "name")
+_PUT_PROGRESS = _put(t.progress, "request_id", "table")
+_ADD_REREAD = upsert(t.reread).on_conflict_do_nothing()
+_ADD_CERTIFICATE = insert(t.certificates)
 
 
 def key_text(key: Sequence[str] | None) -> str:
@@ -35,10 +50,7 @@ class StateWriter:
 
     def set(self, name: str, value: str) -> None:
         """Keep a single value."""
-        statement = upsert(t.meta).values(name=name, value=value)
-        self._connection.execute(
-            statement.on_conflict_do_update(index_elements=["name"], set_={"value": value})
-        )
+        self._connection.execute(_SET, {"name": name, "value": value})
 
     def set_gap(self, table: TableId, *, open_: bool) -> None:
         """Say that changes of a table are missing, or that they are made up for."""
@@ -99,16 +111,13 @@ class StateWriter:
             "keys_done": progress.keys_done,
             "rows_per_s": progress.rows_per_s,
         }
-        statement = upsert(t.progress).values(row)
-        self._connection.execute(
-            statement.on_conflict_do_update(index_elements=["request_id", "table"], set_=row)
-        )
+        self._connection.execute(_PUT_PROGRESS, row)
 
     def add_reread(self, table: TableId, keys: Sequence[Key]) -> None:
         """Put keys on a table's re-read list."""
-        for key in keys:
-            row = {"table": str(table), "key": key_text(key)}
-            self._connection.execute(upsert(t.reread).values(row).on_conflict_do_nothing())
+        rows = [{"table": str(table), "key": key_text(key)} for key in keys]
+        if rows:
+            self._connection.execute(_ADD_REREAD, rows)
 
     def remove_reread(self, table: TableId, keys: Sequence[Key]) -> None:
         """Take keys off a table's re-read list."""
@@ -121,18 +130,17 @@ class StateWriter:
 
     def add_certificate(self, c: Certificate) -> None:
         """Keep what a chunk vouches for."""
-        self._connection.execute(
-            insert(t.certificates).values(
-                request_id=c.request_id,
-                table=str(c.table),
-                after=key_text(c.after),
-                last=key_text(c.last),
-                low_scn=c.low_scn,
-                high_scn=c.high_scn,
-                snapshot=c.snapshot,
-                rows=c.rows,
-                emitted=c.emitted,
-                digest=c.digest,
-                schema_id=f"{c.schema_id:016x}",
-            )
-        )
+        row = {
+            "request_id": c.request_id,
+            "table": str(c.table),
+            "after": key_text(c.after),
+            "last": key_text(c.last),
+            "low_scn": c.low_scn,
+            "high_scn": c.high_scn,
+            "snapshot": c.snapshot,
+            "rows": c.rows,
+            "emitted": c.emitted,
+            "digest": c.digest,
+            "schema_id": f"{c.schema_id:016x}",
+        }
+        self._connection.execute(_ADD_CERTIFICATE, row)
