@@ -6,12 +6,15 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.lake import settle
 from headrace.lake.commit import now_ms, put_commit
+from headrace.lake.data_writer import write_rows
 from headrace.lake.retention import files_kept_ms, log_kept_ms
 from headrace.lake.tidy import tidy
+from headrace.lake.vectors import vector_path, write_vectors
 from headrace.testing.notation import table_of
 from tests.lake.local_table import LocalTable
 from tests.lake.test_commits import Source, folded_of
@@ -65,6 +68,28 @@ def test_promised_versions_read_as_before(
         vectors = {file.vector["pathOrInlineDv"] for file in files if file.vector}
         assert data_files(tmp_path) == len(files) + len(vectors)
     assert tidy(tmp_path, promised) == 0
+
+
+def test_what_a_crash_left_behind_goes_after_a_week(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = busy(tmp_path, monkeypatch, 12)
+    contents = {version: table.content(version) for version in range(3, 13)}
+    held = table.table.snapshot()
+    left = write_rows(tmp_path, held.to_table(), ["k"])[0]["path"]
+    (vector,) = write_vectors(tmp_path, [np.array([1, 2])])
+    stray = {tmp_path / left, vector_path(tmp_path, vector)}
+    other = tmp_path / "notes.txt"
+    other.touch()
+    aged(table, 6 * 24)
+    tidy(tmp_path, 3)
+    assert stray <= set(tmp_path.iterdir())
+    aged(table, 2 * 24)
+    tidy(tmp_path, 3)
+    assert not stray & set(tmp_path.iterdir())
+    assert other.exists()
+    for version, content in contents.items():
+        assert table.content(version) == content
 
 
 def test_what_was_removed_just_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.spark.targets.base import Kernel
+from headrace.errors import HeadraceError
+from headrace.model.schema import TableSchema
+from headrace.spark.targets.base import Folded, Kernel, TableBatch, Target, TargetState
+
+
+def apply_one(
+    target: Target, schema: TableSchema, folded: Folded, scn: int, *, complete: bool
+) -> TargetState:
+    """Apply one table's batch; raises what it ended with."""
+    (outcome,) = target.apply([TableBatch(schema, folded, scn, complete)])
+    if isinstance(outcome, HeadraceError):
+        raise outcome
+    return outcome
 
 
 class GivenFolded:
@@ -16,6 +28,11 @@ class GivenFolded:
     def __init__(self, session: SparkSession, rows: pa.Table) -> None:
         self._session = session
         self._rows = rows
+        self.rows = rows.num_rows
+
+    def inside(self) -> Callable[[], Iterator[pa.RecordBatch]]:
+        rows = self._rows.to_batches()
+        return lambda: iter(rows)
 
     def frame(self) -> DataFrame:
         return self._session.createDataFrame(self._rows)

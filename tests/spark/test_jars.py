@@ -103,6 +103,18 @@ def test_without_a_network_the_error_names_jar_and_next_step(
     assert "Deep.stack" not in told
 
 
+def test_a_certificate_that_java_does_not_trust_is_called_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(command: list[str], **_: Any) -> Any:
+        text = "Server access error: PKIX path building failed\n\t\tmodule not found: org.example#two;2.0\n"
+        return subprocess.CompletedProcess(command, 1, "", text)
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    assert jars.main([]) == 1
+    assert "keytool" in capsys.readouterr().err
+
+
 def test_a_folder_of_jars_serves_closed_networks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from headrace.spark.targets.merge import MergeTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.requirements import req
-from tests.spark.folded import GivenFolded
+from tests.spark.folded import GivenFolded, apply_one
 
 pytestmark = pytest.mark.spark
 
@@ -57,7 +57,7 @@ class Pair:
         self.target.evolve(self.schema)
         given = GivenFolded(self.target.session(self.schema.table), folded)
         before = self.target.state(self.schema.table)
-        after = self.target.apply(self.schema, given, self.scn, complete=complete)
+        after = apply_one(self.target, self.schema, given, self.scn, complete=complete)
         assert before is not None
         assert (after.version, after.applied_scn) == (before.version + 1, self.scn)
         self.model.apply(folded, self.scn, complete=complete)
@@ -159,7 +159,7 @@ def test_signed_zeros_are_different_rows(target: Target, tmp_path: Path) -> None
             schema=change_schema(schema),
         )
         folded = fold(schema, [changes])
-        target.apply(schema, GivenFolded(session, folded), scn, complete=True)
+        apply_one(target, schema, GivenFolded(session, folded), scn, complete=True)
     snapshot = DeltaTable(tmp_path / "public" / "f").latest()
     assert snapshot is not None
     assert [str(row["x"]) for row in snapshot.to_table().to_pylist()] == ["0.0"]
@@ -173,5 +173,5 @@ def test_a_position_that_is_reached_is_not_committed_again(target: Target, tmp_p
     folded = fold(pair.schema, [change_batch(pair.schema, parse_history("+I(2,c,d)").rows)])
     given = GivenFolded(target.session(pair.schema.table), folded)
     with pytest.raises(TargetConflict, match="at SCN"):
-        target.apply(pair.schema, given, pair.scn, complete=True)
+        apply_one(target, pair.schema, given, pair.scn, complete=True)
     assert pair.content() == Counter({(1, "a", "b"): 1})

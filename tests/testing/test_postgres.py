@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pwd
+import stat
 from pathlib import Path
 
 import psycopg
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.postgres
 def _opened_to_everybody(folder: Path) -> Path:
     """Pytest closes its folders to the unprivileged user that the server runs as."""
     for parent in (folder, *list(folder.parents)[:2]):
-        parent.chmod(0o755)
+        # Added to what others may do there: one of them may be everybody's folder.
+        parent.chmod(stat.S_IMODE(parent.stat().st_mode) | 0o055)
     return folder / "server"
 
 

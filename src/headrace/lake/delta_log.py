@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headrace.lake.actions import (
     TableState,
@@ -88,6 +90,19 @@ class DeltaTable:
         Raises: as `snapshot`.
         """
         return self._replay(version, self._list())
+
+    def commits(self, after: int, upto: int) -> Iterator[Mapping[str, Any]]:
+        """Yield the actions of every version above ``after`` and up to ``upto``.
+
+        Raises:
+            VersionNotFound: one of them is not in the log any more.
+            CorruptTable: one does not read.
+        """
+        for version in range(after + 1, upto + 1):
+            path = self._commit(version)
+            if not path.exists():
+                raise self._gap(version, [version], self._list())
+            yield from read_commit(path, self._name)
 
     def _list(self) -> _Listing:
         """List the log folder; what is not a commit or checkpoint is none of our business."""

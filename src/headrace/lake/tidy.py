@@ -1,14 +1,15 @@
 """Let go of log and data files that no promised version needs.
 
 A version is promised while a frontier manifest names it. Everything from the oldest promised version on stays, and what
-is older stays for a while too: readers of the table itself know nothing of frontiers.
+is older stays for a while too: readers of the table itself know nothing of frontiers. Files that no version ever named,
+which a crash leaves behind, go after as long as any writer may take to commit.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from headrace.lake.vectors import vector_path
 
 __all__ = ["tidy"]
 
+_STRAY_AFTER_MS = 7 * 86_400_000
+"""Age of a file from which on nobody will commit it any more; the same week that Delta's own ``VACUUM`` gives."""
+_DATA_FILE = re.compile(r"part-.*\.parquet|deletion_vector_.*\.bin")
 _LOG_FILE = re.compile(r"(\d{20})\.(?:json|checkpoint\..*)")
 
 
@@ -40,12 +44,15 @@ def tidy(folder: Path, promised: int) -> int:
     table = DeltaTable(folder)
     try:
         base = table.state(promised)
-        newest = table.state(table.latest_version() or promised)
+        latest = table.latest_version() or promised
+        newest = table.state(latest)
+        commits = list(table.commits(promised, latest))
     except VersionNotFound:
         # Somebody else has cleaned further than we would.
         return 0
     properties = (newest.metadata or {}).get("configuration") or {}
     gone = _forgotten(folder, base, newest, now_ms() - files_kept_ms(properties))
+    gone |= _strays(folder, [base, newest], commits, now_ms() - _STRAY_AFTER_MS)
     old = _old_log(folder / "_delta_log", promised, now_ms() - log_kept_ms(properties))
     return _unlink(gone) + _unlink(old)
 
@@ -59,6 +66,31 @@ def _forgotten(folder: Path, base: TableState, newest: TableState, before_ms: fl
     kept = _paths(folder, base.files.values()) | _paths(folder, newest.files.values())
     kept |= _paths(folder, (action for action in newest.removed.values() if not is_old(action)))
     return _paths(folder, filter(is_old, base.removed.values())) - kept
+
+
+def _strays(
+    folder: Path,
+    states: Sequence[TableState],
+    commits: Iterable[Mapping[str, Any]],
+    before_ms: float,
+) -> set[Path]:
+    """Return the old files that no version from the promised one on has ever named.
+
+    Args:
+        folder: of the table.
+        states: the promised version and the newest.
+        commits: actions in between: a file may have come and gone there, and its removal be forgotten.
+        before_ms: what is younger may still be committed.
+    """
+    old = {
+        Path(entry.path)
+        for entry in os.scandir(folder)
+        if _DATA_FILE.fullmatch(entry.name) and entry.stat().st_mtime * 1_000 < before_ms
+    }
+    for state in states:
+        old -= _paths(folder, state.files.values())
+        old -= _paths(folder, state.removed.values())
+    return old - _paths(folder, (action["add"] for action in commits if "add" in action))
 
 
 def _paths(folder: Path, actions: Iterable[Mapping[str, Any]]) -> set[Path]:

@@ -2,7 +2,8 @@
 
 In: two SCNs between which the change log is whole. Out: at most one data commit per table and step, each with its own
 position, and one frontier manifest. Order of durability: tables, manifest, position for the log's retention.
-Tables are worked on side by side; one that fails is left behind with its own position while the others go on.
+Tables are worked on side by side, the first step of all of them at once, then the next; one that fails is left
+behind with its own position while the others go on.
 
 Called from one thread at a time.
 """
@@ -12,9 +13,10 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -32,7 +34,7 @@ from headrace.spark.folded import FoldedStep
 from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.plan import Range, Step, steps_of
 from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
-from headrace.spark.targets.base import Target
+from headrace.spark.targets.base import TableBatch, Target, TargetState
 
 __all__ = ["Applier", "ApplyOptions"]
 
@@ -123,7 +125,14 @@ class _Work:
     """What one batch asks of one table."""
 
     table: _Table
-    steps: list[Step] = field(default_factory=list)
+    steps: deque[Step]
+    failed: bool = False
+
+    def fail(self, error: HeadraceError) -> None:
+        """Leave the rest for another time."""
+        self.table.fail(error)
+        self.failed = True
+        self.steps.clear()
 
 
 class Applier:
@@ -194,7 +203,7 @@ class Applier:
         self._learn(batch)
         before = sum(table.rows for table in self._tables.values())
         work = self._plan(batch)
-        list(self._pool.map(self._work_on, work))
+        self._work_on(work)
         for table in self._tables.values():
             if table.error is None:
                 # What no step spoke of has no change for the table; only the manifest records that.
@@ -257,7 +266,7 @@ class Applier:
                 entry.complete_scn, entry.left = None, reason
 
     def _plan(self, batch: Range) -> list[_Work]:
-        """Return the tables that have something to do; the longest first."""
+        """Return the tables that have something to do."""
         now = time.monotonic()
         work = []
         for table in self._tables.values():
@@ -271,36 +280,61 @@ class Applier:
             current = self._registry.get(table.schema_id) if table.schema_id else None
             steps = steps_of(part, table.id, table.position, most, current)
             if steps or table.error is not None:
-                work.append(_Work(table, steps))
-        return sorted(work, key=lambda item: -sum(step.rows for step in item.steps))
+                work.append(_Work(table, deque(steps)))
+        return work
 
-    def _work_on(self, work: _Work) -> None:
-        """Bring one table forward, or mark it as failing."""
-        table = work.table
-        try:
-            for step in work.steps:
-                self._commit(table, step)
-            table.recover()
-        except Exception as error:  # noqa: BLE001 - the top of a table's task
-            schema = work.steps[0].schema if work.steps else None
-            table.fail(translate(error, table.id, schema))
-            # Spark's own words may hold values of rows: only for those who ask for them.
-            whole = error if os.environ.get("HEADRACE_DEBUG") else None
-            _LOG.warning("%s: %s", table.id, table.error, exc_info=whole)
-
-    def _commit(self, table: _Table, step: Step) -> None:
-        """Do one step of one table."""
-        schema = self._version_for(table, step)
-        state = self._target.evolve(schema)
-        table.version, table.schema_id = state.version, state.schema_id
-        if step.has_changes and state.applied_scn < step.upto_scn:
-            folded = self._folded(schema, step)
-            complete = table.complete_scn is not None and table.complete_scn <= step.upto_scn
+    def _work_on(self, work: list[_Work]) -> None:
+        """Bring tables forward; those that fail are marked."""
+        left = work
+        while left := [item for item in left if item.steps]:
+            prepared = list(self._pool.map(self._prepare, left))
+            due = [(i, batch) for i, batch in zip(left, prepared, strict=True) if batch is not None]
+            if not due:
+                continue
             failpoint("apply.before_commit")
-            state = self._target.apply(schema, folded, step.upto_scn, complete=complete)
-            failpoint("apply.after_commit")
-            table.rows += step.rows
-        table.version, table.position = state.version, step.upto_scn
+            outcomes = self._target.apply([batch for _, batch in due])
+            for (item, _), outcome in zip(due, outcomes, strict=True):
+                self._take(item, outcome)
+        for item in work:
+            if not item.failed:
+                item.table.recover()
+
+    def _prepare(self, item: _Work) -> TableBatch | None:
+        """Bring a table's columns to its next step; return what the step changes, None when it is done with that."""
+        table, step = item.table, item.steps[0]
+        try:
+            schema = self._version_for(table, step)
+            state = self._target.evolve(schema)
+        except Exception as error:  # noqa: BLE001 - the table's, no other's
+            self._failed(item, translate(error, table.id, step.schema))
+            return None
+        table.version, table.schema_id = state.version, state.schema_id
+        if not step.has_changes or state.applied_scn >= step.upto_scn:
+            table.position = item.steps.popleft().upto_scn
+            return None
+        return TableBatch(
+            schema,
+            self._folded(schema, step),
+            step.upto_scn,
+            complete=table.complete_scn is not None and table.complete_scn <= step.upto_scn,
+            alone=table.error is not None,
+        )
+
+    def _take(self, item: _Work, outcome: TargetState | HeadraceError) -> None:
+        """Take note of what came of a table's next step."""
+        if isinstance(outcome, HeadraceError):
+            self._failed(item, outcome)
+            return
+        step = item.steps.popleft()
+        item.table.rows += step.rows
+        item.table.version, item.table.position = outcome.version, step.upto_scn
+
+    @staticmethod
+    def _failed(item: _Work, error: HeadraceError) -> None:
+        item.fail(error)
+        # Spark's own words may hold values of rows: only for those who ask for them.
+        whole = error if os.environ.get("HEADRACE_DEBUG") else None
+        _LOG.warning("%s: %s", item.table.id, error, exc_info=whole)
 
     def _version_for(self, table: _Table, step: Step) -> TableSchema:
         """Return the version to apply a step in: the step's own, or the target's when that is newer.

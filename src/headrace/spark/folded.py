@@ -6,7 +6,7 @@ starts new processes to plan each read, which costs more than most batches do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,6 +43,7 @@ class FoldedStep:
         self._changelog = changelog
         self._schema = schema
         self._ids = step.schema_ids
+        self.rows = step.rows
         self._parts = cut(step.refs, step.after_scn, step.upto_scn, slices)
 
     def frame(self) -> DataFrame:
@@ -55,27 +56,46 @@ class FoldedStep:
         fold_slices = self._folder()
         tasks = self._session.range(0, len(self._parts), 1, len(self._parts))
         if len(self._parts) == 1:
-            names = folded_schema(schema).names
             return tasks.mapInArrow(
-                lambda numbers: kernel(batch.select(names) for batch in fold_slices(numbers)), ddl
+                lambda numbers: kernel(_without_place(schema, fold_slices(_numbers(numbers)))), ddl
             )
         form = spark_ddl(folded_schema(schema))
-        folded = tasks.mapInArrow(fold_slices, f"{SLICE_COLUMN} INT, {form}")
+        folded = tasks.mapInArrow(
+            lambda numbers: fold_slices(_numbers(numbers)), f"{SLICE_COLUMN} INT, {form}"
+        )
         return folded.repartition(1).mapInArrow(
             lambda rows: kernel(combine_slices(schema, rows)), ddl
         )
 
-    def _folder(self) -> Kernel:
+    def inside(self) -> Callable[[], Iterator[pa.RecordBatch]] | None:
+        """Return what reads and folds the whole of it in a task, None when it is several slices."""
+        if len(self._parts) > 1:
+            return None
+        schema, fold_slices = self._schema, self._folder()
+        return lambda: _without_place(schema, fold_slices(iter([0])))
+
+    def _folder(self) -> Callable[[Iterator[int]], Iterator[pa.RecordBatch]]:
         """Return the function that folds the slices whose numbers it is given."""
         changelog, schema, ids, parts = self._changelog, self._schema, self._ids, self._parts
 
-        def fold_slices(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def fold_slices(numbers: Iterator[int]) -> Iterator[pa.RecordBatch]:
             reader, held = ChangeLogReader(changelog), FileRegistry(changelog / "schemas")
-            for batch in numbers:
-                for number in batch.column(0).to_pylist():
-                    yield from folded_batches(reader, held, schema, ids, parts[number])
+            for number in numbers:
+                yield from folded_batches(reader, held, schema, ids, parts[number])
 
         return fold_slices
+
+
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _without_place(
+    schema: TableSchema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    names = folded_schema(schema).names
+    return (batch.select(names) for batch in batches)
 
 
 def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -272,6 +272,11 @@ def _reason(output: str) -> str:
     """The lines of the launcher's report that say what went wrong."""
     if "JAVA_HOME is not set" in output or "java: not found" in output:
         return "Java, which does the fetching, was not found (17 or newer is needed)."
+    if "PKIX path" in output or "SSLHandshakeException" in output:
+        return (
+            "Java does not trust the repository's certificate; a network that has one of its own needs it "
+            "in Java's store too (keytool -importcert)."
+        )
     signs = ("Exception", "unresolved", "UNRESOLVED", "timed out", "not found", "Server access")
     lines = [line.strip(": \t") for line in output.splitlines()]
     telling = [line for line in lines if any(sign in line for sign in signs)]

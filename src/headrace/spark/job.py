@@ -139,9 +139,10 @@ def run_apply(
 
 
 def _target(settings: ApplySettings, session: SparkSession) -> Target:
+    lake, name, parallel = settings.lake, settings.pipeline, settings.parallel_tables
     if settings.merge:
-        return MergeTarget(session, settings.lake, settings.pipeline)
-    return DeltaTarget(session, settings.lake, settings.pipeline, vectors=settings.vectors)
+        return MergeTarget(session, lake, name, parallel=parallel)
+    return DeltaTarget(session, lake, name, vectors=settings.vectors, parallel=parallel)
 
 
 def _interrupted(settings: ApplySettings, error: BaseException | None) -> ApplyInterrupted:

@@ -1,22 +1,23 @@
 """The port of a target, and what each target says it can do.
 
-A target takes the folded changes of one table and makes them, and the position they reach, durable in one step. It is
-called by `headrace.spark.job` alone, at most once at a time per table, for several tables at once
-from several threads. Everything may be called again after a crash: what was committed is told by `Target.state`.
+A target takes the folded changes of tables and makes them, and the position they reach, durable: each table in one
+step of its own. It is called by `headrace.spark.apply` alone; `Target.apply` from one thread, `Target.evolve` for
+several tables at once. Everything may be called again after a crash: what was committed is told by `Target.state`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.errors import HeadraceError
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Capabilities", "Folded", "Kernel", "Target", "TargetState"]
+__all__ = ["Capabilities", "Folded", "Kernel", "TableBatch", "Target", "TargetState"]
 
 Kernel = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Work on record batches that runs in a task."""
@@ -64,8 +65,15 @@ class TargetState:
 class Folded(Protocol):
     """The folded form of one table's changes, which lies in tasks and never in the driver."""
 
+    rows: int
+    """Change rows before they were folded, about."""
+
     def frame(self) -> DataFrame:
         """Return it as rows for Spark's own statements."""
+        ...
+
+    def inside(self) -> Callable[[], Iterator[pa.RecordBatch]] | None:
+        """Return what reads the whole of it when it is called in a task, None when that is too much for one."""
         ...
 
     def through(self, kernel: Kernel, ddl: str) -> DataFrame:
@@ -76,6 +84,25 @@ class Folded(Protocol):
             ddl: columns of what it yields, as SQL.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """What one batch brings to one table.
+
+    Attributes:
+        schema: table version of ``folded``; the target's columns are at least that new.
+        folded: the folded form of exactly the changes above the table's applied SCN and up to ``scn``.
+        scn: what the table reflects afterwards.
+        complete: whether the table's dump lies at or before ``scn``.
+        alone: whether it failed before, and shall share nothing with the batches of other tables.
+    """
+
+    schema: TableSchema
+    folded: Folded
+    scn: int
+    complete: bool
+    alone: bool = False
 
 
 class Target(Protocol):
@@ -100,22 +127,13 @@ class Target(Protocol):
         """
         ...
 
-    def apply(
-        self, schema: TableSchema, folded: Folded, scn: int, *, complete: bool
-    ) -> TargetState:
-        """Commit folded changes and the position they reach, once and at once.
+    def apply(self, batches: Sequence[TableBatch]) -> list[TargetState | HeadraceError]:
+        """Commit, for each table, its changes and the position they reach, once and at once.
 
-        Args:
-            schema: table version of ``folded``; the target's columns are at least that new.
-            folded: the folded form of exactly the changes above the table's applied SCN and up to ``scn``.
-            scn: what the table reflects afterwards.
-            complete: whether the table's dump lies at or before ``scn``.
-
-        Raises:
-            MissingBase: a complete table lacks the row that a change patches; nothing was written.
-            NegativeCount: a row of a keyless table is removed more often than it is held; nothing was written.
-            TargetConflict: somebody else wrote the table; nothing was written.
-            TargetUnwritable: the target refused; nothing was written.
+        Returns:
+            for each batch what the table says afterwards, or why nothing was written: MissingBase (a complete table
+            lacks the row that a change patches), NegativeCount (a row of a keyless table is removed more often than it
+            is held), TargetConflict (somebody else wrote the table), TargetUnwritable (the target refused).
         """
         ...
 

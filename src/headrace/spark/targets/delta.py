@@ -1,6 +1,6 @@
 """Delta tables by commits of our own: Arrow kernels in Spark's tasks, one log entry by the driver.
 
-In: the folded form of one table's changes, in a task. Out: one version of the table that carries rows and applied SCN
+In: the folded form of tables' changes, in tasks. Out: one version of each table that carries rows and applied SCN
 (Delta's ``txn`` action). Rows never come to the driver: it sees the names of the files that the task wrote.
 
 Source: docs/paper_map.md, decision table of the apply step.
@@ -8,27 +8,23 @@ Source: docs/paper_map.md, decision table of the apply step.
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, TargetConflict
-from headrace.fold import folded_schema
 from headrace.lake.actions import check_writable
 from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import Action, CommitConflict, commit_info, put_commit, transaction
-from headrace.lake.keyed import commit_keyed
-from headrace.lake.multiset import commit_multiset
 from headrace.lake.settle import discard
 from headrace.lake.snapshot import Snapshot
-from headrace.model.schema import KeyCheck, TableId, TableSchema
+from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
-from headrace.spark.failures import translate
-from headrace.spark.targets.base import Folded, TargetState
-from headrace.spark.targets.tables import DeltaTables, capabilities
+from headrace.spark.targets.base import TableBatch, TargetState
+from headrace.spark.targets.files import write_files
+from headrace.spark.targets.tables import DeltaTables, capabilities, translated
 
 __all__ = ["DeltaTarget"]
 
@@ -44,15 +40,23 @@ class DeltaTarget:
         lake: folder of all tables.
         pipeline: name under which positions are committed.
         vectors: whether new tables may use deletion vectors; without them every touched file is written again.
+        parallel: tasks that tables share, and commits at the same time.
     """
 
     capabilities = capabilities("delta")
 
     def __init__(
-        self, spark: SparkSession, lake: Path, pipeline: str, *, vectors: bool = True
+        self,
+        spark: SparkSession,
+        lake: Path,
+        pipeline: str,
+        *,
+        vectors: bool = True,
+        parallel: int = 2,
     ) -> None:
         self._spark = spark
         self._tables = DeltaTables(lake, pipeline, vectors=vectors)
+        self._parallel = parallel
         self.state = self._tables.state
         self.evolve = self._tables.evolve
         self.tidy = self._tables.tidy
@@ -61,33 +65,70 @@ class DeltaTarget:
         """Return the session: no table has settings of its own."""
         return self._spark
 
-    def apply(
-        self, schema: TableSchema, folded: Folded, scn: int, *, complete: bool
-    ) -> TargetState:
-        """Commit folded changes and the position they reach in one version of the table."""
-        table = schema.table
+    def apply(self, batches: Sequence[TableBatch]) -> list[TargetState | HeadraceError]:
+        """Commit each table's changes and the position they reach in one version of it.
+
+        A table into which somebody else committed meanwhile is worked out again over what is there then.
+        """
+        outcomes: list[TargetState | Exception | None] = [None] * len(batches)
+        for _ in range(_ATTEMPTS):
+            places, pairs = [], []
+            for place, batch in enumerate(batches):
+                if outcomes[place] is None or isinstance(outcomes[place], CommitConflict):
+                    try:
+                        pairs.append((self._before(batch), batch))
+                        places.append(place)
+                    except Exception as error:  # noqa: BLE001 - the table's outcome, no other's
+                        outcomes[place] = error
+            if not pairs:
+                break
+            written = write_files(self._spark, pairs, self._parallel)
+            with ThreadPoolExecutor(self._parallel) as pool:
+                results = pool.map(self._commit, pairs, written)
+                for place, result in zip(places, results, strict=True):
+                    outcomes[place] = result
+        return [
+            translated(outcome, batch.schema)
+            for batch, outcome in zip(batches, outcomes, strict=True)
+        ]
+
+    def _before(self, batch: TableBatch) -> Snapshot:
+        """Return the table as it is."""
+        snapshot = self._tables.existing(batch.schema.table)
+        self._check(snapshot, batch.schema, batch.scn)
+        return snapshot
+
+    def _commit(
+        self, planned: tuple[Snapshot, TableBatch], written: list[Action] | Exception
+    ) -> TargetState | Exception:
+        """Make a table's files part of it; return what it says then, or what stood in the way."""
+        if isinstance(written, Exception):
+            return written
+        snapshot, batch = planned
+        table = batch.schema.table
+        failpoint("apply.files_written")
+        position = transaction(self._tables.application(table), batch.scn)
+        info = commit_info("HEADRACE APPLY", scn=str(batch.scn))
         try:
-            for attempt in range(1, _ATTEMPTS + 1):
-                snapshot = self._tables.existing(table)
-                self._check(snapshot, schema, scn)
-                actions = _in_a_task(snapshot, schema, folded, complete=complete)
-                failpoint("apply.files_written")
-                position = transaction(self._tables.application(table), scn)
-                info = commit_info("HEADRACE APPLY", scn=str(scn))
-                try:
-                    put_commit(snapshot.folder, snapshot.version + 1, [info, position, *actions])
-                    break
-                except CommitConflict:
-                    discard(snapshot, actions)
-                    if attempt == _ATTEMPTS:
-                        raise
-            written = self._tables.existing(table)
-            if is_due(written.version, written.properties):
-                state = self._tables.followed(table).state()
-                write_checkpoint(written.folder, written.version, state)
-        except Exception as error:
-            raise translate(error, table, schema) from error
-        return self._tables.state_of(written, table)
+            put_commit(snapshot.folder, snapshot.version + 1, [info, position, *written])
+        except CommitConflict as conflict:
+            discard(snapshot, written)
+            return conflict
+        except Exception as error:  # noqa: BLE001 - the table's outcome, no other's
+            return error
+        failpoint("apply.after_commit")
+        try:
+            return self._after(table)
+        except Exception as error:  # noqa: BLE001 - likewise
+            return error
+
+    def _after(self, table: TableId) -> TargetState:
+        """Return what the table says, once a checkpoint that is due was written."""
+        snapshot = self._tables.existing(table)
+        if is_due(snapshot.version, snapshot.properties):
+            state = self._tables.followed(table).state()
+            write_checkpoint(snapshot.folder, snapshot.version, state)
+        return self._tables.state_of(snapshot, table)
 
     def _check(self, snapshot: Snapshot, schema: TableSchema, scn: int) -> None:
         """Refuse a table that we cannot write, or that another process of ours has brought further.
@@ -109,26 +150,3 @@ class DeltaTarget:
                 f"The target table of {table} is at SCN {applied} before a commit of SCN {scn}.",
                 next_step="let one headrace process write the table; the batch is tried again.",
             )
-
-
-def _in_a_task(
-    snapshot: Snapshot, schema: TableSchema, folded: Folded, *, complete: bool
-) -> Sequence[Action]:
-    """Return the actions of a commit whose files a task has written."""
-    commit = commit_multiset if schema.key_check is KeyCheck.NONE else commit_keyed
-    form = folded_schema(schema)
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = pa.Table.from_batches(batches, schema=form).combine_chunks()
-        try:
-            outcome: object = commit(snapshot, schema, rows, complete=complete)
-        except (HeadraceError, OSError) as error:
-            # Spark has no part in it: a task that ends well is not tried again, and fills no log.
-            outcome = error
-        yield pa.RecordBatch.from_pydict({"outcome": [pickle.dumps(outcome)]})
-
-    (row,) = folded.through(write, "outcome BINARY").collect()
-    outcome = pickle.loads(row.outcome)
-    if isinstance(outcome, Exception):
-        raise outcome
-    return list(outcome)

@@ -1,6 +1,6 @@
 """Delta tables by Spark's own statements: MERGE, append and overwrite.
 
-In: the folded form of one table's changes, as a DataFrame. Out: one commit per call that carries rows and applied
+In: the folded form of each table's changes, as a DataFrame. Out: one commit per table that carries rows and applied
 SCN (Delta's ``txn`` action). Rows never come to the driver: it sees one row of counts and the
 statement. Plain, slow and right: the second implementation beside any faster one, and its oracle.
 
@@ -10,17 +10,19 @@ Source: docs/paper_map.md, decision table of the apply step.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.errors import TargetConflict
-from headrace.model.schema import KeyCheck, TableId, TableSchema
-from headrace.spark.failures import translate
-from headrace.spark.targets.base import Folded, TargetState
+from headrace.errors import HeadraceError, TargetConflict
+from headrace.model.schema import KeyCheck, TableId
+from headrace.observe.failpoints import failpoint
+from headrace.spark.targets.base import TableBatch, TargetState
 from headrace.spark.targets.keyed import KeyedBatch
 from headrace.spark.targets.multiset import MultisetBatch
-from headrace.spark.targets.tables import DeltaTables, capabilities
+from headrace.spark.targets.tables import DeltaTables, capabilities, translated
 
 __all__ = ["MergeTarget"]
 
@@ -39,12 +41,16 @@ class MergeTarget:
         spark: any session of the application.
         lake: folder of all tables.
         pipeline: name under which positions are committed.
+        parallel: tables worked on at the same time.
     """
 
     capabilities = capabilities("merge")
 
-    def __init__(self, spark: SparkSession, lake: Path, pipeline: str) -> None:
+    def __init__(
+        self, spark: SparkSession, lake: Path, pipeline: str, *, parallel: int = 2
+    ) -> None:
         self._spark = spark
+        self._parallel = parallel
         # Spark would write vectors too, and a MERGE is the same with and without.
         self._tables = DeltaTables(lake, pipeline, vectors=False)
         self.state = self._tables.state
@@ -66,10 +72,23 @@ class MergeTarget:
                 self._sessions[table] = session
             return self._sessions[table]
 
-    def apply(
-        self, schema: TableSchema, folded: Folded, scn: int, *, complete: bool
-    ) -> TargetState:
-        """Commit folded changes and the position they reach in one version of the table."""
+    def apply(self, batches: Sequence[TableBatch]) -> list[TargetState | HeadraceError]:
+        """Commit each table's changes and the position they reach in one version of it."""
+        with ThreadPoolExecutor(self._parallel) as pool:
+            outcomes = pool.map(self._apply, batches)
+            return [
+                translated(outcome, batch.schema)
+                for outcome, batch in zip(outcomes, batches, strict=True)
+            ]
+
+    def _apply(self, batch: TableBatch) -> TargetState | Exception:
+        try:
+            return self._commit(batch)
+        except Exception as error:  # noqa: BLE001 - the table's outcome, no other's
+            return error
+
+    def _commit(self, batch: TableBatch) -> TargetState:
+        schema, scn = batch.schema, batch.scn
         session = self.session(schema.table)
         session.conf.set(
             "spark.databricks.delta.write.txnAppId", self._tables.application(schema.table)
@@ -78,15 +97,14 @@ class MergeTarget:
         kind = MultisetBatch if schema.key_check is KeyCheck.NONE else KeyedBatch
         folder = self._tables.folder(schema.table)
         empty = not self._tables.existing(schema.table).files
-        rows = folded.frame().persist()
+        rows = batch.folded.frame().persist()
         try:
-            kind(session, schema, folder, rows, empty=empty, complete=complete).commit()
-        except Exception as error:
-            raise translate(error, schema.table, schema) from error
+            kind(session, schema, folder, rows, empty=empty, complete=batch.complete).commit()
         finally:
             rows.unpersist()
             session.conf.unset("spark.databricks.delta.write.txnVersion")
             session.conf.unset("spark.databricks.delta.write.txnAppId")
+        failpoint("apply.after_commit")
         snapshot = self._tables.existing(schema.table)
         state = self._tables.state_of(snapshot, schema.table)
         if state.applied_scn != scn:

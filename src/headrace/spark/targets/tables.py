@@ -20,7 +20,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.spark.failures import translate
 from headrace.spark.targets.base import Capabilities, TargetState
 
-__all__ = ["DeltaTables", "capabilities"]
+__all__ = ["DeltaTables", "capabilities", "translated"]
 
 
 def capabilities(name: str) -> Capabilities:
@@ -34,6 +34,19 @@ def capabilities(name: str) -> Capabilities:
         add_column=True,
         widening=WIDENING,
     )
+
+
+def translated(
+    outcome: TargetState | Exception | None, schema: TableSchema
+) -> TargetState | HeadraceError:
+    """Return what came of a table's batch, an error as one of ours with the original chained."""
+    if isinstance(outcome, TargetState):
+        return outcome
+    assert outcome is not None
+    error = translate(outcome, schema.table, schema)
+    if error is not outcome:
+        error.__cause__ = outcome
+    return error
 
 
 class DeltaTables:
