@@ -92,6 +92,20 @@ def test_what_a_crash_left_behind_goes_after_a_week(
         assert table.content(version) == content
 
 
+def test_a_file_that_came_and_went_is_no_leftover_while_its_version_is_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = busy(tmp_path, monkeypatch, 39)
+    aged(table, 2)
+    # This one's checkpoint forgets what was removed until here.
+    table.apply(folded_of(table.schema, "+R(1,a,b)"), 40)
+    contents = {version: table.content(version) for version in range(25, 41)}
+    aged(table, 8 * 24)
+    tidy(tmp_path, 25)
+    for version, content in contents.items():
+        assert table.content(version) == content
+
+
 def test_what_was_removed_just_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = busy(tmp_path, monkeypatch, 19)
     before = data_files(tmp_path)
