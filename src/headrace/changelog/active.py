@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headrace.changelog.durable import sync_folder
 from headrace.changelog.segment import SEGMENT_HEADER_BYTES, SegmentHeader
+from headrace.durable import sync_folder
 from headrace.wire.block import Readable
 
 __all__ = ["ActiveSegment", "Sync", "Write"]

@@ -9,7 +9,8 @@ import json
 import re
 from pathlib import Path
 
-from headrace.changelog.durable import replace_file, sync_folder, write_refusals
+from headrace.changelog.refusals import write_refusals
+from headrace.durable import replace_file, sync_folder
 from headrace.errors import StateError
 
 __all__ = ["jobs", "register_job", "unregister_job"]

@@ -16,8 +16,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.changelog.durable import sync_folder
 from headrace.changelog.segment import NO_SEGMENT, SegmentName
+from headrace.durable import sync_folder
 from headrace.errors import ChangeLogError, ChangeLogLost, CorruptSegment, LeaseLost
 
 __all__ = ["Tail", "TailFile", "TailRecord", "TailView"]

@@ -19,12 +19,12 @@ from types import TracebackType
 from headrace.changelog.active import ActiveSegment, Sync, Write
 from headrace.changelog.chain import Link
 from headrace.changelog.config import ChangeLogSettings
-from headrace.changelog.durable import write_refusals
 from headrace.changelog.jobs import jobs
 from headrace.changelog.lock import take_lock
 from headrace.changelog.order import check_follows, split_open
 from headrace.changelog.progress import Progress
 from headrace.changelog.recovery import recover
+from headrace.changelog.refusals import write_refusals
 from headrace.changelog.retention import Sealed, droppable
 from headrace.changelog.segment import (
     NO_SEGMENT,

@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.durable import sync_folder
 from headrace.lake.actions import TableState
-from headrace.lake.commit import now_ms, sync_folder
+from headrace.lake.commit import now_ms
 from headrace.lake.retention import files_kept_ms
 
 __all__ = ["is_due", "write_checkpoint"]

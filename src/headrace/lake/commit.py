@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from headrace.durable import sync_folder
 from headrace.errors import TargetConflict
 
 __all__ = ["Action", "CommitConflict", "commit_info", "put_commit", "transaction"]
@@ -83,12 +84,3 @@ def put_commit(folder: Path, version: int, actions: Iterable[Action]) -> None:
     sync_folder(log)
     if version == 0:
         sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.lake.commit import now_ms, sync_folder
+from headrace.durable import sync_folder
+from headrace.lake.commit import now_ms
 from headrace.lake.statistics import statistics_of
 
 __all__ = ["FILE_ROWS", "write_rows"]

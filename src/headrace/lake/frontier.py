@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from headrace.lake.commit import sync_folder
+from headrace.durable import replace_file
 from headrace.lake.errors import CorruptFrontier
 
 __all__ = ["FrontierStore", "Manifest", "TableEntry", "TableMode"]
@@ -106,14 +106,8 @@ class FrontierStore:
     def write(self, manifest: Manifest) -> None:
         """Add a manifest, whole or not at all; durable when this returns."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(manifest.scn)
-        draft = self.folder / f"{path.stem}.{os.getpid()}.tmp"
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(manifest.to_json(), file, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        sync_folder(self.folder)
+        text = json.dumps(manifest.to_json(), sort_keys=True)
+        replace_file(self._path(manifest.scn), text.encode())
         for scn in self.scns()[: -self._keep]:
             self._path(scn).unlink(missing_ok=True)
 

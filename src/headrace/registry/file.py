@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+from headrace.durable import replace_file
 from headrace.errors import DiskFull, HeadraceError, ProtocolError, StateError
 from headrace.model.schema import TableSchema
 
@@ -53,17 +54,7 @@ class FileRegistry:
 
     def _write(self, path: Path, text: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(path, text.encode())
 
     def _read(self, schema_id: int) -> TableSchema:
         try:

@@ -100,7 +100,6 @@ def _defaults(settings: SessionSettings, jvm_options: str) -> dict[str, str]:
         # A Delta snapshot is 50 tasks by default: most of the time of a small commit.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
-        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
         # Kept rows of a table that is written once a second would fill the driver's listeners.
         "spark.sql.ui.retainedExecutions": "5",
         "spark.ui.retainedJobs": "20",

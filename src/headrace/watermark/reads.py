@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.changelog.durable import write_refusals
+from headrace.changelog.refusals import write_refusals
 from headrace.errors import ConfigError
 from headrace.model.change import table_arrow_schema
 from headrace.model.mark import Mark, MarkKind

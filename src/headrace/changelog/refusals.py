@@ -1,4 +1,4 @@
-"""How bytes become durable on this file system, and what its refusals mean."""
+"""What it means when the file system refuses a write."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from headrace.errors import ChangeLogError, DiskFull
 
-__all__ = ["replace_file", "sync_folder", "write_refusals"]
+__all__ = ["write_refusals"]
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -36,27 +35,3 @@ def write_refusals(what: str) -> Iterator[None]:
             f"{what} cannot be written: {reason}.",
             next_step="check the disk and the rights of the state folder.",
         ) from error
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Put ``data`` in the place of ``path``; readers see the old file or the new one, a crash too."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
