@@ -92,8 +92,12 @@ def _all_dead(schema: TableSchema) -> pa.Table:
 
 def codes_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Indexes:
     """Return small integers, equal exactly where the encoded cells are equal."""
-    encoded = encode_rows(columns).dictionary_encode()
-    return np.asarray(encoded.indices, dtype=np.int64)
+    cells = columns[0] if len(columns) == 1 else None
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
+    if cells is None or cells.null_count or pa.types.is_floating(cells.type):
+        cells = encode_rows(columns)
+    return np.asarray(cells.dictionary_encode().indices, dtype=np.int64)
 
 
 def last_of(codes: Indexes) -> Indexes:
@@ -106,14 +110,15 @@ def last_of(codes: Indexes) -> Indexes:
 
 def _immediate(schema: TableSchema, changes: pa.Table) -> pa.Table:
     codes = codes_of([changes[name] for name in schema.key])
+    ends = _one_of(changes["_op"], (DELETE, UPDATE_OLD))
+    missing = missing_matrix(changes["_missing"].combine_chunks(), len(schema.columns))
+    holey = missing.any(axis=1) & ~ends
+    last = last_of(codes)
+    if not holey.any():
+        return _assemble(schema, changes, last, ends[last])
     ops = np.asarray(
         changes["_op"].combine_chunks().dictionary_encode().to_numpy(zero_copy_only=False)
     )
-    missing = missing_matrix(changes["_missing"].combine_chunks(), len(schema.columns))
-    holey = missing.any(axis=1) & ~np.isin(ops, (DELETE, UPDATE_OLD))
-    last = last_of(codes)
-    if not holey.any():
-        return _assemble(schema, changes, last, _is_dead(ops[last]))
     slow = np.zeros(int(codes.max()) + 1, bool)
     slow[codes[holey]] = True
     # A move with missing columns ties its old key to its new one.
@@ -123,12 +128,15 @@ def _immediate(schema: TableSchema, changes: pa.Table) -> pa.Table:
         events, ops, codes, missing, changes["_scn"].to_numpy(), changes["_ord"].to_numpy()
     )
     last = last[~slow[codes[last]]]
-    easy = _assemble(schema, changes, last, _is_dead(ops[last]))
+    easy = _assemble(schema, changes, last, ends[last])
     return pa.concat_tables([easy, chains.assemble(schema, changes)])
 
 
-def _is_dead(ops: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
-    return np.isin(ops, (DELETE, UPDATE_OLD))
+def _one_of(column: pa.ChunkedArray, values: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which cells are one of a few values."""
+    cells = column.combine_chunks().dictionary_encode()
+    known = np.array([value in values for value in cells.dictionary.to_pylist()], bool)
+    return np.take(known, np.asarray(cells.indices))
 
 
 def _assemble(
@@ -138,7 +146,7 @@ def _assemble(
     taken = changes.take(pa.array(rows)) if len(rows) < changes.num_rows else changes
     form = folded_schema(schema)
     cells: dict[str, pa.Array | pa.ChunkedArray] = {
-        "_effect": pa.array(np.where(dead, DEAD, ROW)).cast(pa.string()),
+        "_effect": pa.array([ROW, DEAD], pa.string()).take(pa.array(dead.astype(np.int8))),
         "_hole": pa.array(np.zeros(len(rows), bool)),
     }
     any_dead = bool(dead.any())

@@ -43,7 +43,7 @@ def commit_keyed(
         OSError: the folder refused.
     """
     wiped = pc.any(pc.equal(folded["_effect"], ALL_DEAD)).as_py()
-    effects = folded.filter(pc.not_equal(folded["_effect"], ALL_DEAD))
+    effects = folded.filter(pc.not_equal(folded["_effect"], ALL_DEAD)) if wiped else folded
     live = effects.filter(pc.equal(effects["_effect"], ROW))
     # Lenders are read before anything is written: the same batch may delete or replace them.
     origins = KeySet(origins_of(schema, effects))

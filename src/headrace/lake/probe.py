@@ -5,7 +5,7 @@ Source: docs/paper_map.md, the apply step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,10 @@ from headrace.model.rowkey import encode_rows
 __all__ = ["KeySet", "places_of", "rows_at"]
 
 
+_AT_ONCE = 2_000_000
+"""Rows looked through at once: where a type has no order of ours, each look builds a table of the keys anew."""
+
+
 class KeySet:
     """Keys to look for.
 
@@ -32,43 +36,85 @@ class KeySet:
         self.names = keys.column_names
         self.count = keys.num_rows
         columns = [column.combine_chunks() for column in keys.columns]
-        self._first = columns[0].unique()
-        self._plain = len(columns) == 1 and not pa.types.is_floating(columns[0].type)
+        self._first = columns[0]
+        numbers = _numbers(self._first)
+        self._ordered = None if numbers is None or not self.count else _ascending(numbers)
+        self._plain = len(columns) == 1 and not pa.types.is_floating(self._first.type)
         self._encoded = None if self._plain else encode_rows(columns)
-        self._sorted = self._ordered()
 
     def may_be_in(self, file: DataFile) -> bool:
         """Whether a file's statistics allow it to hold one of the keys."""
-        if self._sorted is None:
+        if self._ordered is None or not pa.types.is_integer(self._first.type):
             return True
         known = file.statistics()
         name = self.names[0]
         low, high = (known.get(bound, {}).get(name) for bound in ("minValues", "maxValues"))
-        if type(low) is not type(high) or not isinstance(low, type(self._sorted[0].item())):
+        if not isinstance(low, int) or not isinstance(high, int):
             return True
-        begin = np.searchsorted(self._sorted, low, side="left")
-        end = np.searchsorted(self._sorted, high, side="right")
-        return bool(begin < end)
+        return bool(len(_between(self._ordered, low, high)))
 
-    def found_in(self, batch: pa.RecordBatch) -> Places:
-        """Return the places of the batch's rows that have one of the keys."""
-        first = pc.is_in(batch.column(self.names[0]), self._first)
-        places: Places = np.flatnonzero(first.to_numpy(zero_copy_only=False))
+    def found_in(self, rows: pa.Table | pa.RecordBatch) -> Places:
+        """Return the places of the rows that have one of the keys, ascending."""
+        places = self._first_found_in(rows.column(self.names[0]))
         if self._plain or not len(places):
             return places
-        near = batch.take(pa.array(places))
+        near = rows.take(pa.array(places))
         cells = encode_rows([near.column(name) for name in self.names])
         same = pc.is_in(cells, self._encoded).to_numpy(zero_copy_only=False)
         return np.compress(same, places)
 
-    def _ordered(self) -> npt.NDArray[np.generic] | None:
-        """Return the values of the first key column in order, None when bounds cannot be compared with them."""
-        kind = self._first.type
-        if self._first.null_count or not self.count:
-            return None
-        if pa.types.is_integer(kind):
-            return np.sort(self._first.to_numpy(zero_copy_only=False).astype(np.int64))
+    def _first_found_in(self, column: pa.ChunkedArray | pa.Array) -> Places:
+        """Return the places of the values that are the first cell of a key."""
+        if self._ordered is None:
+            found = pc.is_in(column, self._first).to_numpy(zero_copy_only=False)
+            return np.flatnonzero(found)
+        begin = 0
+        hits = [np.empty(0, np.int64)]
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            values = _numbers(chunk)
+            if values is None:
+                found = pc.is_in(chunk, self._first).to_numpy(zero_copy_only=False)
+                hits.append(np.flatnonzero(found) + begin)
+            elif len(values):
+                hits.append(_hits(self._ordered, values) + begin)
+            begin += len(chunk)
+        return np.concatenate(hits)
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64] | None:
+    """Return a column's values as integers in their own order; None where it has a null, or is of a type without."""
+    kind = column.type
+    if column.null_count or pa.types.is_uint64(kind):
         return None
+    if pa.types.is_integer(kind):
+        return np.asarray(column).astype(np.int64)
+    if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
+        width = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return np.asarray(column.view(width)).astype(np.int64)
+    return None
+
+
+def _ascending(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the different values in order; `numpy.unique` hashes them first, which takes ten times as long."""
+    ordered = np.sort(numbers)
+    return np.compress(np.append(True, ordered[1:] != ordered[:-1]), ordered)
+
+
+def _between(ordered: npt.NDArray[np.int64], low: int, high: int) -> npt.NDArray[np.int64]:
+    return ordered[np.searchsorted(ordered, low, "left") : np.searchsorted(ordered, high, "right")]
+
+
+def _hits(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> Places:
+    """Return the places of the values that are among ordered ones; at least one value."""
+    keys = _between(ordered, int(values.min()), int(values.max()))
+    if not len(keys):
+        return np.empty(0, np.int64)
+    if len(keys) < len(values) and bool((values[1:] > values[:-1]).all()):
+        # Our files lie in order of their key: a look for each key instead of one for each row.
+        places = np.searchsorted(values, keys)
+        return np.compress(values[places] == keys, places)
+    places = np.minimum(np.searchsorted(keys, values), len(keys) - 1)
+    return np.flatnonzero(keys[places] == values)
 
 
 def places_of(snapshot: Snapshot, keys: KeySet) -> Dead:
@@ -77,31 +123,43 @@ def places_of(snapshot: Snapshot, keys: KeySet) -> Dead:
     Raises:
         CorruptTable: a file of the table does not read.
     """
-    if not keys.count:
-        return {}
-    found = {}
-    for index, file in enumerate(snapshot.files):
+    found: dict[int, Places] = {}
+    held: dict[int, pa.Table] = {}
+    schema = snapshot.schema_of(keys.names)
+    for index, file in enumerate(snapshot.files if keys.count else ()):
         if not keys.may_be_in(file):
             continue
         try:
-            places = _places_in(file, snapshot, keys)
+            batches = file.batches(schema, snapshot.partition_columns)
+            held[index] = pa.Table.from_batches(batches, schema=schema)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise snapshot.corrupt(file, error) from error
+        if sum(table.num_rows for table in held.values()) >= _AT_ONCE:
+            found |= _places_in(snapshot, held, keys)
+            held.clear()
+    return found | _places_in(snapshot, held, keys)
+
+
+def _places_in(snapshot: Snapshot, held: Mapping[int, pa.Table], keys: KeySet) -> dict[int, Places]:
+    """Return the places of some files' living rows that have one of the keys, per file that has any."""
+    if not held:
+        return {}
+    hits = keys.found_in(pa.concat_tables(held.values()))
+    found = {}
+    begin = 0
+    for index, table in held.items():
+        first, last = np.searchsorted(hits, [begin, begin + table.num_rows])
+        places = hits[first:last] - begin
+        begin += table.num_rows
+        file = snapshot.files[index]
+        if len(places) and file.vector:
+            try:
+                places = np.setdiff1d(places, file.deleted(), assume_unique=True)
+            except (OSError, ValueError) as error:
+                raise snapshot.corrupt(file, error) from error
         if len(places):
             found[index] = places
     return found
-
-
-def _places_in(file: DataFile, snapshot: Snapshot, keys: KeySet) -> Places:
-    begin = 0
-    hits = []
-    for batch in file.batches(snapshot.schema_of(keys.names), snapshot.partition_columns):
-        hits.append(keys.found_in(batch) + begin)
-        begin += batch.num_rows
-    places = np.concatenate(hits) if hits else np.empty(0, np.int64)
-    if len(places) and file.vector:
-        places = np.setdiff1d(places, file.deleted(), assume_unique=True)
-    return places
 
 
 def rows_at(snapshot: Snapshot, places: Dead) -> Iterator[pa.RecordBatch]:

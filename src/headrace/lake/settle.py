@@ -103,7 +103,9 @@ def _by_living(snapshot: Snapshot, dead: Dead) -> list[_Touched]:
         if dying is None and file.vector is None:
             found.append(_Touched(file, np.empty(0, np.int64), file.rows()))
             continue
-        gone = file.deleted() if dying is None else np.union1d(file.deleted(), dying)
+        gone = file.deleted()
+        if dying is not None:
+            gone = np.sort(np.concatenate([gone, dying]), kind="stable")
         found.append(
             _Touched(file, gone, file.rows() - len(gone), 0 if dying is None else len(dying))
         )

@@ -13,11 +13,12 @@ A missing cell is null in its column, and is neither null nor a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.model.schema import TableSchema
 
@@ -98,9 +99,13 @@ def missing_matrix(cells: pa.Array, column_count: int) -> npt.NDArray[np.bool_]:
     matrix = np.zeros((len(cells), column_count), dtype=bool)
     if cells.null_count == len(cells):
         return matrix
-    masks: Sequence[bytes | None] = cells.to_pylist()
-    for row, mask in enumerate(masks):
-        if mask is not None:
-            bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")[:column_count]
-            matrix[row, : len(bits)] = bits
+    held = np.flatnonzero(np.asarray(cells.is_valid()))
+    masks = cells.drop_null()
+    lengths = np.asarray(pc.binary_length(masks))
+    for length in np.unique(lengths):
+        same = np.flatnonzero(lengths == length)
+        raw = b"".join(masks.take(pa.array(same)).to_pylist())
+        packed = np.frombuffer(raw, np.uint8).reshape(len(same), length)
+        bits = np.unpackbits(packed, axis=1, bitorder="little")[:, :column_count]
+        matrix[held[same], : bits.shape[1]] = bits
     return matrix
