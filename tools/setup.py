@@ -113,7 +113,7 @@ def set_up(*, tests: bool) -> None:
         proof |= system.result()
         own = beside.submit(install_headrace) if anew else None
         proof["jars"] = jars = resolve_jars()
-        proof["archive"] = make_class_archive(str(proof["java"]), jars, old)
+        proof["archive"] = make_class_archive(str(proof["java_file"]), jars, old)
         if own is not None:
             own.result()
     write_stamp(proof)
@@ -122,7 +122,8 @@ def set_up(*, tests: bool) -> None:
 
 def find_or_install_system(*, tests: bool) -> dict[str, object]:
     """Where Java and, for tests, PostgreSQL are; one after the other, because apt-get works alone."""
-    found: dict[str, object] = {"java": find_or_install_java()}
+    java = find_or_install_java()
+    found: dict[str, object] = {"java": java, "java_file": file_mark(java)}
     if tests:
         found["postgres"] = find_or_install_postgres()
     return found
@@ -181,7 +182,10 @@ def is_ready(stamp: Mapping[str, object], *, tests: bool) -> bool:
         return False
     if tests and "postgres" not in stamp:
         return False
-    places = [stamp.get(name) for name in ("java", "archive", "postgres")]
+    if stamp.get("java_file") != file_mark(str(stamp.get("java"))):
+        # A package manager has put another one in its place: the archive of classes does not fit it.
+        return False
+    places = [stamp.get(name) for name in ("archive", "postgres")]
     places += _strings(stamp.get("jars"))
     return all(Path(str(place)).exists() for place in places if place)
 
@@ -387,6 +391,16 @@ def find_java() -> tuple[str | None, str]:
     return on_path, ""
 
 
+def file_mark(path: str) -> str:
+    """What tells a program's file from another one that takes its place; empty when there is none."""
+    try:
+        real = Path(path).resolve(strict=True)
+        found = real.stat()
+    except OSError:
+        return ""
+    return f"{real} {found.st_size} {found.st_mtime_ns}"
+
+
 def java_version(java: str) -> int | None:
     """Major version of a `java` program, or nothing when it does not run."""
     try:
@@ -419,14 +433,17 @@ def resolve_jars() -> list[str]:
     return _lines_of([*module, "--list"])
 
 
-def make_class_archive(java: str, jars: Sequence[str], old: Mapping[str, object]) -> str | None:
+def make_class_archive(
+    java_file: str, jars: Sequence[str], old: Mapping[str, object]
+) -> str | None:
     """Have headrace write down the classes of a Spark job, so that every later start takes half the time.
 
     Returns where they are written down, nothing when that failed.
     """
     module = [str(PYTHON), "-m", "headrace.spark.archive"]
     (archive,) = _lines_of([*module, "--print"])
-    if Path(archive).exists() and old.get("java") == java and old.get("jars") == list(jars):
+    fits = old.get("java_file") == java_file and old.get("jars") == list(jars)
+    if Path(archive).exists() and fits:
         return archive
     say("writing down Spark's classes, once: it starts in half the time from then on")
     made = subprocess.run(

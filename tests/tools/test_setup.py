@@ -10,6 +10,8 @@ import pytest
 from headrace.spark.archive import archive_path
 from tools import setup
 
+JAVA = {"java": sys.executable, "java_file": setup.file_mark(sys.executable)}
+
 
 @pytest.fixture(autouse=True)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +30,7 @@ def test_an_archive_that_fits_is_kept_where_sessions_look_for_it(
     python.write_text(f"#!/bin/sh\ntest $3 = --print && echo {there}\n")
     python.chmod(0o755)
     monkeypatch.setattr(setup, "PYTHON", python)
-    old = {"java": "/java", "jars": ["a.jar"]}
+    old = {"java_file": "/java", "jars": ["a.jar"]}
     assert setup.make_class_archive("/java", ["a.jar"], old) == str(there)
     # Of another Java it is made anew, which this program refuses to do.
     assert setup.make_class_archive("/other", ["a.jar"], old) is None
@@ -42,12 +44,24 @@ def test_the_path_of_the_archive_is_the_one_of_the_sessions() -> None:
 def test_the_stamp_vouches_for_the_archive_as_long_as_it_is_there(tmp_path: Path) -> None:
     archive = tmp_path / "classes.jsa"
     archive.touch()
-    setup.write_stamp({"java": sys.executable, "jars": [], "archive": str(archive)})
+    setup.write_stamp({**JAVA, "jars": [], "archive": str(archive)})
     assert setup.is_ready(setup.read_stamp(), tests=False)
     archive.unlink()
     assert not setup.is_ready(setup.read_stamp(), tests=False)
 
 
 def test_an_archive_that_could_not_be_made_is_not_missed(tmp_path: Path) -> None:
-    setup.write_stamp({"java": sys.executable, "jars": [], "archive": None})
+    setup.write_stamp({**JAVA, "jars": [], "archive": None})
     assert setup.is_ready(setup.read_stamp(), tests=False)
+
+
+def test_a_java_that_was_replaced_is_noticed(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("old")
+    proof = {"java": str(java), "java_file": setup.file_mark(str(java)), "archive": None}
+    setup.write_stamp({**proof, "jars": []})
+    assert setup.is_ready(setup.read_stamp(), tests=False)
+    java.write_text("newer")
+    assert not setup.is_ready(setup.read_stamp(), tests=False)
+    java.unlink()
+    assert not setup.is_ready(setup.read_stamp(), tests=False)
