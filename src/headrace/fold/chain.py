@@ -1,30 +1,20 @@
-"""Follow cells that the source left out through patches and key changes.
+"""Follow cells that the source left out through key changes.
 
-Only keys that such changes touch come here; everything else is decided by its last event. Works on row numbers, not on
-values: a cell is the place of the change row that carries it, or one of two signs.
+Only keys come here that such a change ties to each other; where none does, `headrace.fold.patches` follows all at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from headrace.errors import ProtocolError
-from headrace.fold.form import DEAD, ROW, folded_schema, origin_name
-from headrace.model.change import DELETE, INSERT, PATCH, READ, UPDATE_NEW, UPDATE_OLD, pack_missing
-from headrace.model.schema import TableSchema
+from headrace.fold.followed import ABSOLUTE, FROM_ORIGIN, HOLE, Followed
+from headrace.model.change import DELETE, INSERT, PATCH, READ, UPDATE_NEW, UPDATE_OLD
 
-__all__ = ["Chains", "follow_chains"]
-
-FROM_ORIGIN = -1
-"""The cell is the one that the target holds at the row's origin key."""
-ABSOLUTE = -1
-"""The row does not depend on what the target held."""
-HOLE = -2
-"""The cell has nowhere to come from: the row it was in is dead."""
+__all__ = ["follow_chains"]
 
 
 @dataclass(slots=True)
@@ -38,54 +28,6 @@ class _Row:
     origin: int
 
 
-@dataclass(slots=True)
-class Chains:
-    """Effects per key code; None is DEAD. ``last`` is a place that carries the key itself."""
-
-    effects: dict[int, _Row | None] = field(default_factory=dict)
-    last: dict[int, int] = field(default_factory=dict)
-
-    def assemble(self, schema: TableSchema, changes: pa.Table) -> pa.Table:
-        """Return the effects in the folded form."""
-        form = folded_schema(schema)
-        width = len(schema.columns)
-        keys = schema.key_indexes
-        rows = len(self.effects)
-        places = np.full((rows, width), FROM_ORIGIN, np.int64)
-        origins = np.full(rows, ABSOLUTE, np.int64)
-        effects: list[str] = []
-        masks: list[bytes | None] = []
-        holes = np.zeros(rows, bool)
-        for number, (code, row) in enumerate(self.effects.items()):
-            effects.append(ROW if row else DEAD)
-            if row is None:
-                masks.append(None)
-            else:
-                places[number] = row.cells
-                masks.append(pack_missing(np.flatnonzero(row.cells < 0), width))
-                holes[number] = bool((row.cells == HOLE).any())
-                origins[number] = row.origin
-            places[number, keys] = self.last[code]
-        cells = {
-            "_effect": pa.array(effects, pa.string()),
-            "_missing": pa.array(masks, pa.binary()),
-            "_hole": pa.array(holes),
-        }
-        for name in schema.key:
-            cells[origin_name(name)] = _take(changes[name], origins)
-        for index, name in enumerate(schema.names):
-            cells[name] = _take(changes[name], places[:, index])
-        return pa.table(
-            [cells[f.name] if f.name in cells else pa.nulls(rows, f.type) for f in form],
-            schema=form,
-        )
-
-
-def _take(column: pa.ChunkedArray, places: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-    """Return the cells at the given places, null where the place is negative."""
-    return column.take(pa.array(places, mask=places < 0))
-
-
 def follow_chains(
     events: npt.NDArray[np.int64],
     ops: npt.NDArray[np.object_],
@@ -93,7 +35,7 @@ def follow_chains(
     missing: npt.NDArray[np.bool_],
     scn: npt.NDArray[np.int64],
     order: npt.NDArray[np.int32],
-) -> Chains:
+) -> Followed:
     """Return the effect of the given events on their keys.
 
     Args:
@@ -107,8 +49,8 @@ def follow_chains(
 
     Source: docs/paper_map.md, immediate keys.
     """
-    chains = Chains()
-    effects = chains.effects
+    effects: dict[int, _Row | None] = {}
+    last: dict[int, int] = {}
     moved = -1
     base_of_move: _Row | None = None
     for place in events.tolist():
@@ -138,8 +80,22 @@ def follow_chains(
                 f"A change at SCN {scn[place]} leaves columns out and has no first half beside it.",
                 next_step="report this as a defect of the source adapter; nothing was applied.",
             )
-        chains.last[code] = place
-    return chains
+        last[code] = place
+    return _followed(effects, last, missing.shape[1])
+
+
+def _followed(effects: dict[int, _Row | None], last: dict[int, int], width: int) -> Followed:
+    rows = len(effects)
+    cells = np.full((rows, width), FROM_ORIGIN, np.int64)
+    origins = np.full(rows, ABSOLUTE, np.int64)
+    dead = np.zeros(rows, bool)
+    for number, row in enumerate(effects.values()):
+        if row is None:
+            dead[number] = True
+        else:
+            cells[number] = row.cells
+            origins[number] = row.origin
+    return Followed(cells, origins, dead, np.array([last[code] for code in effects], np.int64))
 
 
 def _are_neighbours(

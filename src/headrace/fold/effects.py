@@ -25,6 +25,7 @@ import pyarrow as pa
 from headrace.errors import MalformedTransaction, ProtocolError
 from headrace.fold.chain import follow_chains
 from headrace.fold.form import ALL_DEAD, DEAD, NET, ROW, folded_schema
+from headrace.fold.patches import follow_patches
 from headrace.model.change import (
     DELETE,
     INSERT,
@@ -116,20 +117,32 @@ def _immediate(schema: TableSchema, changes: pa.Table) -> pa.Table:
     last = last_of(codes)
     if not holey.any():
         return _assemble(schema, changes, last, ends[last])
-    ops = np.asarray(
-        changes["_op"].combine_chunks().dictionary_encode().to_numpy(zero_copy_only=False)
-    )
-    slow = np.zeros(int(codes.max()) + 1, bool)
-    slow[codes[holey]] = True
+    slow = _marked(codes, holey)
     # A move with missing columns ties its old key to its new one.
-    slow[codes[np.maximum(np.flatnonzero(holey & (ops == UPDATE_NEW)) - 1, 0)]] = True
-    events = np.flatnonzero(slow[codes])
-    chains = follow_chains(
-        events, ops, codes, missing, changes["_scn"].to_numpy(), changes["_ord"].to_numpy()
-    )
-    last = last[~slow[codes[last]]]
-    easy = _assemble(schema, changes, last, ends[last])
-    return pa.concat_tables([easy, chains.assemble(schema, changes)])
+    moves = holey & _one_of(changes["_op"], (UPDATE_NEW,))
+    tied = _marked(codes, moves)
+    tied[codes[np.maximum(np.flatnonzero(moves) - 1, 0)]] = True
+    slow |= tied
+    easy = last[~slow[codes[last]]]
+    parts = [_assemble(schema, changes, easy, ends[easy])]
+    patched = np.flatnonzero(slow[codes] & ~tied[codes])
+    if len(patched):
+        whole = ~ends & (~holey | _one_of(changes["_op"], (INSERT, READ)))
+        followed = follow_patches(patched, codes, ends, whole, missing)
+        parts.append(followed.assemble(schema, changes))
+    if tied.any():
+        scn, order = changes["_scn"].to_numpy(), changes["_ord"].to_numpy()
+        ops = np.asarray(changes["_op"].to_numpy(zero_copy_only=False))
+        chained = follow_chains(np.flatnonzero(tied[codes]), ops, codes, missing, scn, order)
+        parts.append(chained.assemble(schema, changes))
+    return pa.concat_tables(parts)
+
+
+def _marked(codes: Indexes, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return, per code, whether one of the given rows has it."""
+    marked = np.zeros(int(codes.max()) + 1, bool)
+    marked[codes[rows]] = True
+    return marked
 
 
 def _one_of(column: pa.ChunkedArray, values: Sequence[str]) -> npt.NDArray[np.bool_]:

@@ -64,7 +64,6 @@ def _asks(effects: pa.Table) -> pa.ChunkedArray:
 def _lender_places(schema: TableSchema, live: pa.Table, lenders: pa.Table) -> npt.NDArray[np.int64]:
     """Return where each row's lender lies, -1 where there is none."""
     keys = encode_rows([lenders[name].combine_chunks() for name in schema.key])
-    known = {key: place for place, key in enumerate(keys.to_pylist())}
     wanted = encode_rows([live[origin_name(name)].combine_chunks() for name in schema.key])
-    pairs = zip(wanted.to_pylist(), _asks(live).to_pylist(), strict=True)
-    return np.array([known.get(key, -1) if asks else -1 for key, asks in pairs], np.int64)
+    found = np.asarray(pc.fill_null(pc.index_in(wanted, keys), -1), np.int64)
+    return np.where(np.asarray(_asks(live)), found, -1)
