@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -18,7 +18,7 @@ from headrace.lake.keyed import commit_keyed
 from headrace.lake.multiset import commit_multiset
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import KeyCheck
-from headrace.spark.targets.base import TableBatch
+from headrace.spark.targets.base import Folded, TableBatch
 from headrace.spark.together import Work, attempt, run_together
 
 __all__ = ["write_files"]
@@ -37,22 +37,18 @@ def write_files(
         planned: tables before, and what comes.
         parallel: tasks of the job that tables share, and jobs at the same time.
     """
-    shared: list[Work] = []
-    large: list[int] = []
-    places: list[int] = []
-    for place, (snapshot, batch) in enumerate(planned):
-        write, inside = _writer(snapshot, batch), batch.folded.inside()
-        if inside is None:
-            large.append(place)
-        else:
-            places.append(place)
-            shared.append(Work(batch.folded.rows, _bound(write, inside), batch.alone))
-    outcomes: dict[int, object] = {}
+    shared: dict[int, Work] = {}
     with ThreadPoolExecutor(parallel) as pool:
-        jobs = {place: pool.submit(_in_its_own_job, *planned[place]) for place in large}
-        if shared:
-            outcomes |= zip(places, run_together(session, shared, parallel), strict=True)
-        outcomes |= {place: job.result() for place, job in jobs.items()}
+        large: dict[int, Future[object]] = {}
+        for place, (snapshot, batch) in enumerate(planned):
+            write, inside = _writer(snapshot, batch), batch.folded.inside()
+            if inside is None:
+                large[place] = pool.submit(_in_its_own_job, write, batch.folded)
+            else:
+                shared[place] = Work(batch.folded.rows, _bound(write, inside), batch.alone)
+        together = run_together(session, list(shared.values()), parallel) if shared else []
+        outcomes = dict(zip(shared, together, strict=True))
+        outcomes |= {place: job.result() for place, job in large.items()}
     return [outcomes[place] for place in range(len(planned))]  # type: ignore[misc]
 
 
@@ -73,14 +69,12 @@ def _bound(write: Written, read: Callable[[], Iterator[pa.RecordBatch]]) -> Call
     return lambda: write(read())
 
 
-def _in_its_own_job(snapshot: Snapshot, batch: TableBatch) -> object:
-    write = _writer(snapshot, batch)
-
+def _in_its_own_job(write: Written, folded: Folded) -> object:
     def kernel(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"outcome": [attempt(lambda: write(batches))]})
 
     try:
-        (row,) = batch.folded.through(kernel, "outcome BINARY").collect()
+        (row,) = folded.through(kernel, "outcome BINARY").collect()
     except Exception as error:  # noqa: BLE001 - the table's outcome, as any other
         return error
     return pickle.loads(row.outcome)
