@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import bench_capture, bench_chunks, bench_memory, contenders, harness
 from benchmarks.debezium import jars
-from benchmarks.processes import Child
+from benchmarks.processes import Child, anonymous_mib
 from benchmarks.server import BenchServer
 from benchmarks.workloads import WORKLOADS, record
 from headrace.sources.postgres.lsn import parse_lsn
@@ -58,6 +58,7 @@ def test_a_child_is_charged_for_its_own_memory_and_time() -> None:
     )
     child = Child([sys.executable, "-c", code])
     child.until_said("held", 60)
+    child.until(lambda: anonymous_mib(child.pid) >= 64, 60, "its memory is counted")
     usage = child.end()
     assert 64 <= usage.rss_mib < 128
     assert 0 < usage.cpu_s < usage.wall_s + 1
