@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,15 +46,14 @@ def tidy(folder: Path, promised: int) -> int:
         base = table.state(promised)
         latest = table.latest_version() or promised
         newest = table.state(latest)
-        commits = list(table.commits(promised, latest))
+        strays = _strays(table, (promised, base), (latest, newest), now_ms() - _STRAY_AFTER_MS)
     except VersionNotFound:
         # Somebody else has cleaned further than we would.
         return 0
     properties = (newest.metadata or {}).get("configuration") or {}
     gone = _forgotten(folder, base, newest, now_ms() - files_kept_ms(properties))
-    gone |= _strays(folder, [base, newest], commits, now_ms() - _STRAY_AFTER_MS)
     old = _old_log(folder / "_delta_log", promised, now_ms() - log_kept_ms(properties))
-    return _unlink(gone) + _unlink(old)
+    return _unlink(gone | strays) + _unlink(old)
 
 
 def _forgotten(folder: Path, base: TableState, newest: TableState, before_ms: float) -> set[Path]:
@@ -69,28 +68,32 @@ def _forgotten(folder: Path, base: TableState, newest: TableState, before_ms: fl
 
 
 def _strays(
-    folder: Path,
-    states: Sequence[TableState],
-    commits: Iterable[Mapping[str, Any]],
+    table: DeltaTable,
+    base: tuple[int, TableState],
+    newest: tuple[int, TableState],
     before_ms: float,
 ) -> set[Path]:
     """Return the old files that no version from the promised one on has ever named.
 
     Args:
-        folder: of the table.
-        states: the promised version and the newest.
-        commits: actions in between: a file may have come and gone there, and its removal be forgotten.
+        table: whose folder is looked through.
+        base: the promised version and its number.
+        newest: the newest likewise.
         before_ms: what is younger may still be committed.
     """
     old = {
         Path(entry.path)
-        for entry in os.scandir(folder)
+        for entry in os.scandir(table.path)
         if _DATA_FILE.fullmatch(entry.name) and entry.stat().st_mtime * 1_000 < before_ms
     }
-    for state in states:
-        old -= _paths(folder, state.files.values())
-        old -= _paths(folder, state.removed.values())
-    return old - _paths(folder, (action["add"] for action in commits if "add" in action))
+    for _, state in (base, newest):
+        old -= _paths(table.path, state.files.values())
+        old -= _paths(table.path, state.removed.values())
+    if old:
+        # A file may have come and gone in between, and its removal be forgotten; rare enough to read all of it again.
+        between = table.commits(base[0], newest[0])
+        old -= _paths(table.path, (action["add"] for action in between if "add" in action))
+    return old
 
 
 def _paths(folder: Path, actions: Iterable[Mapping[str, Any]]) -> set[Path]:
