@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,16 @@ def test_a_jar_that_is_not_the_known_one_is_refused(monkeypatch: pytest.MonkeyPa
         delta_jars()
 
 
+def refusal(text: str) -> Callable[..., Any]:
+    """Return a resolver that fails with the given report."""
+    return lambda command, **_: subprocess.CompletedProcess(command, 1, "", text)
+
+
 def test_without_a_network_the_error_names_jar_and_next_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(command: list[str], **_: Any) -> Any:
-        text = "\t\tmodule not found: org.example#two;2.0\nat org.apache.spark.Deep.stack(1)\n"
-        return subprocess.CompletedProcess(command, 1, "", text)
-
-    monkeypatch.setattr(subprocess, "run", refuse)
+    text = "\t\tmodule not found: org.example#two;2.0\nat org.apache.spark.Deep.stack(1)\n"
+    monkeypatch.setattr(subprocess, "run", refusal(text))
     assert jars.main([]) == 1
     told = capsys.readouterr().err
     assert "org.example:two:2.0 could not be fetched" in told
@@ -106,11 +109,8 @@ def test_without_a_network_the_error_names_jar_and_next_step(
 def test_a_certificate_that_java_does_not_trust_is_called_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(command: list[str], **_: Any) -> Any:
-        text = "Server access error: PKIX path building failed\n\t\tmodule not found: org.example#two;2.0\n"
-        return subprocess.CompletedProcess(command, 1, "", text)
-
-    monkeypatch.setattr(subprocess, "run", refuse)
+    text = "Server access error: PKIX path building failed\n\t\tmodule not found: org.example#two;2.0\n"
+    monkeypatch.setattr(subprocess, "run", refusal(text))
     assert jars.main([]) == 1
     assert "keytool" in capsys.readouterr().err
 
