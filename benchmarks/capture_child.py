@@ -24,7 +24,7 @@ from benchmarks.inside import Arrivals
 from headrace.changelog import ChangeLogReader
 from headrace.relay.capture import Capture
 from headrace.replicator import config_file, runner
-from headrace.replicator.lean import without_pandas
+from headrace.replicator.lean import leave_to_stay, without_pandas
 from headrace.replicator.paths import StatePaths
 
 
@@ -110,6 +110,7 @@ def main() -> int:
         runner.capture(config, paths, watch, lambda _detail: None) as capture,
     ):
         watch.capture = capture
+        leave_to_stay()
         wall, cpu = time.perf_counter(), time.process_time()
         began_us = time.time_ns() // 1000
         capture.run(watch)

@@ -161,14 +161,17 @@ class Block:
         return sum(body.batch.nbytes for body in self.bodies)
 
     def after(self, scn: int) -> Block:
-        """Return the part with transactions above ``scn``; the block itself when that is all of it."""
+        """Return the part with transactions above ``scn``; the block itself when that is all of it.
+
+        Rows are views, nothing is copied.
+        """
         if not len(self.index) or self.first_scn > scn:
             return self
         bodies = []
         for body in self.bodies:
-            keep = body.batch.column("_scn").to_numpy() > scn
-            if keep.any():
-                bodies.append(Body(body.schema_id, body.table, body.batch.filter(pa.array(keep))))
+            left_out = int(body.batch.column("_scn").to_numpy().searchsorted(scn, side="right"))
+            if left_out < body.batch.num_rows:
+                bodies.append(Body(body.schema_id, body.table, body.batch.slice(left_out)))
         return Block(
             self.index[self.index["scn"] > scn],
             tuple(bodies),

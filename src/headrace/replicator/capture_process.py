@@ -9,7 +9,7 @@ import threading
 from headrace.errors import SlotLost, SourceReplaced
 from headrace.replicator import runner
 from headrace.replicator.config import Config
-from headrace.replicator.lean import without_pandas
+from headrace.replicator.lean import leave_to_stay, without_pandas
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import Report, run_worker
 
@@ -26,6 +26,7 @@ def _capture(config: Config, paths: StatePaths, stop: threading.Event, report: R
                 runner.slot_watched(config, report),
                 runner.repaired(config, paths),
             ):
+                leave_to_stay()
                 capture.run(stop)
                 return
         except (SlotLost, SourceReplaced) as error:

@@ -32,6 +32,10 @@ _QUIET_S = 0.5
 # How often the publication is looked at, while the log leaves time for it.
 _WATCH_S = 20.0
 
+# How long a busy stream is left alone between two reads, so that much comes at once. A Unix socket holds some hundred
+# messages: a much longer pause would stall the server. Over TCP the kernel's queue of small segments may overflow.
+_GATHER_S = 0.0003
+
 _NOT_READY = "55000"
 _IN_USE = "55006"
 _BUSY_PAUSE_S = 0.05
@@ -216,7 +220,7 @@ class PostgresLogReader:
             if now >= self._next_feedback:
                 self._send_feedback()
             if self._cadence.busy:
-                time.sleep(stream.pause_s)
+                time.sleep(_GATHER_S)
             if not stream.read():
                 return
 

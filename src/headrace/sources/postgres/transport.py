@@ -27,9 +27,6 @@ _SIZE = struct.Struct(">I")
 _COPY_BOTH = b"W"
 _READY = b"Z"
 
-# A Unix socket holds little: a longer pause would stall the server.
-_UNIX_PAUSE_S = 0.0001
-_TCP_PAUSE_S = 0.0003
 _TICK_S = 0.001
 
 
@@ -52,11 +49,9 @@ class Transport(Protocol):
 
     Attributes:
         frames: what has come in and is not decoded yet: kind, length and bytes of each message.
-        pause_s: how long to wait on a busy stream before reading again, so that much comes at once.
     """
 
     frames: FrameBuffer
-    pause_s: float
 
     def start(self, sql: str) -> None:
         """Put the connection into copy-both mode.
@@ -108,7 +103,6 @@ class _Common:
         self, session: Session, on_notice: Callable[[str, str], None], timeout_s: float
     ) -> None:
         self.frames = FrameBuffer()
-        self.pause_s = _TCP_PAUSE_S
         self._session = session
         self._on_notice = on_notice
         self._timeout_s = timeout_s
@@ -139,8 +133,6 @@ class SocketTransport(_Common):
         super().__init__(session, on_notice, timeout_s)
         self._socket = socket.socket(fileno=os.dup(session.pgconn.socket))
         self._socket.setblocking(False)
-        if self._socket.family == socket.AF_UNIX:
-            self.pause_s = _UNIX_PAUSE_S
 
     def start(self, sql: str) -> None:
         """See `Transport`."""
