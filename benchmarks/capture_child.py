@@ -56,7 +56,10 @@ class _Watch(threading.Event):
         if self._until_scn and scn >= self._until_scn:
             return True
         if self._dump and self.capture is not None and self.capture.is_idle:
-            return True
+            # It is idle before the first request is taken up, too.
+            tables = self.capture.status().tables
+            if tables and all(table.completed_scn for table in tables):
+                return True
         return super().is_set()
 
 
