@@ -289,7 +289,7 @@ cdef class NativeRows:
         part = msg[at]
         at += 1
         if kind == c'I':
-            if not self._add_tuple(msg, &at, end, T_WHOLE) or at != end:
+            if part != c'N' or not self._add_tuple(msg, &at, end, T_WHOLE) or at != end:
                 return 0
             self._end_row(scn, ordinal, OP_INSERT)
             return 1
