@@ -72,6 +72,10 @@ bench-memory: setup ## Measure what a capture holds in memory at worst
 bench-apply: setup ## Measure batches into a large Delta table beside Spark's MERGE
 	@$(BIN)/python -m benchmarks.bench_apply $(ARGS)
 
+.PHONY: bench-backlog
+bench-backlog: setup ## Measure how fast a waiting change log gets into Delta tables
+	@$(BIN)/python -m benchmarks.bench_backlog $(ARGS)
+
 .PHONY: bench-docs
 bench-docs: setup ## Write docs/benchmarks.md from the kept results
 	@$(BIN)/python -m benchmarks.page $(ARGS)

@@ -71,30 +71,29 @@ def merge(spark: SparkSession, table: Path) -> Contender:
 def measure(
     batches: Batches,
     contenders: Mapping[str, Contender],
-    rounds: int,
+    number: int,
     sizes: tuple[tuple[str, int], ...],
     steps: harness.Steps,
 ) -> list[dict[str, Any]]:
-    """Give every contender the same batches in turn; round 0 is the warm-up."""
+    """Give every contender the same batches in turn, one round."""
     runs = []
-    for number in range(rounds + 1):
-        for spread, changes in sizes:
-            batch = batches.draw(spread, changes)
-            with steps.step(f"round {number}, {changes:,} changes, {spread}"):
-                for name, apply in contenders.items():
-                    started = time.monotonic()
-                    apply(batch)
-                    seconds = round(time.monotonic() - started, 4)
-                    runs.append(
-                        {
-                            "contender": name,
-                            "load": f"{spread} {changes}",
-                            "round": number,
-                            "changes": changes,
-                            "seconds": seconds,
-                        }
-                    )
-    return [run for run in runs if run["round"]]
+    for spread, changes in sizes:
+        batch = batches.draw(spread, changes)
+        with steps.step(f"round {number}, {changes:,} changes, {spread}"):
+            for name, apply in contenders.items():
+                started = time.monotonic()
+                apply(batch)
+                seconds = round(time.monotonic() - started, 4)
+                runs.append(
+                    {
+                        "contender": name,
+                        "load": f"{spread} {changes}",
+                        "round": number,
+                        "changes": changes,
+                        "seconds": seconds,
+                    }
+                )
+    return runs
 
 
 def same_rows(spark: SparkSession, tables: Mapping[str, Path]) -> None:
@@ -141,7 +140,7 @@ def main() -> int:
     rounds = 1 if given.quick else given.runs
     loads = _LOADS[:1] + _LOADS[2:3] if given.quick else (*_LOADS, _LARGE)
     measured_on = harness.machine()
-    steps = harness.Steps("apply", (rounds + 1) * len(loads) + 1)
+    steps = harness.Steps("apply", (rounds + 1) * (len(loads) + 1) + 1)
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="headrace-apply-") as place, steps.shown():
         folder = Path(place)
@@ -160,8 +159,12 @@ def main() -> int:
             "plain": merge(spark, tables["plain"]),
         }
         with harness.until_stopped(steps):
-            runs = measure(batches, contenders, rounds, loads, steps)
-            same_rows(spark, tables)
+            for number in range(rounds + 1):
+                found = measure(batches, contenders, number, loads, steps)
+                with steps.step(f"round {number}, the tables are compared"):
+                    same_rows(spark, tables)
+                # Round 0 is the warm-up; a round counts once the tables were found equal after it.
+                runs += found if number else []
         applier.close()
         batches.close()
         spark.stop()

@@ -134,6 +134,11 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         ),
         "rows_per_s_1m": Figure("changes per second, batches of 1,000,000", least=400_000),
     },
+    "backlog": {
+        "changes_per_s": Figure(
+            "changes of a waiting change log into ten Delta tables, per second", least=300_000
+        ),
+    },
     "freshness": {
         "delta_p50_s": Figure("source commit to visible in the Delta table, s"),
         "delta_p99_s": Figure("the same, 99th percentile"),

@@ -1,0 +1,123 @@
+"""A change log that waits for apply: some tables, copied, and then changed for a long time while nobody applied.
+
+Every transaction changes every table: 70 % of its changes are updates, 20 % inserts, 10 % deletes, over all keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.apply_table import SCHEMA, Ids, orders
+from headrace.changelog.config import ChangeLogSettings
+from headrace.changelog.writer import ChangeLogWriter
+from headrace.model.block import (
+    ORIGIN_LOG,
+    Block,
+    Body,
+    SystemEvent,
+    SystemKind,
+    transaction_index,
+)
+from headrace.model.change import DELETE, INSERT, PATCH, change_schema
+from headrace.model.schema import TableId, TableSchema
+from headrace.registry.file import FileRegistry
+
+__all__ = ["Backlog"]
+
+_PER_TRANSACTION = 5_000
+"""Changes of one table in one transaction, which is a block of its own."""
+
+
+class _Table:
+    """One table while its changes are drawn."""
+
+    def __init__(self, number: int, rows: int, registry: FileRegistry) -> None:
+        name = TableId(SCHEMA.table.schema, f"orders_{number}")
+        self.schema: TableSchema = replace(SCHEMA, table=name)
+        self.schema_id = registry.put(self.schema)
+        self.rows = rows
+        self.live = np.arange(rows)
+        self.next = rows
+
+    def draw(self, changes: int, generator: np.random.Generator) -> tuple[Ids, Ids]:
+        """Return keys and operations of one transaction."""
+        touched = generator.choice(self.live, changes * 8 // 10, replace=False)
+        updated, deleted = touched[: changes * 7 // 10], touched[changes * 7 // 10 :]
+        inserted = np.arange(self.next, self.next + changes // 5)
+        self.next += len(inserted)
+        self.live = np.concatenate([np.setdiff1d(self.live, deleted, assume_unique=True), inserted])
+        ids = np.concatenate([updated, inserted, deleted])
+        ops = np.repeat([PATCH, INSERT, DELETE], [len(updated), len(inserted), len(deleted)])
+        order = generator.permutation(len(ids))
+        return ids[order], ops[order]
+
+
+class Backlog:
+    """Writes the log.
+
+    Args:
+        folder: of the change log.
+        tables: how many.
+        rows: of each, when the backlog begins.
+        changes: of the backlog, all tables together.
+        seed: of the draws.
+
+    Attributes:
+        begin: SCN at which every table is copied.
+        end: SCN of the last transaction.
+        changes: how many there really are.
+    """
+
+    def __init__(self, folder: Path, tables: int, rows: int, changes: int, seed: int) -> None:
+        registry = FileRegistry(folder / "schemas")
+        generator = np.random.default_rng(seed)
+        self._tables = [_Table(number, rows, registry) for number in range(tables)]
+        self._writer = ChangeLogWriter.open(folder, ChangeLogSettings(budget_bytes=2**36))
+        self._scn = 0
+        for table in self._tables:
+            ids = table.live
+            self._append([self._body(table, ids, np.full(len(ids), INSERT), generator)])
+        told = {"request_id": "1"}
+        events = [
+            SystemEvent(self._scn + 1, place, SystemKind.DUMP_COMPLETE, t.schema.table, told)
+            for place, t in enumerate(self._tables)
+        ]
+        self._append([], tuple(events))
+        self.begin = self._scn
+        self.changes = 0
+        while self.changes < changes:
+            self._append(
+                [
+                    self._body(t, *t.draw(_PER_TRANSACTION, generator), generator)
+                    for t in self._tables
+                ]
+            )
+            self.changes += _PER_TRANSACTION * tables
+        self._writer.sync()
+        self.end = self._scn
+        self._writer.close()
+
+    def _body(
+        self, table: _Table, ids: Ids, ops: np.ndarray, generator: np.random.Generator
+    ) -> Body:
+        count = len(ids)
+        meta = [
+            pa.array(np.full(count, self._scn + 1)),
+            pa.array(np.arange(count, dtype=np.int32)),
+            pa.array(ops, pa.string()),
+            pa.nulls(count, pa.binary()),
+        ]
+        rows = orders(ids, generator)
+        form = change_schema(table.schema)
+        (batch,) = pa.table([*meta, *rows.columns], schema=form).combine_chunks().to_batches()
+        return Body(table.schema_id, table.schema.table, batch)
+
+    def _append(self, bodies: list[Body], events: tuple[SystemEvent, ...] = ()) -> None:
+        self._scn += 1
+        changes = sum(body.batch.num_rows for body in bodies) + len(events)
+        index = transaction_index([(self._scn, 1, self._scn, changes, ORIGIN_LOG, 1)])
+        self._writer.append(Block(index, tuple(bodies), events, self._scn))

@@ -1,0 +1,115 @@
+"""``make bench-backlog``: how fast a change log that waited is brought into Delta tables.
+
+The log holds the copies of ten tables and then millions of changes. Every round begins with empty target tables; the
+copies are applied first and not counted, then the rest in batches of the default size, as a job that was down would.
+Round 0 warms the session up. After each round the tables are compared with those of the round before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import harness
+from benchmarks.backlog_log import Backlog
+from headrace.changelog.reader import ChangeLogReader
+from headrace.lake.delta_log import DeltaTable
+from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.session import SessionSettings, build_session
+from headrace.spark.slices import Limits, batch_end
+from headrace.spark.targets.delta import DeltaTarget
+
+_SEED = 11
+
+
+def drain(applier: Applier, changelog: Path, begin: int, end: int, limits: Limits) -> int:
+    """Apply a range in batches; return how many."""
+    reader, batches = ChangeLogReader(changelog), 0
+    while begin < end:
+        upto = batch_end(reader, begin, end, limits)
+        applier.process(begin, upto)
+        begin, batches = upto, batches + 1
+    if applier.failing:
+        raise applier.failing[0]
+    return batches
+
+
+def rows_of(lake: Path) -> dict[str, int]:
+    """Return how many rows each table shows."""
+    found = {}
+    for folder in sorted((lake / "bench").iterdir()):
+        files = DeltaTable(folder).snapshot().files
+        found[folder.name] = sum(file.rows() - len(file.deleted()) for file in files)
+    return found
+
+
+def main() -> int:
+    """Measure and keep the result."""
+    parser = harness.parser("backlog", __doc__ or "", runs=3)
+    parser.add_argument("--changes", type=int, default=5_000_000, help="of the backlog (5 M)")
+    parser.add_argument("--tables", type=int, default=10, help="tables (10)")
+    parser.add_argument("--rows", type=int, default=100_000, help="of each table before (100,000)")
+    given = parser.parse_args()
+    changes, rows = (100_000, 10_000) if given.quick else (given.changes, given.rows)
+    rounds = 1 if given.quick else given.runs
+    measured_on = harness.machine()
+    steps = harness.Steps("backlog", rounds + 2)
+    runs: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="headrace-backlog-") as place, steps.shown():
+        folder = Path(place)
+        changelog, lake = folder / "changelog", folder / "lake"
+        with steps.step(f"a change log of {changes:,} changes"):
+            log = Backlog(changelog, given.tables, rows, changes, _SEED)
+        options = ApplyOptions("bench", changelog, lake)
+        limits = Limits(options.max_rows, 2**30)
+        spark = build_session(SessionSettings(driver_memory="2g", scratch=folder / "spark"))
+        held: dict[str, int] | None = None
+        with harness.until_stopped(steps):
+            for number in range(rounds + 1):
+                shutil.rmtree(lake, ignore_errors=True)
+                applier = Applier(options, DeltaTarget(spark, lake, "bench"))
+                with steps.step(f"round {number}"):
+                    applier.begin()
+                    drain(applier, changelog, 0, log.begin, limits)
+                    started = time.monotonic()
+                    batches = drain(applier, changelog, log.begin, log.end, limits)
+                    seconds = time.monotonic() - started
+                applier.close()
+                now = rows_of(lake)
+                if held is not None and now != held:
+                    raise SystemExit(f"two rounds differ: no figure ({held}, {now})")
+                held = now
+                rate = round(log.changes / seconds)
+                steps.say(f"    {rate:,} changes/s · {batches} batches")
+                if number:
+                    runs.append(
+                        {
+                            "contender": "headrace",
+                            "round": number,
+                            "changes": log.changes,
+                            "batches": batches,
+                            "seconds": round(seconds, 3),
+                            "rows_per_s": rate,
+                        }
+                    )
+        spark.stop()
+    found = harness.median(runs, "rows_per_s")
+    path = harness.write(
+        "backlog",
+        seed=_SEED,
+        sizes={"changes": changes, "tables": given.tables, "rows": rows, "rounds": rounds},
+        runs=runs,
+        summary={} if found is None else {"changes_per_s": found},
+        measured_on=measured_on,
+        folder=harness.results_folder(given),
+    )
+    steps.say(f"kept in {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
