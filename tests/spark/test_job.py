@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import headrace
 from headrace.errors import CorruptSegment, HeadraceError, TargetError
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.frontier import FrontierStore
@@ -127,6 +129,28 @@ def check_reads(spark: SparkSession, job: Job) -> None:
     assert {tuple(row) for row in new.collect()} == set(job.rows())
     with pytest.raises(TargetError, match=r"public\.nobody"):
         read(spark, job.lake, "test", "public.nobody")
+    check_reads_by_file(spark, job)
+
+
+def check_reads_by_file(spark: SparkSession, job: Job) -> None:
+    """The pipeline's file is all that a reader needs; a time is as good as an SCN."""
+    file = job.lake.parent / "test.yaml"
+    source = {"type": "postgres", "url": "postgresql://nobody@nowhere/none", "tables": ["public.*"]}
+    target = {"type": "delta", "path": str(job.lake)}
+    file.write_text(json.dumps({"name": "test", "source": source, "target": target}))
+    then = headrace.frontier(file, 40)
+    moment = dt.datetime.fromtimestamp(then.commit_us / 1e6, dt.UTC)
+    assert headrace.frontier(file, moment).commit_us <= then.commit_us
+    assert headrace.frontier(file, moment + dt.timedelta(hours=1)) == headrace.frontier(file)
+    with pytest.raises(TargetError, match="no frontier at or before 1999"):
+        headrace.frontier(file, dt.datetime(1999, 1, 1))  # noqa: DTZ001 - a time without a zone is UTC
+    rows = headrace.read(spark, file, "public.t", then)
+    assert {tuple(row) for row in rows.collect()} == {(1, "x", "b"), (3, "y", "d")}
+    for path in (job.lake / "public" / "t").glob("*.parquet"):
+        path.unlink()
+    with pytest.raises(TargetError, match=r"of public\.t has lost [1-9]\d* of its files") as caught:
+        headrace.read(spark, file, "public.t", then)
+    assert "VACUUM" in caught.value.next_step
 
 
 def test_a_damaged_log_ends_the_job_by_name(spark: SparkSession, log: Log, tmp_path: Path) -> None:

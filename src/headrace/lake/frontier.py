@@ -155,6 +155,13 @@ class FrontierStore:
                 return manifest
         return None
 
+    def not_after(self, commit_us: int) -> Manifest | None:
+        """Return the newest manifest whose commit is not after a time, in microseconds since 1970 UTC."""
+        for scn in reversed(self.scns()):
+            if (manifest := self._read(scn)) is not None and manifest.commit_us <= commit_us:
+                return manifest
+        return None
+
     def _read(self, scn: int) -> Manifest | None:
         """Return a manifest, None when retention removed it meanwhile."""
         path = self._path(scn)

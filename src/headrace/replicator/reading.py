@@ -1,0 +1,64 @@
+"""What a pipeline's file says, for who reads its tables: ``headrace.read`` and ``headrace.frontier``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.replicator import config_file
+from headrace.replicator.config import Config
+
+if TYPE_CHECKING:
+    from headrace.lake.frontier import Manifest
+    from headrace.spark.read import At, DataFrame, SparkSession
+
+__all__ = ["frontier", "read"]
+
+
+def read(
+    spark: SparkSession, pipeline: Config | Path | str, table: str, at: At = None
+) -> DataFrame:
+    """Return a target table as it was when the source stood at one commit.
+
+    ::
+
+        then = headrace.frontier("shop.yaml")
+        orders = headrace.read(spark, "shop.yaml", "public.orders", then)
+        items = headrace.read(spark, "shop.yaml", "public.items", then)   # of the same moment
+
+    Args:
+        spark: a session with Delta.
+        pipeline: its file, or what the file says.
+        table: ``schema.name``.
+        at: a frontier; or an SCN or a time of the source, for the newest frontier not above it; or None, the newest.
+
+    Raises:
+        ConfigError: the file does not read.
+        TargetError: there is no such frontier, the table is not part of it, or its version is no longer there.
+    """
+    from headrace.spark.read import read as read_table
+
+    config = _config(pipeline)
+    return read_table(spark, config.lake, config.name, table, at)
+
+
+def frontier(pipeline: Config | Path | str, at: int | dt.datetime | None = None) -> Manifest:
+    """Return a frontier of a pipeline: one source commit, and the version of every table that shows it.
+
+    Args:
+        pipeline: its file, or what the file says.
+        at: an SCN or a time of the source (without a zone: UTC); None is the newest.
+
+    Raises:
+        ConfigError: the file does not read.
+        TargetError: there is none.
+    """
+    from headrace.spark.read import frontier_at
+
+    config = _config(pipeline)
+    return frontier_at(config.lake, config.name, at)
+
+
+def _config(pipeline: Config | Path | str) -> Config:
+    return pipeline if isinstance(pipeline, Config) else config_file.load(Path(pipeline))
