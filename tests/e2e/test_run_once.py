@@ -9,6 +9,9 @@ import psycopg
 import pytest
 
 from headrace.demo import schema
+from headrace.lake.delta_log import DeltaTable
+from headrace.lake.ledger import table_path
+from headrace.model.schema import TableId
 from headrace.state.store import RequestState, StateStore
 from tests.e2e.pipeline import Pipeline
 from tests.requirements import req
@@ -37,10 +40,22 @@ truncate shop.flash_sales;
 insert into shop.flash_sales values (1, 'SKU-9', 50, '12:00');
 alter table shop.orders add column channel text;
 update shop.orders set channel = 'web' where id <= 10;
+alter table shop.orders rename column channel to via;
+update shop.orders set via = 'app' where id = 11;
+alter table shop.products rename column description to story;
+update shop.products set stock = stock + 1 where sku in ('SKU-4', 'SKU-5');
+alter table shop.customers drop column email;
+update shop.customers set balance = 1 where id = 9;
+begin;
+update shop.payments set amount = 1 where order_id = 1;
+alter table shop.payments rename column details to facts;
+update shop.payments set facts = '{"paid": true}' where order_id = 2;
+commit;
 """
+"""All of it while nobody captures: the catalog is ahead of everything that the log will tell."""
 
 
-@req("C24", "P25", "P31")
+@req("C24", "C45", "P25", "P31")
 def test_once_copies_then_follows_and_verify_agrees(url: str, pipeline: Pipeline) -> None:
     with psycopg.connect(url) as connection:
         schema.create(connection)
@@ -62,6 +77,16 @@ def test_once_copies_then_follows_and_verify_agrees(url: str, pipeline: Pipeline
     second = json.loads(pipeline.succeed("verify", "--json"))
 
     assert second["equal"], second
+    names = {
+        table: DeltaTable(table_path(pipeline.config.lake, TableId("shop", table)))
+        .snapshot()
+        .schema.names
+        for table in ("orders", "products", "customers", "payments")
+    }
+    assert "via" in names["orders"]
+    assert "story" in names["products"]
+    assert "email" not in names["customers"]
+    assert "facts" in names["payments"]
     with contextlib.closing(StateStore(pipeline.paths.database)) as state:
         repair = state.requests()[-1]
     assert (repair.state, repair.missing) == (RequestState.COMPLETED, (("-1",),))

@@ -159,7 +159,7 @@ def test_a_lost_or_damaged_data_file_is_named(table):
         content(table)
 
 
-@pytest.mark.parametrize("feature", ["columnMapping", "v2Checkpoint", "later"])
+@pytest.mark.parametrize("feature", ["v2Checkpoint", "later"])
 def test_a_reader_feature_we_lack_is_refused_by_name(table, feature):
     table.commit(protocol(3, 7, [feature]), metadata(ROWS), table.file(rows((1, "a"))))
     with pytest.raises(UnsupportedTableFeature, match=feature) as caught:
@@ -169,6 +169,7 @@ def test_a_reader_feature_we_lack_is_refused_by_name(table, feature):
 
 def test_reader_features_we_know_are_read(table):
     features = [
+        "columnMapping",
         "deletionVectors",
         "timestampNtz",
         "typeWidening",
@@ -179,11 +180,11 @@ def test_reader_features_we_know_are_read(table):
     assert content(table) == [(1, "a")]
 
 
-def test_reader_version_two_is_read_unless_columns_are_mapped(table):
+def test_reader_version_two_is_read_unless_columns_are_mapped_by_id(table):
     table.commit(protocol(2, 5), metadata(ROWS), table.file(rows((1, "a"))))
     assert content(table) == [(1, "a")]
-    table.commit(metadata(ROWS, {"delta.columnMapping.mode": "name"}))
-    with pytest.raises(UnsupportedTableFeature, match="columnMapping"):
+    table.commit(metadata(ROWS, {"delta.columnMapping.mode": "id"}))
+    with pytest.raises(UnsupportedTableFeature, match="columnMapping by id"):
         content(table)
 
 

@@ -128,7 +128,7 @@ def test_vectors_that_spark_wrote_hide_their_rows(spark, path):
 @pytest.mark.parametrize(
     ("properties", "feature"),
     [
-        ("'delta.columnMapping.mode' = 'name'", "columnMapping"),
+        ("'delta.columnMapping.mode' = 'id'", "columnMapping by id"),
         ("'delta.checkpointPolicy' = 'v2'", "v2Checkpoint"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,10 @@ class Log:
         self.writer.sync()
         return self.scn
 
-    def batch(self, *bodies: Body) -> int:
-        """Append one transaction of ready bodies, whose rows have the SCN of `following`."""
+    def batch(self, *bodies: Body, events: tuple[SystemEvent, ...] = ()) -> int:
+        """Append one transaction of ready bodies and events, which have the SCN of `following`."""
         self._next()
-        self._append(bodies, ())
+        self._append(bodies, events)
         self.writer.sync()
         return self.scn
 
@@ -57,9 +58,11 @@ class Log:
         """SCN that the next transaction will have."""
         return self.scn + 10
 
-    def announce(self, schema: TableSchema) -> int:
-        """Append a schema event and return its SCN."""
-        return self._system(schema, SystemKind.SCHEMA)
+    def announce(self, schema: TableSchema, numbers: Mapping[str, int] | None = None) -> int:
+        """Append a schema event, with the numbers of its columns if they are known, and return its SCN."""
+        told = {"numbers": numbers} if numbers else {}
+        payload = {"schema_id": self.registry.put(schema), **told}
+        return self.tell(SystemKind.SCHEMA, schema.table, **payload)
 
     def complete(self, schema: TableSchema) -> int:
         """Append the end of a table's dump and return its SCN."""

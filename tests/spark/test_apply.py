@@ -16,7 +16,7 @@ from headrace.errors import ChangeLogLost, IncompatibleSchemaChange, MissingBase
 from headrace.fold import fold
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.frontier import FrontierStore
-from headrace.model.block import SystemKind
+from headrace.model.block import Body, SystemEvent, SystemKind
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier, ApplyOptions
@@ -234,6 +234,77 @@ def test_columns_are_added_and_widened(bench: Bench) -> None:
     (error,) = applier.failing
     assert isinstance(error, IncompatibleSchemaChange)
     assert "public.t." in error.message
+
+
+def _renamed(schema: TableSchema, **names: str) -> TableSchema:
+    columns = tuple(replace(c, name=names.get(c.name, c.name)) for c in schema.columns)
+    return replace(schema, columns=columns)
+
+
+@req("C45")
+@pytest.mark.parametrize("cuts", ["each", "once"])
+def test_columns_are_renamed_and_dropped_with_their_values(bench: Bench, cuts: str) -> None:
+    """However the batches are cut: what a later change leaves out is taken from the column that it was."""
+    old = table_of(3)
+    swapped = _renamed(old, c1="c2", c2="c1")
+    fewer = replace(swapped, columns=swapped.columns[:2])
+    ends = [bench.log.announce(old, {"k": 1, "c1": 2, "c2": 3})]
+    bench.log.write(old, "+I(1,a,b) | +I(2,c,d) | +I(3,e,f)")
+    ends += [bench.log.complete(old), bench.log.announce(swapped, {"k": 1, "c2": 2, "c1": 3})]
+    # The first column after the key was c1 and is c2.
+    ends.append(bench.log.write(swapped, "=U(1,new,?) | =U(2,?,new) | +I(4,g,h)"))
+    bench.run(*(ends if cuts == "each" else ends[-1:]))
+    assert bench.rows(swapped) == Counter(
+        {(1, "new", "b"): 1, (2, "c", "new"): 1, (3, "e", "f"): 1, (4, "g", "h"): 1}
+    )
+    bench.log.announce(fewer, {"k": 1, "c2": 2})
+    bench.run(bench.log.write(fewer, "=U(1,?) | -D(2) | +I(5,i)"))
+    assert bench.rows(fewer) == Counter({(1, "new"): 1, (3, "e"): 1, (4, "g"): 1, (5, "i"): 1})
+
+
+def _amid(bench: Bench, old: TableSchema, new: TableSchema, **told: object) -> int:
+    """Write one transaction with a row in the old shape, the change, and a row in the new one."""
+    rows = parse_history("+I(8,x,y) +I(9,p,q)", bench.log.following).rows
+    ids = [bench.log.registry.put(schema) for schema in (old, new)]
+    bodies = [
+        Body(schema_id, schema.table, change_batch(schema, [row]))
+        for schema_id, schema, row in zip(ids, (old, new), rows, strict=True)
+    ]
+    payload = {"schema_id": ids[1], **told}
+    event = SystemEvent(bench.log.following, 1, SystemKind.SCHEMA, new.table, payload)
+    return bench.log.batch(*bodies, events=(event,))
+
+
+@req("C45")
+def test_a_column_that_is_renamed_amid_a_transaction_keeps_the_values_of_both_halves(
+    bench: Bench,
+) -> None:
+    old = table_of(3)
+    new = _renamed(old, c1="label")
+    numbers = {"k": 1, "c1": 2, "c2": 3}
+    bench.log.announce(old, numbers)
+    bench.log.write(old, "+I(1,a,b)")
+    bench.run(bench.log.complete(old))
+    now = {"k": 1, "label": 2, "c2": 3}
+    was = {"schema_id": old.schema_id, "numbers": numbers}
+    bench.run(_amid(bench, old, new, numbers=now, was=was))
+    assert bench.rows(new) == Counter({(1, "a", "b"): 1, (8, "x", "y"): 1, (9, "p", "q"): 1})
+
+
+@req("C45")
+def test_a_column_that_may_have_been_renamed_amid_a_transaction_is_asked_about(
+    bench: Bench,
+) -> None:
+    old = table_of(3)
+    new = _renamed(old, c1="label")
+    bench.log.announce(old, {"k": 1, "c1": 2, "c2": 3})
+    bench.log.write(old, "+I(1,a,b)")
+    bench.run(bench.log.complete(old))
+    applier = bench.run(_amid(bench, old, new, numbers={"k": 1, "label": 2, "c2": 3}))
+    (error,) = applier.failing
+    assert isinstance(error, IncompatibleSchemaChange)
+    assert "amid a transaction" in error.message
+    assert bench.rows(old) == Counter({(1, "a", "b"): 1})
 
 
 @req("C06")

@@ -3,7 +3,7 @@
 from headrace.fold.combine import combine
 from headrace.fold.effects import fold
 from headrace.fold.form import ALL_DEAD, DEAD, NET, ROW, folded_schema, origin_name
-from headrace.fold.promote import cells_as, promote
+from headrace.fold.promote import cells_as, promote, renamed
 
 __all__ = [
     "ALL_DEAD",
@@ -16,4 +16,5 @@ __all__ = [
     "folded_schema",
     "origin_name",
     "promote",
+    "renamed",
 ]

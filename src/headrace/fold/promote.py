@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 
@@ -9,14 +11,25 @@ from headrace.errors import IncompatibleSchemaChange
 from headrace.model.change import META, change_schema, missing_matrix, pack_missing
 from headrace.model.schema import TableSchema
 
-__all__ = ["cells_as", "promote"]
+__all__ = ["cells_as", "promote", "renamed"]
 
 
-def promote(batch: pa.RecordBatch, old: TableSchema, new: TableSchema) -> pa.RecordBatch:
+def promote(
+    batch: pa.RecordBatch,
+    old: TableSchema,
+    new: TableSchema,
+    names: Mapping[str, str] | None = None,
+) -> pa.RecordBatch:
     """Return the same changes with the columns of ``new``.
 
     A column that ``old`` does not have is null: rows of that time had no value for it. A column whose type grew
     is cast exactly. A column that ``new`` does not have is left out.
+
+    Args:
+        batch: changes.
+        old: their version.
+        new: the version to bring them to.
+        names: the name in ``new`` of each column of ``old`` that lives on; columns are known by name when None.
 
     Raises:
         IncompatibleSchemaChange: a value does not fit the new type.
@@ -24,7 +37,8 @@ def promote(batch: pa.RecordBatch, old: TableSchema, new: TableSchema) -> pa.Rec
     if old == new:
         return batch
     target = change_schema(new)
-    places = {name: index for index, name in enumerate(old.names)}
+    later = {name: name for name in old.names} if names is None else names
+    places = {later[name]: index for index, name in enumerate(old.names) if name in later}
     cells: list[pa.Array] = [batch.column(name) for name in META]
     if batch.column("_missing").null_count < batch.num_rows:
         missing = missing_matrix(batch.column("_missing"), len(old.columns))
@@ -34,8 +48,20 @@ def promote(batch: pa.RecordBatch, old: TableSchema, new: TableSchema) -> pa.Rec
                 moved[:, index] = missing[:, places[name]]
         masks = [pack_missing(np.flatnonzero(row), len(new.columns)) for row in moved]
         cells[3] = pa.array(masks, pa.binary())
-    cells += cells_as(batch, new, "{column} changed to {type}, which cannot hold its older values.")
+    refusal = "{column} changed to {type}, which cannot hold its older values."
+    cells += cells_as(renamed(batch, later), new, refusal)
     return pa.record_batch(cells, schema=target)
+
+
+def renamed(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
+    """Return the columns that live on, under their later names.
+
+    Args:
+        batch: rows of a table.
+        names: see `headrace.model.succession.successors`.
+    """
+    kept = [name for name in batch.schema.names if name in names]
+    return batch.select(kept).rename_columns([names[name] for name in kept])
 
 
 def cells_as(batch: pa.RecordBatch, schema: TableSchema, refusal: str) -> list[pa.Array]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import UnsupportedTableFeature
+from headrace.lake import mapping
 from headrace.lake.errors import CorruptTable
 from headrace.lake.vectors import vector_id
 
@@ -32,6 +33,7 @@ _WANTED = ("txn", "add", "remove", "metaData", "protocol", "sidecar", "checkpoin
 _READABLE = frozenset(
     # All but the last are handled; the vacuum check asks nothing of readers.
     {
+        mapping.FEATURE,
         "deletionVectors",
         "timestampNtz",
         "typeWidening",
@@ -42,7 +44,7 @@ _READABLE = frozenset(
 _WRITABLE = _READABLE | {"appendOnly", "invariants"}
 _REMEDY = {
     "appendOnly": "set delta.appendOnly to false: copies of rows change with their rows",
-    "columnMapping": "create the table without delta.columnMapping.mode",
+    "columnMapping by id": "create the table with delta.columnMapping.mode set to name",
     "v2Checkpoint": "set delta.checkpointPolicy to classic and drop the feature",
 }
 
@@ -160,8 +162,8 @@ def check_protocol(protocol: Mapping[str, Any], properties: Mapping[str, str], t
     version = int(protocol["minReaderVersion"])
     if version > 3:
         raise unsupported(f"reader version {version}", table)
-    if version == 2 and properties.get("delta.columnMapping.mode", "none") != "none":
-        raise unsupported("columnMapping", table)
+    if properties.get(mapping.MODE) == "id":
+        raise unsupported("columnMapping by id", table)
     for feature in protocol.get("readerFeatures") or ():
         if feature not in _READABLE:
             raise unsupported(feature, table)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import UnsupportedTableFeature
+from headrace.lake.mapping import in_files
 from headrace.lake.vectors import Places, read_vector
 
 __all__ = ["DataFile"]
@@ -32,7 +33,7 @@ class DataFile:
     Attributes:
         folder: of the table.
         path: where the file lies.
-        partition_values: text of each partition column, None for null.
+        partition_values: text of each partition column, by its name in files, None for null.
         size: bytes.
         stats: the writer's statistics as JSON text, None when it kept none.
         vector: descriptor of its deletion vector, None when all its rows count.
@@ -104,8 +105,9 @@ class DataFile:
         """
         # Spark may write timestamps as INT96, which would overflow as nanoseconds after 2262.
         with pq.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as parquet:
-            held = set(parquet.schema_arrow.names) - set(partitions)
-            wanted = [name for name in schema.names if name in held]
+            held = set(parquet.schema_arrow.names)
+            own = [field for field in schema if field.name not in partitions]
+            wanted = [name for field in own if (name := in_files(field)) in held]
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=wanted):
                 yield self._conform(batch, schema, partitions)
 
@@ -120,10 +122,11 @@ class DataFile:
     ) -> pa.RecordBatch:
         arrays = []
         for field in schema:
+            name = in_files(field)
             if field.name in partitions:
-                arrays.append(_partition(self.partition_values.get(field.name), field, batch))
-            elif field.name in batch.schema.names:
-                array = batch.column(field.name)
+                arrays.append(_partition(self.partition_values.get(name), field, batch))
+            elif name in batch.schema.names:
+                array = batch.column(name)
                 arrays.append(array if array.type == field.type else array.cast(field.type))
             else:
                 arrays.append(pa.nulls(batch.num_rows, field.type))

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from headrace.durable import sync_folder
 from headrace.lake.commit import now_ms
+from headrace.lake.mapping import file_schema
 from headrace.lake.statistics import statistics_of
 
 __all__ = ["FILE_ROWS", "write_rows"]
@@ -30,13 +31,14 @@ def write_rows(folder: Path, rows: pa.Table, key: Sequence[str]) -> list[dict[st
 
     Args:
         folder: of the table.
-        rows: with the table's columns.
+        rows: with the table's own schema, which knows the columns' names in files.
         key: columns to sort by: the files' bounds then let later commits, and readers, pass most of them over.
 
     Raises:
         OSError: the folder refused.
     """
     ordered = _sorted(rows, key)
+    ordered = pa.table(ordered.columns, schema=file_schema(ordered.schema))
     return [
         _write_file(folder, ordered.slice(begin, FILE_ROWS))
         for begin in range(0, ordered.num_rows, FILE_ROWS)

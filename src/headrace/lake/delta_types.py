@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import UnsupportedTableFeature
+from headrace.lake import mapping
 from headrace.lake.errors import CorruptTable
 
 __all__ = ["arrow_schema", "arrow_type", "delta_type", "schema_string"]
@@ -62,7 +63,7 @@ def delta_type(type_: pa.DataType) -> str:
 
 
 def arrow_schema(text: str, table: str) -> pa.Schema:
-    """Return the Arrow schema of a ``schemaString``.
+    """Return the Arrow schema of a ``schemaString``; its fields know their names in files (`lake.mapping`).
 
     Raises:
         CorruptTable: when the text is not a schema.
@@ -70,14 +71,25 @@ def arrow_schema(text: str, table: str) -> pa.Schema:
     """
     try:
         fields = json.loads(text)["fields"]
-        columns = [(f["name"], f["type"], bool(f["nullable"])) for f in fields]
+        columns = [
+            (
+                f["name"],
+                f["type"],
+                bool(f["nullable"]),
+                mapping.from_metadata(f.get("metadata") or {}),
+            )
+            for f in fields
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptTable(
             f"The table {table} has a schema in its log that does not read.",
             next_step="look at the newest metaData action of its _delta_log.",
         ) from error
     return pa.schema(
-        [pa.field(name, _column_type(name, kind, table), null) for name, kind, null in columns]
+        [
+            pa.field(name, _column_type(name, kind, table), null, metadata=known)
+            for name, kind, null, known in columns
+        ]
     )
 
 

@@ -1,27 +1,30 @@
 """Which log actions create a target table, and bring its columns to a newer version of the source's table.
 
 Pure: schemas in, actions out. What Delta cannot do without a new copy of the table is refused here, before a row is
-written. Columns are exactly the source's.
+written. Columns are exactly the source's; one that was renamed there keeps its values, because the table remembers
+the numbers that the source gives its columns.
 
-Source: Delta protocol, "Change Metadata" and "Type Widening".
+Source: Delta protocol, "Change Metadata", "Type Widening" and "Column Mapping".
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import IncompatibleSchemaChange
+from headrace.lake import mapping
 from headrace.lake.commit import Action, commit_info, now_ms
 from headrace.lake.delta_types import delta_type
 from headrace.lake.retention import RETENTION
 from headrace.lake.snapshot import Snapshot
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableSchema, render_type
+from headrace.model.succession import Numbers, successors
 
 __all__ = [
     "SCHEMA_PROPERTY",
@@ -31,6 +34,7 @@ __all__ = [
     "create_actions",
     "evolve_actions",
     "follows",
+    "numbers_of",
 ]
 
 SCHEMA_PROPERTY = "headrace.schema_id"
@@ -41,6 +45,8 @@ VECTORS_PROPERTY = "delta.enableDeletionVectors"
 _CHECKPOINT_INTERVAL = "20"
 _INTEGERS = {"int16": 5, "int32": 10, "int64": 20}
 """Decimal digits that hold every value of an integer type, as Delta counts them."""
+_NUMBER = "headrace.number"
+"""Field metadata: the source's number of the column."""
 _REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What Delta's writers do not allow in a name without column mapping."""
 
@@ -94,7 +100,7 @@ def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
     """
     _check_names(schema)
     columns = table_arrow_schema(schema)
-    fields = [_field(field) for field in columns]
+    fields = [_field(field, schema.numbers) for field in columns]
     configuration = {
         VECTORS_PROPERTY: json.dumps(vectors),
         "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
@@ -125,30 +131,37 @@ def evolve_actions(held: Snapshot, schema: TableSchema) -> list[Action]:
 
     Args:
         held: the table as it is.
-        schema: the source's newer version.
+        schema: the source's newer version; the numbers of its columns tell one that was renamed.
 
     Raises:
-        IncompatibleSchemaChange: a column is gone or has a type that its values do not fit.
+        IncompatibleSchemaChange: a column has a type that its values do not fit, or nobody knows whether it was
+            dropped or renamed.
     """
     _check_names(schema)
     wanted = table_arrow_schema(schema)
     text = json.loads(held.metadata["schemaString"])
-    widens = False
-    for field in text["fields"]:
-        name = field["name"]
-        if name not in wanted.names:
-            raise _incompatible(schema, name, "was dropped or renamed")
-        old, new = held.schema.field(name).type, wanted.field(name).type
-        if old != new:
-            _widen(field, old, new, schema)
-            widens = True
-    text["fields"] += [_field(field) for field in wanted if field.name not in held.schema.names]
     configuration = {**held.properties, SCHEMA_PROPERTY: str(schema.schema_id)}
     features = _features(wanted, vectors=False)
-    if widens:
-        # Only now: the feature shuts out readers that do not know it.
-        configuration["delta.enableTypeWidening"] = "true"
-        features.append("typeWidening")
+    names = _later_names(text["fields"], schema)
+    if not mapping.is_on(configuration) and any(names.get(old) != old for old in held.schema.names):
+        mapping.switch_on(text["fields"], configuration)
+    if mapping.is_on(configuration):
+        features.append(mapping.FEATURE)
+    fields = []
+    for field in text["fields"]:
+        before = field["name"]
+        if before not in names:
+            continue
+        now = wanted.field(names[before])
+        old = held.schema.field(before).type
+        fields.append(_numbered({**field, "name": now.name}, schema.numbers))
+        if old != now.type:
+            _widen(fields[-1], old, now.type, schema)
+            # Only now: the feature shuts out readers that do not know it.
+            configuration["delta.enableTypeWidening"] = "true"
+            features.append("typeWidening")
+    new = [field for field in wanted if field.name not in names.values()]
+    text["fields"] = fields + [mapping.given(_field(f, schema.numbers), configuration) for f in new]
     actions: list[Action] = [
         {
             "metaData": {
@@ -165,6 +178,30 @@ def evolve_actions(held: Snapshot, schema: TableSchema) -> list[Action]:
     return actions
 
 
+def _later_names(fields: Sequence[Mapping[str, Any]], schema: TableSchema) -> dict[str, str]:
+    """Return the name in ``schema`` of each column that lives on."""
+    held = [field["name"] for field in fields]
+    names = successors(held, schema.names, _numbers(fields), schema.numbers)
+    if names is None:
+        moved = (name for name, other in zip(held, schema.names, strict=False) if name != other)
+        gone = next((name for name in held if name not in schema.names), None) or next(moved)
+        raise _incompatible(schema, gone, "was dropped or renamed, nobody knows which,")
+    return names
+
+
+def numbers_of(held: Snapshot) -> Numbers:
+    """Return the source's numbers of a table's columns, as far as they were told."""
+    return _numbers(json.loads(held.metadata["schemaString"])["fields"])
+
+
+def _numbers(fields: Sequence[Mapping[str, Any]]) -> Numbers:
+    return {
+        field["name"]: int(field["metadata"][_NUMBER])
+        for field in fields
+        if _NUMBER in (field.get("metadata") or {})
+    }
+
+
 def _check_names(schema: TableSchema) -> None:
     """Refuse names that other programs could not read in this table."""
     seen: dict[str, str] = {}
@@ -176,8 +213,17 @@ def _check_names(schema: TableSchema) -> None:
         seen[name.lower()] = name
 
 
-def _field(field: pa.Field) -> dict[str, Any]:
-    return {"name": field.name, "type": delta_type(field.type), "nullable": True, "metadata": {}}
+def _field(field: pa.Field, numbers: Numbers) -> dict[str, Any]:
+    text = {"name": field.name, "type": delta_type(field.type), "nullable": True, "metadata": {}}
+    return _numbered(text, numbers)
+
+
+def _numbered(field: dict[str, Any], numbers: Numbers) -> dict[str, Any]:
+    """Return a column that remembers the source's number of it, where that is known."""
+    number = numbers.get(field["name"])
+    if number is None:
+        return field
+    return {**field, "metadata": {**field["metadata"], _NUMBER: number}}
 
 
 def _widen(field: dict[str, Any], old: pa.DataType, new: pa.DataType, schema: TableSchema) -> None:

@@ -71,7 +71,7 @@ def _fallen(
     for index, file in enumerate(snapshot.files):
         if not wanted:
             break
-        if not near.may_be_in(file):
+        if not near.may_be_in(file, snapshot.schema):
             continue
         try:
             places = _copies_in(file, snapshot, near, wanted)

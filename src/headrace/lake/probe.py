@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.lake.data_file import DataFile
+from headrace.lake.mapping import in_files
 from headrace.lake.settle import Dead
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.vectors import Places
@@ -42,12 +43,17 @@ class KeySet:
         self._plain = len(columns) == 1 and not pa.types.is_floating(self._first.type)
         self._encoded = None if self._plain else encode_rows(columns)
 
-    def may_be_in(self, file: DataFile) -> bool:
-        """Whether a file's statistics allow it to hold one of the keys."""
+    def may_be_in(self, file: DataFile, schema: pa.Schema) -> bool:
+        """Whether a file's statistics allow it to hold one of the keys.
+
+        Args:
+            file: of the table.
+            schema: of the table, or of the key's columns in it.
+        """
         if self._ordered is None or not pa.types.is_integer(self._first.type):
             return True
         known = file.statistics()
-        name = self.names[0]
+        name = in_files(schema.field(self.names[0]))
         low, high = (known.get(bound, {}).get(name) for bound in ("minValues", "maxValues"))
         if not isinstance(low, int) or not isinstance(high, int):
             return True
@@ -127,7 +133,7 @@ def places_of(snapshot: Snapshot, keys: KeySet) -> Dead:
     held: dict[int, pa.Table] = {}
     schema = snapshot.schema_of(keys.names)
     for index, file in enumerate(snapshot.files if keys.count else ()):
-        if not keys.may_be_in(file):
+        if not keys.may_be_in(file, schema):
             continue
         try:
             batches = file.batches(schema, snapshot.partition_columns)

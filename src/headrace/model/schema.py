@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from headrace.errors import ProtocolError
+from headrace.model.succession import Numbers
 
 __all__ = ["Column", "KeyCheck", "TableId", "TableSchema", "parse_type", "render_type"]
 
@@ -73,12 +74,14 @@ class TableSchema:
         columns: in the source's order.
         key: names of the columns that identify a row (the replica identity), empty without a key.
         key_check: when the key is checked.
+        numbers: the source's own of the columns, as far as they are known; no part of what makes versions equal.
     """
 
     table: TableId
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     key_check: KeyCheck
+    numbers: Numbers = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def schema_id(self) -> int:

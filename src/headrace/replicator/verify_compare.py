@@ -15,11 +15,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from headrace.fold import renamed
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.digest import RangeSums, RowDigests, digest_rows
+from headrace.lake.evolution import numbers_of
 from headrace.lake.ledger import table_path
 from headrace.lake.overlay import Overlay, Weights
-from headrace.model.schema import TableId
+from headrace.model.schema import TableId, TableSchema
+from headrace.model.succession import successors
 from headrace.replicator.verify_report import TableReport
 from headrace.sources.postgres.digest import SourceView
 
@@ -59,12 +62,17 @@ class TargetTable:
     ) -> Iterator[tuple[pa.RecordBatch, Weights | None]]:
         """Yield all rows in the view's shape, with how often each counts."""
         schema = view.schemas[table]
-        # A table that never had a row may have no files yet.
-        path = table_path(self.lake, table)
-        batches = (
-            DeltaTable(path).snapshot(self.version).batches() if self.version >= 0 else iter(())
-        )
-        yield from Overlay(schema, self.tail).rows(batches)
+        yield from Overlay(schema, self.tail).rows(self._held(schema))
+
+    def _held(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        """Yield the target's own rows, their columns under the names that the view has for them."""
+        if self.version < 0:
+            # A table that never had a row may have no files yet.
+            return
+        held = DeltaTable(table_path(self.lake, schema.table)).snapshot(self.version)
+        names = successors(held.schema.names, schema.names, numbers_of(held), schema.numbers)
+        for batch in held.batches():
+            yield batch if names is None else renamed(batch, names)
 
 
 def compare(view: SourceView, table: TableId, target: TargetTable) -> TableReport:

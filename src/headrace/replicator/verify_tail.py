@@ -19,6 +19,7 @@ from headrace.fold import combine, fold, folded_schema, promote
 from headrace.model.block import ORIGIN_LOG, Block, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES, TransactionSnapshot
+from headrace.model.succession import NO_NUMBERS, Numbers, successors, told_numbers
 from headrace.sources.base import SchemaStore
 
 __all__ = ["LogView", "fold_tail"]
@@ -97,6 +98,7 @@ class _Tail:
 
     schema: TableSchema
     applied: int
+    known: dict[int, Numbers] = field(default_factory=dict)
     rows: int = 0
     batches: list[pa.RecordBatch] = field(default_factory=list)
     truncates: list[tuple[int, int]] = field(default_factory=list)
@@ -109,13 +111,15 @@ class _Tail:
         registry: SchemaStore,
         seen: npt.NDArray[np.int64],
     ) -> None:
+        self._learn(table, block)
         found = []
         for body in block.bodies:
             if body.table == table:
                 scn = body.batch.column("_scn").to_numpy()
                 keep = (scn > self.applied) & _among(scn, seen)
                 old = registry.get(body.schema_id)
-                found.append(promote(body.batch.filter(pa.array(keep)), old, self.schema))
+                rows = body.batch.filter(pa.array(keep))
+                found.append(promote(rows, old, self.schema, self._later_names(old)))
         self._append(found)
         for event in block.system:
             truncates = event.kind is SystemKind.TRUNCATE and event.table == table
@@ -124,6 +128,16 @@ class _Tail:
         # Deferred keys may only be cut where a transaction ends.
         if self.rows >= _FOLD_ROWS and block.ends_complete:
             self._fold()
+
+    def _learn(self, table: TableId, block: Block) -> None:
+        """Take note of what schema events say of the numbers of columns."""
+        for event in block.system:
+            if event.kind is SystemKind.SCHEMA and event.table == table:
+                self.known |= told_numbers(event.payload)
+
+    def _later_names(self, old: TableSchema) -> Mapping[str, str] | None:
+        was = self.known.get(old.schema_id, NO_NUMBERS)
+        return successors(old.names, self.schema.names, was, self.schema.numbers)
 
     def _append(self, found: list[pa.RecordBatch]) -> None:
         """Take the rows of one block; versions of the table may take turns in it."""

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -27,12 +27,14 @@ from headrace.lake.evolution import follows
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
+from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
 from headrace.spark.failures import translate
 from headrace.spark.folded import FoldedStep
 from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.plan import Range, Step, steps_of
+from headrace.spark.rows import Versions
 from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
 from headrace.spark.targets.base import TableBatch, Target, TargetState
 
@@ -304,6 +306,8 @@ class Applier:
         table, step = item.table, item.steps[0]
         try:
             schema = self._version_for(table, step)
+            schema = replace(schema, numbers=step.numbers.get(schema.schema_id, NO_NUMBERS))
+            versions = step.versions(self._registry, schema)
             state = self._target.evolve(schema)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             self._failed(item, translate(error, table.id, step.schema))
@@ -314,7 +318,7 @@ class Applier:
             return None
         return TableBatch(
             schema,
-            self._folded(schema, step),
+            self._folded(schema, step, versions),
             step.upto_scn,
             complete=table.complete_scn is not None and table.complete_scn <= step.upto_scn,
             alone=table.error is not None,
@@ -358,11 +362,11 @@ class Applier:
         )
         return held if comes else step.schema
 
-    def _folded(self, schema: TableSchema, step: Step) -> FoldedStep:
+    def _folded(self, schema: TableSchema, step: Step, versions: Versions) -> FoldedStep:
         """Return the folded changes of a step; every row of it is worked on in tasks."""
         slices = max(1, min(self._options.max_slices, round(step.rows / self._options.slice_rows)))
         session = self._target.session(schema.table)
-        return FoldedStep(session, self._options.changelog, schema, step, slices)
+        return FoldedStep(session, self._options.changelog, schema, step, versions, slices)
 
     # -- the end of a batch -----------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from headrace.model.schema import TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.spark.columns import spark_ddl
 from headrace.spark.plan import Step
-from headrace.spark.rows import SLICE_COLUMN, combine_slices, folded_batches
+from headrace.spark.rows import SLICE_COLUMN, Versions, combine_slices, folded_batches
 from headrace.spark.slices import cut
 from headrace.spark.targets.base import Kernel
 
@@ -33,16 +33,23 @@ class FoldedStep:
         changelog: folder of the change log, which executors reach by the same name.
         schema: version to bring the changes to.
         step: the stretch of the log.
+        versions: of the changes.
         slices: most tasks that fold it.
     """
 
     def __init__(
-        self, session: SparkSession, changelog: Path, schema: TableSchema, step: Step, slices: int
+        self,
+        session: SparkSession,
+        changelog: Path,
+        schema: TableSchema,
+        step: Step,
+        versions: Versions,
+        slices: int,
     ) -> None:
         self._session = session
         self._changelog = changelog
         self._schema = schema
-        self._ids = step.schema_ids
+        self._versions = versions
         self.rows = step.rows
         self._parts = cut(step.refs, step.after_scn, step.upto_scn, slices)
 
@@ -76,12 +83,13 @@ class FoldedStep:
 
     def _folder(self) -> Callable[[Iterator[int]], Iterator[pa.RecordBatch]]:
         """Return the function that folds the slices whose numbers it is given."""
-        changelog, schema, ids, parts = self._changelog, self._schema, self._ids, self._parts
+        changelog, schema, parts = self._changelog, self._schema, self._parts
+        versions = self._versions
 
         def fold_slices(numbers: Iterator[int]) -> Iterator[pa.RecordBatch]:
             reader, held = ChangeLogReader(changelog), FileRegistry(changelog / "schemas")
             for number in numbers:
-                yield from folded_batches(reader, held, schema, ids, parts[number])
+                yield from folded_batches(reader, held, schema, versions, parts[number])
 
         return fold_slices
 

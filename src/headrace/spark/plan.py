@@ -6,14 +6,16 @@ batch's end, and wherever the rules by which its rows are folded change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.changelog.refs import BlockRef
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
+from headrace.model.succession import NO_NUMBERS, Numbers, successors, told_numbers
 from headrace.registry.file import FileRegistry
+from headrace.spark.rows import Versions
 from headrace.spark.slices import newest_version, rows_of, versions_of
 
 __all__ = ["Range", "Step", "steps_of"]
@@ -37,6 +39,7 @@ class Step:
         schema_ids: every version of the table that the stretch holds rows of.
         refs: the blocks that say anything of the table; may hold more at both ends.
         announced: whether a schema event of the stretch names ``schema``.
+        numbers: the source's own of the columns of each version that schema events of the range speak of.
         truncated: whether the table was truncated in the stretch.
     """
 
@@ -47,6 +50,7 @@ class Step:
     refs: tuple[BlockRef, ...]
     announced: bool
     truncated: bool
+    numbers: Mapping[int, Numbers]
 
     @property
     def rows(self) -> int:
@@ -57,6 +61,18 @@ class Step:
     def has_changes(self) -> bool:
         """Whether there is anything to commit beside the version."""
         return self.truncated or self.rows > 0
+
+    def versions(self, registry: FileRegistry, schema: TableSchema) -> Versions:
+        """Return the versions of the rows, each with its columns' names in ``schema``, whose columns are numbered."""
+        return {
+            held: successors(
+                registry.get(held).names,
+                schema.names,
+                self.numbers.get(held, NO_NUMBERS),
+                schema.numbers,
+            )
+            for held in self.schema_ids
+        }
 
 
 @dataclass(slots=True)
@@ -113,13 +129,13 @@ def steps_of(
     if not ids and not any(e.kind in (SystemKind.SCHEMA, SystemKind.TRUNCATE) for e in events):
         return []
     steps = []
-    begin = after_scn
+    begin, numbers = after_scn, _numbers(events)
     for end in _ends(part, refs, _rule_changes(part.registry, events, current), ids, max_rows):
         if end <= begin:
             continue
         held = [ref for ref in refs if ref.last_scn > begin and ref.first_scn <= end]
         told = [event for event in events if begin < event.scn <= end]
-        if step := _step(part, table, held, told, begin, end, current):
+        if step := _step(part, table, held, told, begin, end, current, numbers):
             steps.append(step)
             begin, current = end, step.schema
     return steps
@@ -133,6 +149,7 @@ def _step(
     begin: int,
     end: int,
     current: TableSchema | None,
+    numbers: Mapping[int, Numbers],
 ) -> Step | None:
     """Return the step of one stretch, None when it says nothing of the table."""
     ids = frozenset(versions_of(refs, part.registry, table))
@@ -148,7 +165,16 @@ def _step(
     if schema is None:
         return None
     needed = tuple(ref for ref in refs if rows_of([ref], ids) or (truncated and ref.has_system))
-    return Step(begin, end, schema, ids, needed, schema.schema_id in announced, truncated)
+    return Step(begin, end, schema, ids, needed, schema.schema_id in announced, truncated, numbers)
+
+
+def _numbers(events: Sequence[SystemEvent]) -> dict[int, Numbers]:
+    """Return what schema events say of the numbers of columns, per version."""
+    found: dict[int, Numbers] = {}
+    for event in events:
+        if event.kind is SystemKind.SCHEMA:
+            found |= told_numbers(event.payload)
+    return found
 
 
 def _ends(
@@ -175,13 +201,19 @@ def _ends(
 def _rule_changes(
     registry: FileRegistry, events: Sequence[SystemEvent], before: TableSchema | None
 ) -> list[int]:
-    """Return the last SCN before each schema event that brings another key, or another rule for it."""
+    """Return the last SCN before each schema event that brings another key or rule for it, or other names.
+
+    Rows from before a column went or changed its name are applied while the target has it.
+    """
     found = []
     for event in events:
         if event.kind is not SystemKind.SCHEMA:
             continue
         schema = registry.get(int(event.payload["schema_id"]))
-        if before and (before.key, before.key_check) != (schema.key, schema.key_check):
+        if before and (
+            (before.key, before.key_check) != (schema.key, schema.key_check)
+            or [name for name in schema.names if name in before.names] != before.names
+        ):
             found.append(event.scn - 1)
         before = schema
     return found

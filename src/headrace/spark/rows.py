@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.changelog.reader import ChangeLogReader
+from headrace.errors import IncompatibleSchemaChange
 from headrace.fold import combine, fold, folded_schema, promote
 from headrace.model.block import Block, SystemKind
 from headrace.model.change import change_schema
@@ -15,10 +16,20 @@ from headrace.model.schema import TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.spark.slices import Slice
 
-__all__ = ["BATCH_ROWS", "SLICE_COLUMN", "change_batches", "combine_slices", "folded_batches"]
+__all__ = [
+    "BATCH_ROWS",
+    "SLICE_COLUMN",
+    "Versions",
+    "change_batches",
+    "combine_slices",
+    "folded_batches",
+]
 
 SLICE_COLUMN = "_slice"
 """Place of a folded row's slice in its batch; folded slices are combined in this order."""
+
+Versions = Mapping[int, Mapping[str, str] | None]
+"""Per version of a table: the names of its columns in the version to come to, None where nobody knows them."""
 
 BATCH_ROWS = 65_536
 """Rows of a record batch that goes to Spark."""
@@ -28,29 +39,38 @@ def change_batches(
     reader: ChangeLogReader,
     registry: FileRegistry,
     schema: TableSchema,
-    schema_ids: Collection[int],
+    versions: Versions,
     part: Slice,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the change rows of a slice in ``(scn, ord)`` order, in the columns of ``schema``."""
-    refs = [ref for ref in part.refs if any(held in schema_ids for held, _ in ref.tables)]
-    for block in reader.read(refs, schema_ids):
-        yield from _rows_of_block(block, registry, schema, part)
+    refs = [ref for ref in part.refs if any(held in versions for held, _ in ref.tables)]
+    for block in reader.read(refs, versions):
+        yield from _rows_of_block(block, registry, schema, versions, part)
 
 
 def _rows_of_block(
-    block: Block, registry: FileRegistry, schema: TableSchema, part: Slice
+    block: Block, registry: FileRegistry, schema: TableSchema, versions: Versions, part: Slice
 ) -> Iterator[pa.RecordBatch]:
-    batches = [
-        promote(_within(body.batch, part), registry.get(body.schema_id), schema)
-        for body in block.bodies
-    ]
-    batches = [batch for batch in batches if batch.num_rows]
+    batches = []
+    for body in block.bodies:
+        if (rows := _within(body.batch, part)).num_rows:
+            names = _known(versions[body.schema_id], schema)
+            batches.append(promote(rows, registry.get(body.schema_id), schema, names))
     if len(batches) < 2:
         yield from batches
         return
     both = pa.Table.from_batches(batches, schema=change_schema(schema))
     ordered = both.sort_by([("_scn", "ascending"), ("_ord", "ascending")]).combine_chunks()
     yield from ordered.to_batches()
+
+
+def _known(names: Mapping[str, str] | None, schema: TableSchema) -> Mapping[str, str]:
+    if names is None:
+        raise IncompatibleSchemaChange(
+            f"A column of {schema.table} was dropped or renamed amid a transaction, nobody knows which.",
+            next_step=f"copy the table again: headrace dump start FILE --table {schema.table}.",
+        )
+    return names
 
 
 def _within(batch: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
@@ -64,11 +84,11 @@ def folded_batches(
     reader: ChangeLogReader,
     registry: FileRegistry,
     schema: TableSchema,
-    schema_ids: Collection[int],
+    versions: Versions,
     part: Slice,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the folded form of a slice, with `SLICE_COLUMN` in front."""
-    batches = list(change_batches(reader, registry, schema, schema_ids, part))
+    batches = list(change_batches(reader, registry, schema, versions, part))
     folded = fold(schema, batches, _truncates(reader, schema, part))
     numbers = pa.array(np.full(folded.num_rows, part.number, np.int32))
     table = folded.add_column(0, pa.field(SLICE_COLUMN, pa.int32(), nullable=False), numbers)

@@ -186,8 +186,10 @@ class _Log:
             yield _envelope(part)
             return
         schema = self.version()
-        ids = set(versions_of(part.refs, self.registry, self.options.table))
-        for batch in change_batches(self.reader, self.registry, schema, ids, part):
+        ids = versions_of(part.refs, self.registry, self.options.table)
+        # Names stand for themselves here: each version says what its columns are called.
+        held = {i: {name: name for name in self.registry.get(i).names} for i in ids}
+        for batch in change_batches(self.reader, self.registry, schema, held, part):
             yield _plain(batch)
 
 

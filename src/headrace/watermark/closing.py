@@ -21,6 +21,7 @@ from headrace.model.block import ORIGIN_LOG, Block, SystemKind
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES, Visibility
+from headrace.model.succession import Numbers
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.records import Certificate
@@ -68,6 +69,7 @@ class Closing:
         reconciler: what was streamed and not seen.
         registry: keeps table versions.
         versions: the version of each table at this place of the log; kept up to date by both sides.
+        numbers: those of its columns, as schema events told them; likewise.
         log_blocks: yields what the change log holds above an SCN, everything appended so far included.
         piece_rows: rows of a block of a table without a key.
         pacer: follows what chunks take.
@@ -83,6 +85,7 @@ class Closing:
         reconciler: Reconciler,
         registry: SchemaStore,
         versions: dict[TableId, int],
+        numbers: dict[TableId, Numbers],
         log_blocks: LogBlocks,
         piece_rows: int,
         pacer: Pacer,
@@ -94,6 +97,7 @@ class Closing:
         self._reconciler = reconciler
         self._registry = registry
         self._versions = versions
+        self._numbers = numbers
         self._log_blocks = log_blocks
         self._piece_rows = piece_rows
         self._pacer = pacer
@@ -122,7 +126,7 @@ class Closing:
         gone = self._gone(task, chunk, absent)
         self._telling.reconciled(chunk, result, self._reconciler)
         self._registry.put(chunk.schema)
-        announce = self._versions.get(chunk.schema.table) != chunk.schema.schema_id
+        announce = not self._is_told(chunk.schema)
         emitted = result.rows.num_rows + gone.num_rows
         if emitted:
             self._adopt(chunk.schema)
@@ -165,8 +169,14 @@ class Closing:
         took = Chunked(asked, rows.num_rows, rows.nbytes, *self._reads.selected, received, now)
         self._pacer.took(took, of_table=bool(job.limit))
 
+    def _is_told(self, schema: TableSchema) -> bool:
+        """Return whether the log has said this version, and which of its columns is which."""
+        told = self._versions.get(schema.table) == schema.schema_id
+        return told and self._numbers.get(schema.table, {}) == schema.numbers
+
     def _adopt(self, schema: TableSchema) -> None:
         self._versions[schema.table] = schema.schema_id
+        self._numbers[schema.table] = schema.numbers
         self._queue.note_schema(schema.table, schema.schema_id)
 
     def _advance(self, job: Job, task: Task, chunk: Chunk, emitted: int) -> None:

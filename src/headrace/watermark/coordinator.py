@@ -21,6 +21,7 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Retry, SourceUnavailable
 from headrace.model.block import Block, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
+from headrace.model.succession import NO_NUMBERS, Numbers
 from headrace.sources.base import CatalogLook, ReceivedMark, SchemaStore
 from headrace.state.pace import Pace
 from headrace.state.records import Cause
@@ -88,12 +89,14 @@ class Coordinator:
         self._pacer = Pacer(settings.pace(Pace()))
         self._job: Job | None = None
         self._versions: dict[TableId, int] = {}
+        self._numbers: dict[TableId, Numbers] = {}
         self._closing = Closing(
             reads=reads,
             queue=queue,
             reconciler=reconciler,
             registry=registry,
             versions=self._versions,
+            numbers=self._numbers,
             log_blocks=log_blocks,
             piece_rows=settings.piece_rows,
             pacer=self._pacer,
@@ -145,6 +148,7 @@ class Coordinator:
         if self._versions.get(event.table) != schema_id:
             self._telling.schema_changed(event.scn, event.table, schema_id)
         self._versions[event.table] = schema_id
+        self._numbers[event.table] = event.payload.get("numbers", NO_NUMBERS)
         joining = self._catalog is not None and event.table not in self._catalog.names
         if not joining:
             # A table that has not joined yet is no captured one.

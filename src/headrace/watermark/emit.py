@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -86,7 +87,9 @@ def _deletes(schema: TableSchema, gone: pa.RecordBatch, scn: int, first_ord: int
 
 
 def _schema_event(scn: int, schema: TableSchema) -> SystemEvent:
-    payload = {"schema_id": schema.schema_id}
+    payload: dict[str, Any] = {"schema_id": schema.schema_id}
+    if schema.numbers:
+        payload["numbers"] = dict(schema.numbers)
     return SystemEvent(scn, 0, SystemKind.SCHEMA, schema.table, payload)
 
 

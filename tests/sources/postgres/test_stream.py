@@ -229,7 +229,7 @@ def test_a_new_column_in_mid_stream_starts_a_new_body_and_is_announced(
         bodies = [body for block in got.blocks for body in block.bodies]
         assert [log.schema(b.schema_id).names for b in bodies] == [["id"], ["id", "v"]]
         events = [e for e in got.events if e.kind is SystemKind.SCHEMA]
-        assert [e.payload for e in events] == [{"schema_id": b.schema_id} for b in bodies]
+        assert [e.payload["schema_id"] for e in events] == [b.schema_id for b in bodies]
         assert events[1].scn == got.rows("t")[1]["_scn"]
         assert events[1].ord < got.rows("t")[1]["_ord"]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
+from headrace.model.succession import column_number
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.settings import TableFilter
 from headrace.sources.postgres.types import ResolvedType, arrow_type, binary_form
@@ -101,6 +102,11 @@ class TableFacts:
     def published(self) -> tuple[Attribute, ...]:
         """Columns that the log carries: generated ones are computed, not logged."""
         return tuple(a for a in self.attributes if not a.generated)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Number of each column that the log carries; see `headrace.model.succession`."""
+        return {a.name: column_number(self.oid, a.number) for a in self.published}
 
     @property
     def partitioned(self) -> bool:
@@ -369,4 +375,5 @@ def published_types(
 def describe(session: Session, types: TypeCache, facts: TableFacts) -> TableSchema:
     """Return a table's schema from its catalog facts."""
     columns = published_types(session, types, facts.published)
-    return table_schema(facts.table, columns, facts.identity.key, facts.identity.check)
+    schema = table_schema(facts.table, columns, facts.identity.key, facts.identity.check)
+    return replace(schema, numbers=facts.numbers)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.errors import SourceUnavailable
 from headrace.model.block import SystemKind
 from headrace.model.schema import KeyCheck, TableId, TableSchema
+from headrace.model.succession import column_number
 from headrace.sources.base import SchemaStore
 from headrace.sources.postgres.assembler import Event, TableVersion
 from headrace.sources.postgres.catalog import TableFacts, TypeCache, read_tables, table_schema
@@ -98,6 +99,9 @@ class CatalogVersions:
             wire = _with_text(schema, kept)
             schema = self._schema(session, narrowed(relation, kept), table, facts)
         forms = self._forms(table, relation, schema)
+        numbers = self._numbers(session, relation, facts)
+        if numbers:
+            schema = replace(schema, numbers={name: numbers[name] for name in schema.names})
         announce = self._announce(schema, facts)
         return TableVersion(
             schema, self._schemas.put(schema), announce, anew=anew, wire=wire, forms=forms
@@ -221,16 +225,45 @@ class CatalogVersions:
             return last.key, last.key_check
         return (), KeyCheck.NONE
 
+    def _numbers(
+        self, session: Session, relation: Relation, facts: TableFacts | None
+    ) -> dict[str, int]:
+        """Return the number of each column of a table, none where the catalog has moved on and leaves them open.
+
+        The log does not tell them, only their order. A column of one name may be another one later, so either every
+        column has to be there, in the same place and of the same type; or the table has never lost a column, so
+        that any shape it ever had is its first columns, whatever they were called.
+        """
+        if facts is None:
+            return {}
+        known = as_published(session, self._settings, facts)
+        there = known.published
+        if [(a.name, a.type_oid) for a in there] == [
+            (c.name, c.type_oid) for c in relation.columns
+        ]:
+            return known.numbers
+        every = [a.number for a in there] == [*range(1, len(facts.attributes) + 1)]
+        if every and len(relation.columns) <= len(there):
+            return {c.name: column_number(facts.oid, n) for n, c in enumerate(relation.columns, 1)}
+        return {}
+
     def _announce(self, schema: TableSchema, facts: TableFacts | None) -> dict[str, Any] | None:
         """Return the payload of a schema event, None when the table is as last described."""
         last = self._last.get(schema.table)
         storage = self._storage.get(schema.table)
+        if last == schema and not schema.numbers:
+            # Nobody says that a column is another one now.
+            schema = last
         self._last[schema.table] = schema
         if facts is not None:
             self._storage[schema.table] = facts.storage
-        if last == schema:
+        if last == schema and last.numbers == schema.numbers:
             return None
         payload: dict[str, Any] = {"schema_id": schema.schema_id}
+        if schema.numbers:
+            payload["numbers"] = dict(schema.numbers)
+        if last is not None and last.numbers:
+            payload["was"] = {"schema_id": last.schema_id, "numbers": dict(last.numbers)}
         filled = {a.name for a in facts.published if a.filled} if facts is not None else set()
         if present := sorted(filled & set(schema.names)):
             payload["filled"] = present
@@ -262,8 +295,8 @@ def _needs_dump(
     A column that came with a default gave its value to every row; a change of a column's type that wrote the heap
     anew may have computed each value (``USING``). Neither is in the log.
     """
-    known = set(last.names)
-    if any(name in filled for name in schema.names if name not in known):
+    there = {name for name, number in schema.numbers.items() if number in last.numbers.values()}
+    if (filled - there) & set(schema.names) - set(last.names):
         return True
     before = {column.name: column for column in last.columns}
     retyped = [

@@ -34,6 +34,7 @@ class Capabilities:
         keyless: whether tables without a key are kept as multisets.
         truncate: whether a truncate is carried over.
         add_column: whether a new column is carried over without a new copy.
+        drop_column: whether one that is dropped or renamed is.
         widening: pairs of neutral type names ``(from, to)`` carried over without a new copy; ``decimal`` stands for
             every growth of precision that loses no digit.
     """
@@ -44,6 +45,7 @@ class Capabilities:
     keyless: bool
     truncate: bool
     add_column: bool
+    drop_column: bool
     widening: frozenset[tuple[str, str]]
 
 
@@ -120,6 +122,9 @@ class Target(Protocol):
 
     def evolve(self, schema: TableSchema) -> TargetState:
         """Create the table, or bring its columns to a newer version; does nothing when they are there.
+
+        Args:
+            schema: the version; the numbers of its columns tell one that was renamed from one that was dropped.
 
         Raises:
             IncompatibleSchemaChange: the change cannot be carried over; names table and column.

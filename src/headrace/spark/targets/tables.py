@@ -12,7 +12,13 @@ from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
 from headrace.lake.actions import check_writable
 from headrace.lake.commit import put_commit
 from headrace.lake.delta_log import DeltaTable, FollowedTable
-from headrace.lake.evolution import SCHEMA_PROPERTY, WIDENING, create_actions, evolve_actions
+from headrace.lake.evolution import (
+    SCHEMA_PROPERTY,
+    WIDENING,
+    create_actions,
+    evolve_actions,
+    numbers_of,
+)
 from headrace.lake.ledger import app_id, applied_scn, table_path
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.tidy import tidy
@@ -32,6 +38,7 @@ def capabilities(name: str) -> Capabilities:
         keyless=True,
         truncate=True,
         add_column=True,
+        drop_column=True,
         widening=WIDENING,
     )
 
@@ -127,7 +134,8 @@ class DeltaTables:
         snapshot = self.followed(table).latest()
         if snapshot is not None:
             state = self.state_of(snapshot, table)
-            if state.schema_id == schema.schema_id:
+            known = numbers_of(snapshot).items() >= schema.numbers.items()
+            if state.schema_id == schema.schema_id and known:
                 return state
         try:
             if snapshot is None:
