@@ -25,6 +25,7 @@ COMMANDS = (
     "status",
     "dump",
     "log",
+    "schema",
     "verify",
     "resync",
     "tap",
@@ -37,6 +38,7 @@ STEERING = (
     "log pause",
     "log resume",
     "log pace",
+    "schema diff",
 )
 
 

@@ -13,6 +13,7 @@ from headrace.cli.log import log
 from headrace.cli.preflight import preflight
 from headrace.cli.resync import resync
 from headrace.cli.run import run
+from headrace.cli.schema import schema
 from headrace.cli.status import status
 from headrace.cli.tap import tap
 from headrace.cli.verify import verify
@@ -41,7 +42,7 @@ app = typer.Typer(
 
 for command in (demo, preflight, run, status, verify, resync, version):
     app.command()(command)
-for name, group in (("dump", dump), ("log", log), ("tap", tap)):
+for name, group in (("dump", dump), ("log", log), ("schema", schema), ("tap", tap)):
     app.add_typer(group, name=name)
 
 

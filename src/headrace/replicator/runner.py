@@ -20,6 +20,7 @@ from headrace.replicator.worker import Report
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.relay.capture import Capture, CaptureStatus
+    from headrace.replicator.schema_diff import TableDiff
     from headrace.replicator.verify_report import VerifyReport
     from headrace.sources.base import Finding
     from headrace.sources.postgres import PostgresSource
@@ -31,6 +32,7 @@ __all__ = [
     "preflight",
     "recovers",
     "repaired",
+    "schema_diff",
     "slot_watched",
     "verify",
 ]
@@ -70,6 +72,13 @@ def verify(config: Config) -> VerifyReport:
         config.name,
         life=life,
     )
+
+
+def schema_diff(config: Config) -> list[TableDiff]:
+    """Return how the captured tables differ from their targets; changes nothing."""
+    from headrace.replicator.schema_diff import schema_diff as compare
+
+    return compare(_source(config).tables(), config.lake)
 
 
 @contextlib.contextmanager
