@@ -135,9 +135,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and keep the result."""
     given = _parse(arguments)
     measured_on = harness.machine()
-    records = []
+    records: list[dict[str, Any]] = []
+    version = ""
     count = given.runs * len(given.scenarios)
-    with harness.Steps("memory", count).shown() as steps:
+    with harness.Steps("memory", count).shown() as steps, harness.until_stopped(steps):
         for name in given.scenarios:
             for round_ in range(given.runs):
                 # A server for each, so that none inherits another's log.
@@ -152,10 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     f"    {found['rss_mib']:,.0f} MiB anonymous resident, "
                     f"{found['changes']:,} rows at {found['rows_per_s']:,} rows/s"
                 )
-    peaks = {
-        name: max(run["rss_mib"] for run in records if run["scenario"] == name)
-        for name in given.scenarios
-    }
+    peaks: dict[str, float] = {}
+    for run in records:
+        peaks[run["scenario"]] = max(run["rss_mib"], peaks.get(run["scenario"], 0.0))
     path = harness.write(
         "memory",
         seed=SEED,
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         },
         runs=records,
         summary={f"{name}_rss_mib": peak for name, peak in peaks.items()}
-        | {"rss_mib": max(peaks.values())},
+        | ({"rss_mib": max(peaks.values())} if peaks else {}),
         measured_on=measured_on,
         folder=harness.results_folder(given),
     )

@@ -7,7 +7,6 @@ Source: DBLog, Algorithm 1 steps 6 and 7.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -18,13 +17,13 @@ import pyarrow as pa
 
 from headrace.fold import fold, promote
 from headrace.model.block import ORIGIN_LOG, Block, SystemKind
-from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES, Visibility
 from headrace.model.succession import Numbers
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.records import Certificate
+from headrace.watermark.digest import rows_digest
 from headrace.watermark.emit import (
     chunk_block,
     complete_block,
@@ -324,7 +323,7 @@ class Closing:
             repr(chunk.visibility),
             chunk.rows.num_rows,
             emitted.num_rows,
-            _digest(emitted),
+            rows_digest(emitted),
             chunk.schema.schema_id,
         )
         self._queue.pending.append(lambda w: w.add_certificate(certificate))
@@ -345,12 +344,3 @@ def _hidden_scns(
     hidden = (index["origin"] == ORIGIN_LOG) & (index["scn"] <= high_scn)
     hidden &= saw.sees(index["xid"], index["scn"]) != YES
     return np.asarray(index["scn"][hidden], np.int64)
-
-
-def _digest(rows: pa.RecordBatch) -> str:
-    """Return a hash over the rows' encoded cells."""
-    digest = hashlib.sha256()
-    if rows.num_rows:
-        for cell in encode_rows(rows.columns).to_pylist():
-            digest.update(cell)
-    return digest.hexdigest()

@@ -22,7 +22,7 @@ LEAST_ROWS = 100
 MOST_ROWS = 250_000
 CHUNK_BYTES = 32 << 20
 """Most bytes of rows that one chunk aims at."""
-EMIT_S = 0.05
+EMIT_S = 0.02
 """How long the log may stand still while one window's rows are written."""
 STRETCH = 4.0
 """How much longer than its aim a select may take on a source whose log is behind."""
