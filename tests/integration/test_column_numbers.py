@@ -59,6 +59,21 @@ def test_a_renamed_column_has_the_number_that_it_had(
 
 
 @req("C45")
+def test_a_dump_tells_of_a_column_that_took_the_place_of_one_of_its_name(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1, 'x')")
+    with at_work(PostgresSource(database, name="numbers"), tmp_path) as running:
+        until(running.dumped, "the first copy")
+        # No row changes afterwards: the log itself never says it.
+        sql("ALTER TABLE t DROP a", "ALTER TABLE t ADD a text DEFAULT 'y'")
+        until(
+            lambda: {"id": 1, "a": 3} in [one.get("numbers") for one in told(tmp_path)],
+            "the other column's number",
+        )
+
+
+@req("C45")
 def test_shapes_that_are_past_are_numbered_where_no_column_was_ever_lost(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

@@ -166,6 +166,34 @@ def test_a_renamed_key_is_still_found(tmp_path: Path) -> None:
 
 
 @req("C45")
+def test_a_key_that_swaps_its_name_with_another_number_is_looked_for_in_its_own_bounds(
+    tmp_path: Path,
+) -> None:
+    def shape(key: str, other: str) -> TableSchema:
+        columns = (Column(key, pa.int64(), "bigint"), Column(other, pa.int64(), "bigint"))
+        numbers = {key: 1, other: 2}
+        return TableSchema(TableId("public", "t"), columns, (key,), KeyCheck.IMMEDIATE, numbers)
+
+    def rows(schema: TableSchema, *cells: tuple[int, int]) -> pa.Table:
+        form = change_schema(schema)
+        whole = [[1, place, "+R", None, *row] for place, row in enumerate(cells)]
+        arrays = [
+            pa.array(list(c), f.type) for c, f in zip(zip(*whole, strict=True), form, strict=True)
+        ]
+        return fold(schema, [pa.record_batch(arrays, schema=form)])
+
+    old, new = shape("k", "n"), shape("n", "k")
+    table = LocalTable(tmp_path, old)
+    table.apply(rows(old, *((key, 1_000 + key) for key in range(9))), 1)
+    snapshot = table.table.snapshot()
+    put_commit(tmp_path, snapshot.version + 1, evolve_actions(snapshot, new))
+    table.schema = new
+    table.apply(rows(new, (7, -1)), 2)
+    expected = [(key, -1 if key == 7 else 1_000 + key) for key in range(9)]
+    assert table.content() == Counter(expected)
+
+
+@req("C45")
 def test_without_numbers_a_drop_is_followed_and_a_rename_refused(tmp_path: Path) -> None:
     source = Source(tmp_path)
     source.write(("1", "x", "y"))

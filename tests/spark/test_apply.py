@@ -262,6 +262,19 @@ def test_columns_are_renamed_and_dropped_with_their_values(bench: Bench, cuts: s
     assert bench.rows(fewer) == Counter({(1, "new"): 1, (3, "e"): 1, (4, "g"): 1, (5, "i"): 1})
 
 
+@req("C45")
+def test_rows_from_before_a_rename_are_applied_before_it(bench: Bench) -> None:
+    """Nothing in the batch says which column of theirs is which; only the target remembers."""
+    old = table_of(3)
+    swapped = _renamed(old, c1="c2", c2="c1")
+    bench.log.announce(old, {"k": 1, "c1": 2, "c2": 3})
+    bench.run(bench.log.complete(old))
+    bench.log.write(old, "+I(1,a,b)")
+    bench.log.announce(swapped, {"k": 1, "c2": 2, "c1": 3})
+    bench.run(bench.log.write(swapped, "+I(2,c,d) | =U(1,?,new)"))
+    assert bench.rows(swapped) == Counter({(1, "a", "new"): 1, (2, "c", "d"): 1})
+
+
 def _amid(bench: Bench, old: TableSchema, new: TableSchema, **told: object) -> int:
     """Write one transaction with a row in the old shape, the change, and a row in the new one."""
     rows = parse_history("+I(8,x,y) +I(9,p,q)", bench.log.following).rows
