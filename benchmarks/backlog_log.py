@@ -70,6 +70,7 @@ class Backlog:
         begin: SCN at which every table is copied.
         end: SCN of the last transaction.
         changes: how many there really are.
+        rows: of each table at the end, by its name.
     """
 
     def __init__(self, folder: Path, tables: int, rows: int, changes: int, seed: int) -> None:
@@ -99,6 +100,7 @@ class Backlog:
             self.changes += _PER_TRANSACTION * tables
         self._writer.sync()
         self.end = self._scn
+        self.rows = {t.schema.table.name: len(t.live) for t in self._tables}
         self._writer.close()
 
     def _body(
