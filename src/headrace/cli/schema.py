@@ -73,7 +73,7 @@ def _show(found: list[TableDiff]) -> None:
                 entry.table,
                 Text("new", style="green"),
                 "",
-                "the target has it after its dump began",
+                "its target comes with its first row",
             )
         for change in entry.changes:
             kind = Text(change.kind.value, style=_STYLES.get(change.kind.value, ""))
