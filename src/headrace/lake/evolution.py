@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ __all__ = [
     "create_actions",
     "evolve_actions",
     "follows",
+    "later_names",
     "numbers_of",
 ]
 
@@ -142,7 +143,9 @@ def evolve_actions(held: Snapshot, schema: TableSchema) -> list[Action]:
     text = json.loads(held.metadata["schemaString"])
     configuration = {**held.properties, SCHEMA_PROPERTY: str(schema.schema_id)}
     features = _features(wanted, vectors=False)
-    names = _later_names(text["fields"], schema)
+    names = later_names(held, schema)
+    if names is None:
+        raise _undecided(held, schema)
     if not mapping.is_on(configuration) and any(names.get(old) != old for old in held.schema.names):
         mapping.switch_on(text["fields"], configuration)
     if mapping.is_on(configuration):
@@ -178,23 +181,26 @@ def evolve_actions(held: Snapshot, schema: TableSchema) -> list[Action]:
     return actions
 
 
-def _later_names(fields: Sequence[Mapping[str, Any]], schema: TableSchema) -> dict[str, str]:
-    """Return the name in ``schema`` of each column that lives on."""
-    held = [field["name"] for field in fields]
-    names = successors(held, schema.names, _numbers(fields), schema.numbers)
-    if names is None:
-        moved = (name for name, other in zip(held, schema.names, strict=False) if name != other)
-        gone = next((name for name in held if name not in schema.names), None) or next(moved)
-        raise _incompatible(schema, gone, "was dropped or renamed, nobody knows which,")
-    return names
+def later_names(held: Snapshot, schema: TableSchema) -> dict[str, str] | None:
+    """Return the name in ``schema`` of each column that lives on, None when nobody knows.
+
+    Args:
+        held: the table as it is.
+        schema: a newer version; the numbers of its columns tell one that was renamed.
+    """
+    return successors(held.schema.names, schema.names, numbers_of(held), schema.numbers)
+
+
+def _undecided(held: Snapshot, schema: TableSchema) -> IncompatibleSchemaChange:
+    names = held.schema.names
+    moved = (name for name, other in zip(names, schema.names, strict=False) if name != other)
+    gone = next((name for name in names if name not in schema.names), None) or next(moved)
+    return _incompatible(schema, gone, "was dropped or renamed, nobody knows which,")
 
 
 def numbers_of(held: Snapshot) -> Numbers:
     """Return the source's numbers of a table's columns, as far as they were told."""
-    return _numbers(json.loads(held.metadata["schemaString"])["fields"])
-
-
-def _numbers(fields: Sequence[Mapping[str, Any]]) -> Numbers:
+    fields = json.loads(held.metadata["schemaString"])["fields"]
     return {
         field["name"]: int(field["metadata"][_NUMBER])
         for field in fields

@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.lake.evolution import can_widen, numbers_of
+from headrace.lake.evolution import can_widen, later_names
 from headrace.lake.snapshot import Snapshot
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableSchema, render_type
-from headrace.model.succession import successors
 
 __all__ = ["ChangeKind", "ColumnChange", "planned_changes"]
 
@@ -54,7 +53,7 @@ def planned_changes(held: Snapshot, schema: TableSchema) -> list[ColumnChange]:
         held: the target table as it is.
         schema: the source's table now, with the numbers of its columns where they are known.
     """
-    names = successors(held.schema.names, schema.names, numbers_of(held), schema.numbers)
+    names = later_names(held, schema)
     if names is None:
         reason = "dropped or renamed at the source, nobody knows which"
         unknown = [name for name in held.schema.names if name not in schema.names]

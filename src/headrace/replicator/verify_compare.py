@@ -18,11 +18,10 @@ import pyarrow as pa
 from headrace.fold import renamed
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.digest import RangeSums, RowDigests, digest_rows
-from headrace.lake.evolution import numbers_of
+from headrace.lake.evolution import later_names
 from headrace.lake.ledger import table_path
 from headrace.lake.overlay import Overlay, Weights
 from headrace.model.schema import TableId, TableSchema
-from headrace.model.succession import successors
 from headrace.replicator.verify_report import TableReport
 from headrace.sources.postgres.digest import SourceView
 
@@ -70,7 +69,7 @@ class TargetTable:
             # A table that never had a row may have no files yet.
             return
         held = DeltaTable(table_path(self.lake, schema.table)).snapshot(self.version)
-        names = successors(held.schema.names, schema.names, numbers_of(held), schema.numbers)
+        names = later_names(held, schema)
         for batch in held.batches():
             yield batch if names is None else renamed(batch, names)
 
