@@ -34,7 +34,17 @@ from headrace.model.change import DELETE, INSERT, PATCH, change_schema, table_ar
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.registry.file import FileRegistry
 
-__all__ = ["SCHEMA", "Batches", "Orders", "copy_table", "make_table"]
+__all__ = [
+    "SCHEMA",
+    "Batches",
+    "Ids",
+    "Keys",
+    "Orders",
+    "changes_of",
+    "copy_table",
+    "make_table",
+    "orders",
+]
 
 SCHEMA = TableSchema(
     TableId("bench", "orders"),
@@ -69,6 +79,51 @@ def orders(ids: Ids, generator: np.random.Generator) -> pa.Table:
         pa.array(generator.integers(0, 2**40, count)).cast(pa.string()),
     ]
     return pa.table(columns, schema=table_arrow_schema(SCHEMA))
+
+
+def changes_of(rows: pa.Table, ops: pa.Array, scn: int) -> pa.Table:
+    """Return change rows of one transaction."""
+    count = rows.num_rows
+    meta = [
+        pa.array(np.full(count, scn)),
+        pa.array(np.arange(count, dtype=np.int32)),
+        ops,
+        pa.nulls(count, pa.binary()),
+    ]
+    return pa.table([*meta, *rows.columns], schema=change_schema(SCHEMA)).combine_chunks()
+
+
+class Keys:
+    """The keys of a table while changes to it are drawn.
+
+    Attributes:
+        live: keys of the rows that are there.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.live = np.arange(rows)
+        self._next = rows
+
+    def draw(
+        self, changes: int, generator: np.random.Generator, newest: int | None = None
+    ) -> tuple[Ids, pa.Array]:
+        """Return keys and operations: 70 % updates, 20 % inserts, 10 % deletes.
+
+        Args:
+            changes: how many.
+            generator: of the draws.
+            newest: how many of the newest keys may be touched; None is all.
+        """
+        pool = self.live if newest is None else self.live[-newest:]
+        touched = generator.choice(pool, changes * 8 // 10, replace=False)
+        updated, deleted = touched[: changes * 7 // 10], touched[changes * 7 // 10 :]
+        inserted = np.arange(self._next, self._next + changes // 5)
+        self._next += len(inserted)
+        self.live = np.concatenate([np.setdiff1d(self.live, deleted, assume_unique=True), inserted])
+        ids = np.concatenate([updated, inserted, deleted])
+        ops = np.repeat([PATCH, INSERT, DELETE], [len(updated), len(inserted), len(deleted)])
+        order = generator.permutation(len(ids))
+        return ids[order], pa.array(ops[order])
 
 
 def make_table(folder: Path, rows: int, seed: int, *, vectors: bool) -> None:
@@ -122,8 +177,7 @@ class Batches:
         self._files = folder / "batches"
         self._files.mkdir(parents=True)
         self._generator = np.random.default_rng(seed)
-        self._live = np.arange(rows)
-        self._next = rows
+        self._keys = Keys(rows)
         self._schema_id = FileRegistry(self.changelog / "schemas").put(SCHEMA)
         self._writer = ChangeLogWriter.open(self.changelog, ChangeLogSettings(budget_bytes=2**34))
         self._scn = 1
@@ -133,19 +187,9 @@ class Batches:
 
     def draw(self, spread: str, changes: int) -> Orders:
         """Return the next batch."""
-        pool = self._live if spread == "uniform" else self._live[-len(self._live) // 20 :]
-        touched = self._generator.choice(pool, changes * 8 // 10, replace=False)
-        updated, deleted = touched[: changes * 7 // 10], touched[changes * 7 // 10 :]
-        inserted = np.arange(self._next, self._next + changes // 5)
-        self._next += len(inserted)
-        self._live = np.concatenate(
-            [np.setdiff1d(self._live, deleted, assume_unique=True), inserted]
-        )
-        ids = np.concatenate([updated, inserted, deleted])
-        ops = np.repeat([PATCH, INSERT, DELETE], [len(updated), len(inserted), len(deleted)])
-        order = self._generator.permutation(len(ids))
-        rows = orders(ids[order], self._generator)
-        return self._keep(rows, pa.array(ops[order]))
+        newest = -(-len(self._keys.live) // 20) if spread != "uniform" else None
+        ids, ops = self._keys.draw(changes, self._generator, newest)
+        return self._keep(orders(ids, self._generator), ops)
 
     def close(self) -> None:
         """Let go of the change log."""
@@ -161,15 +205,7 @@ class Batches:
         return Orders(begin, self._scn, file, rows.num_rows)
 
     def _bodies(self, rows: pa.Table, ops: pa.Array) -> Iterator[Body]:
-        count = rows.num_rows
-        meta = [
-            pa.array(np.full(count, self._scn)),
-            pa.array(np.arange(count, dtype=np.int32)),
-            ops,
-            pa.nulls(count, pa.binary()),
-        ]
-        whole = pa.table([*meta, *rows.columns], schema=change_schema(SCHEMA)).combine_chunks()
-        for batch in whole.to_batches(max_chunksize=_BLOCK_ROWS):
+        for batch in changes_of(rows, ops, self._scn).to_batches(max_chunksize=_BLOCK_ROWS):
             yield Body(self._schema_id, SCHEMA.table, batch)
 
     def _append(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.apply_table import SCHEMA, Ids, orders
+from benchmarks.apply_table import SCHEMA, Ids, Keys, changes_of, orders
 from headrace.changelog.config import ChangeLogSettings
 from headrace.changelog.writer import ChangeLogWriter
 from headrace.model.block import (
@@ -22,8 +22,8 @@ from headrace.model.block import (
     SystemKind,
     transaction_index,
 )
-from headrace.model.change import DELETE, INSERT, PATCH, change_schema
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.change import INSERT
+from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 
 __all__ = ["Backlog"]
@@ -36,24 +36,9 @@ class _Table:
     """One table while its changes are drawn."""
 
     def __init__(self, number: int, rows: int, registry: FileRegistry) -> None:
-        name = TableId(SCHEMA.table.schema, f"orders_{number}")
-        self.schema: TableSchema = replace(SCHEMA, table=name)
-        self.schema_id = registry.put(self.schema)
-        self.rows = rows
-        self.live = np.arange(rows)
-        self.next = rows
-
-    def draw(self, changes: int, generator: np.random.Generator) -> tuple[Ids, Ids]:
-        """Return keys and operations of one transaction."""
-        touched = generator.choice(self.live, changes * 8 // 10, replace=False)
-        updated, deleted = touched[: changes * 7 // 10], touched[changes * 7 // 10 :]
-        inserted = np.arange(self.next, self.next + changes // 5)
-        self.next += len(inserted)
-        self.live = np.concatenate([np.setdiff1d(self.live, deleted, assume_unique=True), inserted])
-        ids = np.concatenate([updated, inserted, deleted])
-        ops = np.repeat([PATCH, INSERT, DELETE], [len(updated), len(inserted), len(deleted)])
-        order = generator.permutation(len(ids))
-        return ids[order], ops[order]
+        self.name = TableId(SCHEMA.table.schema, f"orders_{number}")
+        self.schema_id = registry.put(replace(SCHEMA, table=self.name))
+        self.keys = Keys(rows)
 
 
 class Backlog:
@@ -80,11 +65,12 @@ class Backlog:
         self._writer = ChangeLogWriter.open(folder, ChangeLogSettings(budget_bytes=2**36))
         self._scn = 0
         for table in self._tables:
-            ids = table.live
-            self._append([self._body(table, ids, np.full(len(ids), INSERT), generator)])
+            ids = table.keys.live
+            inserts = pa.repeat(INSERT, len(ids))
+            self._append([self._body(table, ids, inserts, generator)])
         told = {"request_id": "1"}
         events = [
-            SystemEvent(self._scn + 1, place, SystemKind.DUMP_COMPLETE, t.schema.table, told)
+            SystemEvent(self._scn + 1, place, SystemKind.DUMP_COMPLETE, t.name, told)
             for place, t in enumerate(self._tables)
         ]
         self._append([], tuple(events))
@@ -93,30 +79,19 @@ class Backlog:
         while self.changes < changes:
             self._append(
                 [
-                    self._body(t, *t.draw(_PER_TRANSACTION, generator), generator)
+                    self._body(t, *t.keys.draw(_PER_TRANSACTION, generator), generator)
                     for t in self._tables
                 ]
             )
             self.changes += _PER_TRANSACTION * tables
         self._writer.sync()
         self.end = self._scn
-        self.rows = {t.schema.table.name: len(t.live) for t in self._tables}
+        self.rows = {t.name.name: len(t.keys.live) for t in self._tables}
         self._writer.close()
 
-    def _body(
-        self, table: _Table, ids: Ids, ops: np.ndarray, generator: np.random.Generator
-    ) -> Body:
-        count = len(ids)
-        meta = [
-            pa.array(np.full(count, self._scn + 1)),
-            pa.array(np.arange(count, dtype=np.int32)),
-            pa.array(ops, pa.string()),
-            pa.nulls(count, pa.binary()),
-        ]
-        rows = orders(ids, generator)
-        form = change_schema(table.schema)
-        (batch,) = pa.table([*meta, *rows.columns], schema=form).combine_chunks().to_batches()
-        return Body(table.schema_id, table.schema.table, batch)
+    def _body(self, table: _Table, ids: Ids, ops: pa.Array, generator: np.random.Generator) -> Body:
+        (batch,) = changes_of(orders(ids, generator), ops, self._scn + 1).to_batches()
+        return Body(table.schema_id, table.name, batch)
 
     def _append(self, bodies: list[Body], events: tuple[SystemEvent, ...] = ()) -> None:
         self._scn += 1

@@ -16,9 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from benchmarks import harness
@@ -167,7 +169,9 @@ def main() -> int:
                 runs += found if number else []
         applier.close()
         batches.close()
-        spark.stop()
+        # What stopped us may have stopped Spark before; the figures count.
+        with suppress(Py4JError, ConnectionError):
+            spark.stop()
     path = harness.write(
         "apply",
         seed=_SEED,

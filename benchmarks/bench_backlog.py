@@ -11,8 +11,11 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from py4j.protocol import Py4JError
 
 from benchmarks import harness
 from benchmarks.backlog_log import Backlog
@@ -95,7 +98,9 @@ def main() -> int:
                             "rows_per_s": rate,
                         }
                     )
-        spark.stop()
+        # What stopped us may have stopped Spark before; the figures count.
+        with suppress(Py4JError, ConnectionError):
+            spark.stop()
     found = harness.median(runs, "rows_per_s")
     path = harness.write(
         "backlog",
