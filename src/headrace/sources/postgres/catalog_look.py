@@ -118,7 +118,8 @@ class CatalogWatch:
         """Return every table's name by oid, and which are to be captured; partitions travel under their root."""
         rows = session.rows(_NAMES)
         names = {int(row[0] or 0): TableId(row[1] or "", row[2] or "") for row in rows}
-        matching = {oid for oid, table in names.items() if self._settings.filter.selects(table)}
+        chosen = self._settings.filter
+        matching = {oid for oid, table in names.items() if chosen.selects(table)}
         below = {
             int(row[0] or 0)
             for row in rows

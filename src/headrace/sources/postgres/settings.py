@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ MARKS_TABLE = TableId(MARKS_SCHEMA, "watermarks")
 """The one-row table of ``table`` watermarks."""
 
 _HIDDEN_SCHEMAS = re.compile(r"pg_.*|information_schema|" + MARKS_SCHEMA)
+_WILD = re.compile(r"[*?]")
 _NAME_LIMIT = 63
 _HASH_DIGITS = 8
 
@@ -36,20 +38,41 @@ class TableFilter:
     """
 
     def __init__(self, include: tuple[str, ...], exclude: tuple[str, ...]) -> None:
-        self._include = [_pattern(text) for text in include]
-        self._exclude = [_pattern(text) for text in exclude]
+        self._include = _Patterns(include)
+        self._exclude = _Patterns(exclude)
 
     def selects(self, table: TableId) -> bool:
         """Return whether the table is to be captured; system schemas never are."""
         if _HIDDEN_SCHEMAS.fullmatch(table.schema):
             return False
-        return _any(self._include, table) and not _any(self._exclude, table)
+        return self._include.match(table) and not self._exclude.match(table)
 
     def selects_schema(self, schema: str) -> bool:
         """Return whether a table that is to be captured may lie in a schema."""
         if _HIDDEN_SCHEMAS.fullmatch(schema):
             return False
-        return any(pattern.fullmatch(schema) for pattern, _ in self._include)
+        return self._include.match_schema(schema)
+
+
+class _Patterns:
+    """Names of tables, some with wildcards. Thousands of plain names cost no more to look up than one."""
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        parsed = [TableId.parse(text) for text in texts]
+        self._plain = {table for table in parsed if not _WILD.search(f"{table.schema}{table.name}")}
+        self._schemas = {table.schema for table in self._plain}
+        self._globs = [
+            (_glob(table.schema), _glob(table.name)) for table in parsed if table not in self._plain
+        ]
+
+    def match(self, table: TableId) -> bool:
+        return table in self._plain or any(
+            schema.fullmatch(table.schema) and name.fullmatch(table.name)
+            for schema, name in self._globs
+        )
+
+    def match_schema(self, schema: str) -> bool:
+        return schema in self._schemas or any(glob.fullmatch(schema) for glob, _ in self._globs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +94,8 @@ class ColumnChoice:
         return name in self.include if self.include else name not in self.exclude
 
 
-def _pattern(text: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    table = TableId.parse(text)
-    return _glob(table.schema), _glob(table.name)
-
-
 def _glob(text: str) -> re.Pattern[str]:
     return re.compile(re.escape(text).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
-
-
-def _any(patterns: list[tuple[re.Pattern[str], re.Pattern[str]]], table: TableId) -> bool:
-    return any(s.fullmatch(table.schema) and n.fullmatch(table.name) for s, n in patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +233,12 @@ class PostgresSettings:
     @property
     def filter(self) -> TableFilter:
         """Return which tables are captured."""
-        return TableFilter(self.tables, self.exclude)
+        return _filter(self.tables, self.exclude)
+
+
+@functools.cache
+def _filter(include: tuple[str, ...], exclude: tuple[str, ...]) -> TableFilter:
+    return TableFilter(include, exclude)
 
 
 def _bad_url() -> ConfigError:
