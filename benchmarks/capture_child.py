@@ -6,7 +6,13 @@ from the first connection on, without the start of Python; the second half alone
 costs a little, also the latency inside this process.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
+
+from headrace.replicator.lean import begin_lean, leave_to_stay
+
+# As the capture's own process begins: before anything imports numpy or pyarrow.
+begin_lean()
 
 import argparse
 import contextlib
@@ -24,7 +30,6 @@ from benchmarks.inside import Arrivals
 from headrace.changelog import ChangeLogReader
 from headrace.relay.capture import Capture
 from headrace.replicator import config_file, runner
-from headrace.replicator.lean import leave_to_stay, without_pandas
 from headrace.replicator.paths import StatePaths
 
 
@@ -98,7 +103,6 @@ def main() -> int:
     parser.add_argument("--dump", action="store_true")
     parser.add_argument("--inside", action="store_true")
     given = parser.parse_args()
-    without_pandas()
     config = config_file.load(given.file)
     paths = StatePaths.of(config)
     paths.create()

@@ -3,13 +3,18 @@
 It says ``ready`` when the first copy is done, and ends when its input does.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
+
+from headrace.replicator.lean import begin_lean
+
+# As the capture's own process begins: before anything imports numpy or pyarrow.
+begin_lean()
 
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.replicator.lean import without_pandas
 from headrace.sources.postgres import PostgresSource
 from headrace.watermark.settings import DumpSettings
 from tests.integration.running import running_capture
@@ -18,7 +23,6 @@ from tests.waiting import until
 
 def main() -> None:
     """Capture until the input ends."""
-    without_pandas()
     url, folder, spool_bytes = sys.argv[1:]
     source = PostgresSource(url)
     source.settings = replace(

@@ -9,7 +9,7 @@ import threading
 from headrace.errors import SlotLost, SourceReplaced
 from headrace.replicator import runner
 from headrace.replicator.config import Config
-from headrace.replicator.lean import leave_to_stay, without_pandas
+from headrace.replicator.lean import begin_lean, leave_to_stay
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import Report, run_worker
 
@@ -37,7 +37,7 @@ def _capture(config: Config, paths: StatePaths, stop: threading.Event, report: R
 
 def main() -> int:
     """Run until asked to end; the exit code says whether to start again."""
-    without_pandas()
+    begin_lean()
     return run_worker("capture", sys.argv[1:], _capture)
 
 

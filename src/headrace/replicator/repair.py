@@ -196,7 +196,8 @@ def _differing(view: SourceView, table: TableId, target: TargetTable) -> list[Ke
     there: set[bytes] = set()
     gone: set[bytes] = set()
     for part in passes(source, ours):
-        for key, copies in drill(view, table, target, part).select("key", "source").iter_rows():
+        found = drill(view, table, target, part)
+        for key, copies in zip(found["key"].to_pylist(), found["source"].to_pylist(), strict=True):
             (there if copies else gone).add(key)
         if len(there) + len(gone) > MOST_KEYS:
             return None

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.fold import renamed
 from headrace.lake.delta_log import DeltaTable
@@ -116,14 +116,18 @@ class _Differences:
         self.missing = self.extra = self.different = 0
         self.keys: list[str] = []
 
-    def add(self, keys: pl.DataFrame) -> None:
-        """Take one row per key: ``key``, copies only the source has, copies only the target has."""
-        both = keys.select(pl.min_horizontal("source", "target").sum()).item()
+    def add(self, keys: pa.Table) -> None:
+        """Take one row per key, as `drill` returns them."""
+        both = _sum(pc.min_element_wise(keys["source"], keys["target"]))
         self.different += both
-        self.missing += keys["source"].sum() - both
-        self.extra += keys["target"].sum() - both
+        self.missing += _sum(keys["source"]) - both
+        self.extra += _sum(keys["target"]) - both
         room = _KEY_HASHES - len(self.keys)
-        self.keys += [key.hex() for key in keys["key"].sort().head(room)]
+        self.keys += [key.hex() for key in keys["key"].combine_chunks().sort()[:room].to_pylist()]
+
+
+def _sum(values: pa.ChunkedArray) -> int:
+    return int(pc.sum(values, min_count=0).as_py())
 
 
 def passes(source: RangeSums, ours: RangeSums) -> Iterator[list[int]]:
@@ -141,40 +145,46 @@ def passes(source: RangeSums, ours: RangeSums) -> Iterator[list[int]]:
         yield group
 
 
-def drill(view: SourceView, table: TableId, target: TargetTable, ranges: list[int]) -> pl.DataFrame:
-    """Return the keys of some ranges whose rows differ, with the copies that only one side has."""
-    frames = []
+def drill(view: SourceView, table: TableId, target: TargetTable, ranges: list[int]) -> pa.Table:
+    """Return the keys of some ranges whose rows differ.
+
+    Returns:
+        ``key`` (hash, 16 bytes) and how many copies of its rows only one side has: ``source`` and ``target``.
+    """
+    parts = []
     for keys, rows in view.row_digests(table, ranges):
-        frames.append(_frame(RowDigests(keys, rows), 1))
+        parts.append(_copies(RowDigests(keys, rows), 1))
     for digests, weights in target.digests(view, table):
         mask = np.isin(digests.ranges, ranges)
         if mask.any():
             taken = -1 if weights is None else -weights[mask]
-            frames.append(_frame(digests.pick(mask), taken))
-    copies = pl.col("copies")
-    return (
-        pl.concat(frames)
-        .group_by("key", "row")
-        .agg(copies.sum())
-        .filter(copies != 0)
-        .group_by("key")
-        .agg(
-            copies.filter(copies > 0).sum().alias("source"),
-            -copies.filter(copies < 0).sum().alias("target"),
-        )
+            parts.append(_copies(digests.pick(mask), taken))
+    summed = pa.concat_tables(parts).group_by(["key", "row"]).aggregate([("copies", "sum")])
+    found = summed.filter(pc.not_equal(summed["copies_sum"], 0))
+    one_side = pa.table(
+        {
+            "key": found["key"],
+            "source": pc.max_element_wise(found["copies_sum"], 0),
+            "target": pc.max_element_wise(pc.negate(found["copies_sum"]), 0),
+        }
+    )
+    both = one_side.group_by("key").aggregate([("source", "sum"), ("target", "sum")])
+    return both.select(["key", "source_sum", "target_sum"]).rename_columns(
+        ["key", "source", "target"]
     )
 
 
-def _frame(digests: RowDigests, copies: int | Weights) -> pl.DataFrame:
-    return pl.DataFrame(
+def _copies(digests: RowDigests, copies: int | Weights) -> pa.Table:
+    return pa.table(
         {
-            "key": pl.Series(_cells(digests.keys), dtype=pl.Binary),
-            "row": pl.Series(_cells(digests.rows), dtype=pl.Binary),
+            "key": _hashes(digests.keys),
+            "row": _hashes(digests.rows),
             "copies": np.broadcast_to(np.asarray(copies, np.int64), (len(digests),)),
         }
     )
 
 
-def _cells(matrix: np.ndarray) -> list[bytes]:
-    data = matrix.tobytes()
-    return [data[at : at + 16] for at in range(0, len(data), 16)]
+def _hashes(matrix: np.ndarray) -> pa.Array:
+    """Return rows of 16 bytes as values that Arrow can group by."""
+    data = np.ascontiguousarray(matrix)
+    return pa.Array.from_buffers(pa.binary(16), len(data), [None, pa.py_buffer(data)])
