@@ -21,6 +21,7 @@ from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.catalog import TypeCache
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.copy_stream import copy_out
 from headrace.sources.postgres.digest import SourceView
 from tests.fixtures_postgres import Sql, name_of
 from tests.requirements import req
@@ -188,7 +189,12 @@ class Spy:
                 self.look()
             return original(session, statement, *parameters, **more)
 
+        def copying(session: Session, statement: str, limit: int) -> Iterator[bytearray]:
+            self.statements.append(" ".join(statement.split()))
+            return copy_out(session, statement, limit)
+
         monkeypatch.setattr(Session, "result", result)
+        monkeypatch.setattr("headrace.sources.postgres.chunks.copy_out", copying)
 
     def look(self) -> None:
         with psycopg.connect(self._database) as connection:
@@ -227,15 +233,14 @@ def test_describing_a_table_reads_the_catalog_and_never_the_table(
 
 def before_next_copy(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Act once, between a chunk's description and its select."""
-    original = Session.copy_out
     acts = [act]
 
-    def copy_out(session: Session, statement: str) -> Iterator[memoryview]:
+    def acting(session: Session, statement: str, limit: int) -> Iterator[bytearray]:
         while acts:
             acts.pop()()
-        return original(session, statement)
+        return copy_out(session, statement, limit)
 
-    monkeypatch.setattr(Session, "copy_out", copy_out)
+    monkeypatch.setattr("headrace.sources.postgres.chunks.copy_out", acting)
 
 
 def test_a_table_rewritten_between_snapshot_and_select_is_read_again(

@@ -19,6 +19,7 @@ from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.connection import connect
 from headrace.sources.postgres.copy_binary import HEADER, TRAILER, decode_copy, selected_columns
+from headrace.sources.postgres.copy_stream import copy_out
 from headrace.sources.postgres.decoder import ENGINES
 from headrace.sources.postgres.types import arrow_type
 from headrace.sources.postgres.values import build_batch
@@ -71,8 +72,10 @@ def assert_equal_to_text(database: str, decode: Decoder, table: TableId = T) -> 
         wanted = ", ".join(expression for _, expression in selected_columns(schema))
         cells = session.cells(f"SELECT {names} FROM public.{table.name} ORDER BY 1")
         copied = b"".join(
-            session.copy_out(
-                f"COPY (SELECT {wanted} FROM public.{table.name} ORDER BY 1) TO STDOUT (FORMAT binary)"
+            copy_out(
+                session,
+                f"COPY (SELECT {wanted} FROM public.{table.name} ORDER BY 1) TO STDOUT (FORMAT binary)",
+                1 << 20,
             )
         )
     plain = pa.RecordBatch.from_arrays(

@@ -28,6 +28,7 @@ from headrace.sources.postgres.catalog import (
 from headrace.sources.postgres.catalog_look import CatalogWatch, Seen
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
 from headrace.sources.postgres.copy_binary import HEADER, TRAILER, decode_copy, selected_columns
+from headrace.sources.postgres.copy_stream import copy_out
 from headrace.sources.postgres.keyset import Keyset, read_keyset, relation_sql
 from headrace.sources.postgres.plan import check_plan
 from headrace.sources.postgres.publication import as_published
@@ -176,7 +177,7 @@ class PostgresChunkReader:
                 selected_columns(schema),
                 [_in_index_order(facts, key) for key in keys],
             )
-            data = b"".join(session.copy_out(_copy(sql)))
+            data = b"".join(copy_out(session, _copy(sql), self._settings.chunk_bytes))
             self._refuse_changed(session, facts)
             return Chunk(schema, decode_copy(data, schema), seen, None)
 
@@ -358,14 +359,17 @@ def _copy(sql: str) -> str:
 
 def _pieces(session: Session, sql: str, limit: int) -> Iterator[bytearray]:
     """Yield the rows of a select as binary COPY that ends with the row that reaches ``limit`` bytes; at least one."""
-    piece = bytearray()
-    for message in session.copy_out(_copy(sql)):
-        if len(piece) >= limit and message != TRAILER:
-            piece += TRAILER
-            yield piece
-            piece = bytearray(HEADER)
-        piece += message
-    yield piece
+    held: bytearray | None = None
+    for piece in copy_out(session, _copy(sql), limit):
+        if held is None:
+            held = piece
+        elif piece == TRAILER:
+            held += piece
+        else:
+            yield held + TRAILER
+            held = bytearray(HEADER) + piece
+    if held is not None:
+        yield held
 
 
 # -- order of key columns --------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +18,16 @@ from psycopg import pq
 from headrace.errors import HeadraceError, SourceUnavailable
 from headrace.sources.postgres.settings import PostgresSettings
 
-__all__ = ["QueryFailed", "Row", "Session", "connect", "quote", "quote_literal", "wait_socket"]
+__all__ = [
+    "LONGEST_S",
+    "QueryFailed",
+    "Row",
+    "Session",
+    "connect",
+    "quote",
+    "quote_literal",
+    "wait_socket",
+]
 
 Row = tuple[str | None, ...]
 
@@ -44,8 +53,8 @@ _PATIENCE = {
     "idle_in_transaction_session_timeout": "0",
 }
 
-# Where there is no limit: a week.
-_LONGEST_S = 7 * 86_400.0
+LONGEST_S = 7 * 86_400.0
+"""Where there is no limit: a week."""
 
 _KEEPALIVES = {
     "keepalives": "1",
@@ -220,34 +229,6 @@ class Session:
         get = result.get_value
         return [[get(row, column) for column in columns] for row in range(result.ntuples)]
 
-    def copy_out(self, sql: str) -> Iterator[memoryview]:
-        """Run one COPY … TO STDOUT and yield what it sends, message by message; no time limit.
-
-        Nothing else runs on the connection until the last message was taken. The server takes one statement only,
-        whatever stands in it.
-
-        Raises:
-            QueryFailed: the server refused it, at its start or in the middle.
-            SourceUnavailable: the connection is gone.
-        """
-        self.result(sql, timeout_s=float("inf"), single=True)
-        deadline = time.monotonic() + _LONGEST_S
-        try:
-            while True:
-                size, data = self.pgconn.get_copy_data(1)
-                if size > 0:
-                    yield data
-                elif size == 0:
-                    wait_socket(self.pgconn.socket, deadline)
-                    self.pgconn.consume_input()
-                else:
-                    break
-            result = self._receive(deadline)
-        except psycopg.Error as error:
-            raise self.lost() from error
-        if result.status != pq.ExecStatus.COMMAND_OK:
-            raise self._failure(result, sql)
-
     def run(self, sql: str, *parameters: str | None, timeout_s: float | None = None) -> str:
         """Run one statement and return its command tag."""
         tag = self.result(sql, *parameters, timeout_s=timeout_s).command_status
@@ -273,15 +254,15 @@ class Session:
             SourceUnavailable: the connection is gone, or the answer did not come in time.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
-        deadline = time.monotonic() + min(limit, _LONGEST_S)
+        deadline = time.monotonic() + min(limit, LONGEST_S)
         try:
             self._send(sql, parameters, single=single)
-            result = self._receive(deadline)
+            result = self.receive(deadline)
         except psycopg.Error as error:
             raise self.lost() from error
         status = result.status
         if status in (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE):
-            raise self._failure(result, sql)
+            raise self.failure(result, sql)
         return result
 
     def _send(self, sql: str, parameters: Sequence[str | None], *, single: bool) -> None:
@@ -291,7 +272,7 @@ class Session:
         else:
             self.pgconn.send_query(sql.encode())
 
-    def _receive(self, deadline: float) -> pq.abc.PGresult:
+    def receive(self, deadline: float) -> pq.abc.PGresult:
         """Return the last result of what was sent; copy mode ends the wait at once."""
         self.flush(deadline)
         last: pq.abc.PGresult | None = None
@@ -325,9 +306,14 @@ class Session:
                 )
             self.pgconn.consume_input()
 
-    def _failure(self, result: pq.abc.PGresult, sql: str) -> HeadraceError:
+    def failure(self, result: pq.abc.PGresult, sql: str) -> HeadraceError:
+        """Return what a failed result means."""
         sqlstate = _text(result.error_field(pq.DiagnosticField.SQLSTATE)) or ""
         text = _text(result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)) or ""
+        return self.refused(sqlstate, text, sql)
+
+    def refused(self, sqlstate: str, text: str, sql: str) -> HeadraceError:
+        """Return what the server's error to a statement means."""
         # Class 57P and 08: an administrator, a crash or the network ended the connection.
         if not self.usable or sqlstate[:3] == "57P" or sqlstate[:2] == "08" or not sqlstate:
             return self.lost(text)

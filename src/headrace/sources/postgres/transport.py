@@ -137,11 +137,11 @@ class SocketTransport(_Common):
     def start(self, sql: str) -> None:
         """See `Transport`."""
         text = sql.encode() + b"\0"
-        self._write(b"Q" + _SIZE.pack(len(text) + 4) + text)
+        self.write(b"Q" + _SIZE.pack(len(text) + 4) + text)
         deadline = time.monotonic() + self._timeout_s
         refused: Refused | None = None
         while True:
-            kind, data = self._message(deadline)
+            kind, data = self.message(deadline)
             if kind == _COPY_BOTH:
                 return
             if kind == b"E":
@@ -151,8 +151,12 @@ class SocketTransport(_Common):
             elif kind == _READY:
                 raise refused or Refused("", "no stream, and no reason given")
 
-    def _message(self, deadline: float) -> tuple[bytes, bytes]:
-        """Return kind and bytes of the next message."""
+    def message(self, deadline: float) -> tuple[bytes, bytes]:
+        """Return kind and bytes of the next message, which may be waited for.
+
+        Raises:
+            SourceUnavailable: none came in time, or the connection is gone.
+        """
         frames = self.frames
         while True:
             held = frames.end - frames.start
@@ -183,9 +187,10 @@ class SocketTransport(_Common):
 
     def send(self, data: bytes) -> None:
         """See `Transport`."""
-        self._write(b"d" + _SIZE.pack(len(data) + 4) + data)
+        self.write(b"d" + _SIZE.pack(len(data) + 4) + data)
 
-    def _write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
+        """Send bytes as they are."""
         deadline = time.monotonic() + self._timeout_s
         while data:
             try:

@@ -1,4 +1,4 @@
-# Binary COPY: what a chunk read returns.
+# Binary COPY: what a chunk read returns, and the messages in which it comes.
 
 
 def copy_columns(const uint8_t[::1] data, Py_ssize_t start, schema, forms):
@@ -49,3 +49,35 @@ def copy_columns(const uint8_t[::1] data, Py_ssize_t start, schema, forms):
                 break
             r.n += 1
     return rows._columns() if done else None
+
+
+def append_copy_data(
+    const uint8_t[::1] data, Py_ssize_t start, Py_ssize_t end, bytearray piece, Py_ssize_t limit
+):
+    """Add the rows of whole messages to a piece; see `copy_stream.append_copy_data`."""
+    cdef Py_ssize_t at = start, held = len(piece), added = 0, size
+    cdef const uint8_t *p
+    cdef uint8_t *to
+    if end > data.shape[0] or end <= start:
+        return start
+    p = &data[0]
+    with nogil:
+        while held + added < limit and end - at >= 5 and p[at] == c'd':
+            size = <int64_t> hr_be32(p + at + 1)
+            if size < 4 or end - at - 1 < size:
+                break
+            added += size - 4
+            at += 1 + size
+    if not added:
+        return at
+    PyByteArray_Resize(piece, held + added)
+    to = <uint8_t *> PyByteArray_AS_STRING(piece) + held
+    end = at
+    with nogil:
+        at = start
+        while at < end:
+            size = <int64_t> hr_be32(p + at + 1)
+            memcpy(to, p + at + 5, size - 4)
+            to += size - 4
+            at += 1 + size
+    return end
