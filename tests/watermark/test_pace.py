@@ -11,6 +11,7 @@ from headrace.watermark.pace import (
     FIRST_ROWS,
     LEAST_ROWS,
     MOST_ROWS,
+    QUIET_EMIT_S,
     STRETCH,
     Chunked,
     DumpPace,
@@ -33,18 +34,27 @@ def chunk(
     emit_s: float = 0.0,
     nbytes: int = 0,
     begun: float = 0.0,
+    quiet: bool = False,
 ) -> Chunked:
     read = begun + select_s
     held = asked if rows is None else rows
-    return Chunked(asked, held, nbytes, begun, read, read + wait_s, read + wait_s + emit_s)
+    emitted = read + wait_s + emit_s
+    return Chunked(asked, held, nbytes, begun, read, read + wait_s, emitted, quiet)
 
 
 class Source:
     """A table that is read at a steady rate, with a log that delivers marks after a while."""
 
     def __init__(
-        self, pace: DumpPace, rows_per_s: float, *, mark_s: float = 0.0, emit_per_s: float = 1e9
+        self,
+        pace: DumpPace,
+        rows_per_s: float,
+        *,
+        mark_s: float = 0.0,
+        emit_per_s: float = 1e9,
+        quiet: bool = False,
     ) -> None:
+        self.quiet = quiet
         self.pacer = Pacer(pace)
         self.rows_per_s = rows_per_s
         self.mark_s = mark_s
@@ -63,6 +73,7 @@ class Source:
                 wait_s=self.mark_s,
                 emit_s=rows / self.emit_per_s,
                 begun=self.now,
+                quiet=self.quiet,
             )
             self.pacer.took(took, of_table=True)
             self.busy += took.read - took.begun
@@ -110,6 +121,15 @@ def test_wide_rows_are_bounded_by_their_bytes() -> None:
 def test_a_window_that_holds_the_log_up_makes_chunks_smaller() -> None:
     source = Source(AIM, 1e6, emit_per_s=100_000)
     source.read(12)
+    assert source.pacer.rows == pytest.approx(EMIT_S * 100_000, rel=0.05)
+
+
+def test_a_log_that_brings_nothing_is_held_up_for_longer() -> None:
+    source = Source(AIM, 1e6, emit_per_s=100_000, quiet=True)
+    source.read(12)
+    assert source.pacer.rows == pytest.approx(QUIET_EMIT_S * 100_000, rel=0.05)
+    source.quiet = False
+    source.read(4)
     assert source.pacer.rows == pytest.approx(EMIT_S * 100_000, rel=0.05)
 
 

@@ -370,6 +370,8 @@ class Capture:
                 failpoint("window.before_emit")
                 self._append(block)
             failpoint("window.after_emit")
+            if not self._pace.log_paused:
+                self.coordinator.read_on()
         self._unsettled = item
         if item.more:
             # The disk works while the next round is read; that one is appended after this is settled.

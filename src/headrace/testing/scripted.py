@@ -75,6 +75,9 @@ def scripted_capture(
 def run_dry(capture: Capture, state: StateStore) -> bool:
     """Let a capture work until its log gives nothing and no request is left; return False when it never ends."""
     return any(
-        not capture.step(0.0) and capture.is_idle and state.next_request() is None
+        not capture.step(0.0)
+        and capture.doing != "log paused"
+        and capture.is_idle
+        and state.next_request() is None
         for _ in range(ROUNDS)
     )

@@ -101,6 +101,12 @@ class Simulation:
         self.extra_requests = self.rng.randrange(3)
         self.log: Log | None = None
         self.armed = False
+        self.now = 0.0
+
+    def _clock(self) -> float:
+        """Seconds that pass by being asked for: the same seed gives the same run."""
+        self.now += 0.05
+        return self.now
 
     def _weather(self) -> None:
         # A reader that falls ever further behind would never see its marks.
@@ -153,9 +159,13 @@ class Simulation:
             chunk_rows=self.rng.choice((1, 2, 3, 5)),
             snapshot_interval_s=0.0,
             piece_rows=3,
-            request_interval_s=0.0,
+            # Where people are not heard after each chunk, the next one is read before the last is durable.
+            request_interval_s=self.rng.choice((0.0, 1.0)),
         )
-        return scripted_capture(self.source, self.folder, self.log, state, dump, self.capture_type)
+        return scripted_capture(
+            *(self.source, self.folder, self.log, state, dump, self.capture_type),
+            clock=self._clock,
+        )
 
     def _arm(self) -> None:
         self.armed = True

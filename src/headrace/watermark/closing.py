@@ -47,7 +47,11 @@ LogBlocks = Callable[[int], Iterator[Block]]
 
 @dataclass(slots=True)
 class Job:
-    """One read under way; ``result`` stays None until the future is done."""
+    """One read under way.
+
+    Attributes:
+        heard: whether the log brought a change since it began.
+    """
 
     future: Future[Any]
     task: Task | None
@@ -57,6 +61,7 @@ class Job:
     floor_scn: int = 0
     versions: dict[TableId, int] = field(default_factory=dict)
     look: CatalogLook | None = None
+    heard: bool = False
 
 
 class Closing:
@@ -165,7 +170,8 @@ class Closing:
         rows, now = chunk.rows, self._clock()
         # One that was cut for its bytes had all the rows that it might have.
         asked = rows.num_rows if chunk.cut else job.limit or len(job.keys)
-        took = Chunked(asked, rows.num_rows, rows.nbytes, *self._reads.selected, received, now)
+        times = (*self._reads.selected, received, now)
+        took = Chunked(asked, rows.num_rows, rows.nbytes, *times, quiet=not job.heard)
         self._pacer.took(took, of_table=bool(job.limit))
 
     def _is_told(self, schema: TableSchema) -> bool:

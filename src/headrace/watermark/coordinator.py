@@ -116,6 +116,8 @@ class Coordinator:
         """Take note of streamed transactions; they pass on at once, only chunk rows wait."""
         self._last_scn = max(self._last_scn, block.last_scn)
         self._reconciler.remember(block)
+        if self._job is not None and block.rows:
+            self._job.heard = True
         for event in block.system:
             if event.kind is SystemKind.SCHEMA:
                 self._note_schema(event)
@@ -273,6 +275,14 @@ class Coordinator:
         if task is None or not self._reconciler.can_reconcile:
             return
         self._start(task)
+
+    def read_on(self) -> None:
+        """Start the next read while the last window is still on its way to the disk.
+
+        What that window changed is not written yet, so people cannot be heard: when that is due, it waits for `tick`.
+        """
+        if not self._queue.is_to_look:
+            self.tick()
 
     def _wants_snapshot(self, task: Task | None, now: float) -> bool:
         if task is not None:

@@ -35,7 +35,7 @@ def _change_rows(
         [
             pa.array(np.full(count, scn, np.int64)),
             pa.array(np.arange(first_ord, first_ord + count, dtype=np.int32)),
-            pa.array([op] * count, pa.string()),
+            pa.repeat(op, count),
             pa.nulls(count, pa.binary()),
             *rows.columns,
         ],

@@ -4,7 +4,8 @@ A chunk's size follows what the last chunk took, by whichever of these allows le
 
 - its select aims at a time (``chunk_s``), so that no read holds the source for long. When marks come back late, because
   the log has much to deliver, the aim grows with that wait, up to four times, so that the log does not starve chunks;
-- the log stands still while a window's rows are written, so that is kept short, and chunks do not starve the log;
+- the log stands still while a window's rows are written, so that is kept short where the log brings anything, and
+  chunks do not starve the log;
 - rows of one chunk are held in memory.
 
 Between two chunks the source rests: as long as keeps selects within a stated share of one connection's time, and the
@@ -24,6 +25,8 @@ CHUNK_BYTES = 32 << 20
 """Most bytes of rows that one chunk aims at."""
 EMIT_S = 0.02
 """How long the log may stand still while one window's rows are written."""
+QUIET_EMIT_S = 0.1
+"""Likewise when it brought no change during the last chunk, so that nobody is likely to wait."""
 STRETCH = 4.0
 """How much longer than its aim a select may take on a source whose log is behind."""
 CHANGE = 2.0
@@ -59,6 +62,7 @@ class Chunked:
         begun: when its select began, ``read`` when it ended.
         received: when its high mark came back.
         emitted: when its rows were written.
+        quiet: whether the log brought no change between its marks.
     """
 
     asked: int
@@ -68,6 +72,7 @@ class Chunked:
     read: float
     received: float
     emitted: float
+    quiet: bool = False
 
 
 def next_rows(pace: DumpPace, rows: int, last: Chunked) -> int:
@@ -80,9 +85,10 @@ def next_rows(pace: DumpPace, rows: int, last: Chunked) -> int:
     """
     if last.rows >= last.asked and last.rows:
         aim_s = min(max(pace.chunk_s, last.received - last.read), STRETCH * pace.chunk_s)
+        emit_s = QUIET_EMIT_S if last.quiet else EMIT_S
         wanted = min(
             _per(last.rows, aim_s, last.read - last.begun),
-            _per(last.rows, EMIT_S, last.emitted - last.received),
+            _per(last.rows, emit_s, last.emitted - last.received),
             _per(last.rows, CHUNK_BYTES, last.nbytes),
         )
         rows = int(min(max(wanted, rows / CHANGE), rows * CHANGE))

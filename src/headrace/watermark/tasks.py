@@ -290,12 +290,16 @@ class TaskQueue:
             self._take_up(request)
         return self._active.tasks[0]
 
+    @property
+    def is_to_look(self) -> bool:
+        """Whether it is time to ask what people did."""
+        return self._clock() >= self._look_at
+
     def _look(self) -> None:
         """Ask the store what people did; take the work from requests that were paused, cancelled or overtaken."""
-        now = self._clock()
-        if now < self._look_at:
+        if not self.is_to_look:
             return
-        self._look_at = now + self._interval_s
+        self._look_at = self._clock() + self._interval_s
         self._line = self._store.line()
         turns = {turn.request_id: turn for turn in self._line}
         for request_id in [r for r in self._begun if r not in turns]:
