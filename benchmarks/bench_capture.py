@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import contenders, harness, latency
-from benchmarks.capture_summary import PEER, US, summarise
+from benchmarks.capture_summary import PEER, SYNC, US, summarise
 from benchmarks.debezium.engine import SETTINGS
 from benchmarks.debezium.jars import VERSION
 from benchmarks.server import TRANSPORTS, BenchServer, Region
@@ -123,6 +123,9 @@ class _Bench:
             with self._steps.step(f"{title}, {US}, round {round_ + 1}"):
                 found = latency.headrace_latency(self._server, rate, seconds)
                 self._keep(part, US, round_, found, rate=rate)
+            if not rate:
+                with self._steps.step(f"{title}, a sync alone, round {round_ + 1}"):
+                    self._keep(part, SYNC, round_, latency.sync_latency(seconds), rate=rate)
             if not rate or not self._given.debezium or round_ >= self._given.peer_runs:
                 continue
             for setting in _LATENCY_SETTINGS:
@@ -154,7 +157,7 @@ def _steps(given: argparse.Namespace) -> int:
             count += given.peer_runs * len(given.heaps)
     for rate in _rates(given):
         peers = len(_LATENCY_SETTINGS) if rate and given.debezium else 0
-        count += given.runs + given.peer_runs * peers
+        count += given.runs * (1 if rate else 2) + given.peer_runs * peers
     return count
 
 

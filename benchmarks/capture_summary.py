@@ -12,9 +12,10 @@ from typing import Any
 from benchmarks.harness import least, median, most, paired, select
 from benchmarks.workloads import WORKLOADS
 
-__all__ = ["PEER", "US", "summarise"]
+__all__ = ["PEER", "SYNC", "US", "summarise"]
 
 US = "headrace"
+SYNC = "sync"
 PEER = "pg_recvlogical"
 _KEPT = 0.95
 
@@ -135,6 +136,7 @@ def _heap(records: Runs, backlog: Runs) -> dict[str, float | None]:
 def _latency(records: Runs) -> dict[str, float | None]:
     found: dict[str, float | None] = {
         "p50_ms_idle": median(select(records, part="idle", contender=US), "p50_ms"),
+        "p50_ms_sync": median(select(records, part="idle", contender=SYNC), "p50_ms"),
         "p99_ms_idle": median(select(records, part="idle", contender=US), "p99_ms"),
         "inside_p99_ms_idle": median(select(records, part="idle", contender=US), "inside_p99_ms"),
     }

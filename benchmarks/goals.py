@@ -81,6 +81,9 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "p50_ms_idle": Figure(
             "statement to readable by another process, idle server, ms", most=1.0
         ),
+        "p50_ms_sync": Figure(
+            "the disk's share of that: one of its two syncs, alone, in the same rounds, ms"
+        ),
         "p99_ms_idle": Figure("the same, 99th percentile"),
         "p99_ms_1000tps": Figure("the same at 1,000 tx/s, 99th percentile", most=5.0),
         "p99_ms_5000tps": Figure("the same at 5,000 tx/s, 99th percentile", most=5.0),

@@ -34,6 +34,7 @@ __all__ = [
     "percentiles",
     "prepare",
     "reading",
+    "sync_latency",
 ]
 
 _TABLE = "lat"
@@ -42,6 +43,7 @@ INSERT = f"INSERT INTO {_TABLE} (at_us) VALUES ({_CLOCK});"
 _LIMIT_S = 600.0
 # Long enough that nobody takes the log for a busy one.
 _IDLE_PAUSE_S = 0.15
+_BLOCK_BYTES = 600
 
 Record = dict[str, Any]
 Times = npt.NDArray[np.int64]
@@ -222,6 +224,24 @@ def _play(server: BenchServer, rate: float, seconds: float) -> None:
         for _ in range(max(10, round(seconds / _IDLE_PAUSE_S))):
             connection.execute(INSERT.encode())
             time.sleep(_IDLE_PAUSE_S)
+
+
+def sync_latency(seconds: float) -> Record:
+    """Return percentiles of what the disk takes for as many bytes as one commit's block has: written and synced.
+
+    A commit is synced twice before it can be read, by the server and by us; nothing is sooner than that.
+    """
+    took: list[int] = []
+    at: list[int] = []
+    with tempfile.TemporaryFile() as file:
+        for _ in range(max(10, round(seconds / _IDLE_PAUSE_S))):
+            time.sleep(_IDLE_PAUSE_S)
+            begun = time.perf_counter_ns()
+            os.write(file.fileno(), bytes(_BLOCK_BYTES))
+            os.fdatasync(file.fileno())
+            took.append((time.perf_counter_ns() - begun) // 1000)
+            at.append(begun // 1000)
+    return percentiles(np.array(took, np.int64), np.array(at, np.int64), skip=0.2)
 
 
 def percentiles(latencies_us: Times, sent_us: Times, skip: float = 0.0) -> Record:
