@@ -21,6 +21,7 @@ from headrace.relay.recovery import begin_again
 from headrace.replicator import repair, resync
 from headrace.replicator.capture_log import CaptureLog
 from headrace.replicator.repair import Repair, comparable
+from headrace.replicator.replicas import DeltaReplicas
 from headrace.replicator.resync import Resync, ResyncState
 from headrace.sources.postgres import PostgresSource
 from headrace.state.records import Cause, RequestState, Scope
@@ -89,7 +90,12 @@ class Shop:
     def repair(self, running: AtWork) -> None:
         """Compare and repair until every table is whole."""
         stop, source = threading.Event(), self.source
-        work = Repair(self.state, source.settings, self.folder / "changelog", self.lake, PIPELINE)
+        work = Repair(
+            self.state,
+            source.settings,
+            self.folder / "changelog",
+            DeltaReplicas(self.lake, PIPELINE),
+        )
 
         def done() -> bool:
             if running.error is not None:
@@ -233,7 +239,12 @@ def test_a_repair_that_was_cut_short_is_done_by_the_next_start(
     shop.lose_slot()
     sql(*UNREAD)
     shop.begin_again()
-    work = Repair(shop.state, shop.source.settings, shop.folder / "changelog", shop.lake, PIPELINE)
+    work = Repair(
+        shop.state,
+        shop.source.settings,
+        shop.folder / "changelog",
+        DeltaReplicas(shop.lake, PIPELINE),
+    )
     # A comparison, and no capture yet that carries out what it asks for; then the capture begins and ends at once.
     for _ in TABLES:
         assert work.step(threading.Event())

@@ -10,6 +10,7 @@ from headrace.errors import ScnNotFound, SourceError
 from headrace.lake import CorruptTable, Manifest, TableEntry, app_id, table_path
 from headrace.model.schema import TableId
 from headrace.replicator import verify_compare, verify_tail
+from headrace.replicator.replicas import DeltaReplicas
 from headrace.replicator.verify import verify
 from headrace.sources.postgres import binary
 from headrace.sources.postgres.catalog import TypeCache
@@ -391,12 +392,18 @@ def test_columns_that_the_publication_leaves_out_are_not_compared(bench):
     bench.settle("orders")
     bench.cover()
     names = ("public.orders",)
-    report = verify(settings, names, bench.changelog, bench.lake, PIPELINE, 20.0)
+    report = verify(
+        settings, names, bench.changelog, DeltaReplicas(bench.lake, PIPELINE), PIPELINE, 20.0
+    )
     assert report.equal
     bench.execute("UPDATE orders SET secret = 'other'")
-    assert verify(settings, names, bench.changelog, bench.lake, PIPELINE, 20.0).equal
+    assert verify(
+        settings, names, bench.changelog, DeltaReplicas(bench.lake, PIPELINE), PIPELINE, 20.0
+    ).equal
     bench.execute("UPDATE orders SET total = 0 WHERE id = 1")
-    assert not verify(settings, names, bench.changelog, bench.lake, PIPELINE, 20.0).equal
+    assert not verify(
+        settings, names, bench.changelog, DeltaReplicas(bench.lake, PIPELINE), PIPELINE, 20.0
+    ).equal
 
 
 def test_columns_that_the_configuration_leaves_out_are_not_compared(bench):
@@ -409,5 +416,12 @@ def test_columns_that_the_configuration_leaves_out_are_not_compared(bench):
     bench.reader = PostgresChunkReader(settings, TypeCache())
     bench.settle("orders")
     bench.cover()
-    report = verify(settings, ("public.orders",), bench.changelog, bench.lake, PIPELINE, 20.0)
+    report = verify(
+        settings,
+        ("public.orders",),
+        bench.changelog,
+        DeltaReplicas(bench.lake, PIPELINE),
+        PIPELINE,
+        20.0,
+    )
     assert report.equal

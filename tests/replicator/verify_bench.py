@@ -24,6 +24,7 @@ from headrace.model.block import (
 from headrace.model.change import change_schema, pack_missing, table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.registry.file import FileRegistry
+from headrace.replicator.replicas import DeltaReplicas
 from headrace.replicator.verify import VerifyReport, verify
 from headrace.sources.postgres.catalog import TypeCache
 from headrace.sources.postgres.chunks import PostgresChunkReader
@@ -153,7 +154,15 @@ class Bench:
 
     def verify(self, *tables: str, timeout_s: float = 20.0, progress: Any = None) -> VerifyReport:
         names = [f"public.{name}" for name in tables or self.targets]
-        return verify(self.url, names, self.changelog, self.lake, PIPELINE, timeout_s, progress)
+        return verify(
+            self.url,
+            names,
+            self.changelog,
+            DeltaReplicas(self.lake, PIPELINE),
+            PIPELINE,
+            timeout_s,
+            progress,
+        )
 
 
 def column_of(cells: list[Any], type_: pa.DataType) -> pa.Array:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from headrace.spark.session import SessionSettings, build_session
+from tests.fixtures_postgres import database, postgres_server, sql
+from tests.spark.subjects import KINDS, Subject, made
+
+__all__ = ["database", "postgres_server", "spark", "sql", "subject"]
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +22,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = build_session(SessionSettings(driver_memory="1g", scratch=scratch))
     yield session
     session.stop()
+
+
+@pytest.fixture(params=KINDS)
+def subject(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Subject:
+    """Give each implementation of the target port in turn."""
+    return made(request.param, request, spark, tmp_path)

@@ -1,51 +1,35 @@
-"""The decision table through real Delta commits of every kind, against the target in memory."""
+"""The decision table through every implementation of the target port, against the target in memory."""
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from headrace.errors import MissingBase, NegativeCount, TargetConflict
 from headrace.fold import fold
-from headrace.lake.delta_log import DeltaTable
 from headrace.model.change import change_schema
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
-from headrace.spark.targets.base import Target
-from headrace.spark.targets.delta import DeltaTarget
-from headrace.spark.targets.merge import MergeTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.requirements import req
 from tests.spark.folded import GivenFolded, apply_one
+from tests.spark.subjects import ALL, Subject
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-
-OWN = ["delta", "delta without vectors"]
-# A statement of Spark takes a second where a commit of ours takes a tenth.
-KINDS = [*OWN, pytest.param("merge", marks=pytest.mark.long)]
-with_merge = pytest.mark.parametrize("target", [*OWN, "merge"], indirect=True)
-
-
-@pytest.fixture(params=KINDS)
-def target(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Target:
-    if request.param == "merge":
-        return MergeTarget(spark, tmp_path, "test")
-    return DeltaTarget(spark, tmp_path, "test", vectors=request.param == "delta")
+with_merge = pytest.mark.parametrize("subject", ALL, indirect=True)
 
 
 class Pair:
-    """A Delta table and the model of it; every batch goes to both."""
+    """A table and the model of it; every batch goes to both."""
 
-    def __init__(self, target: Target, lake: Path, schema: TableSchema) -> None:
+    def __init__(self, subject: Subject, schema: TableSchema) -> None:
         self.schema = schema
-        self.target = target
+        self.subject = subject
+        self.target = subject.target
         self.model = ModelTable(schema)
-        self.folder = lake.absolute() / schema.table.schema / schema.table.name
         self.scn = 0
 
     def apply(self, history: str, *, complete: bool = True) -> None:
@@ -63,15 +47,13 @@ class Pair:
         self.model.apply(folded, self.scn, complete=complete)
 
     def content(self) -> Counter[tuple[object, ...]]:
-        snapshot = DeltaTable(self.folder).latest()
-        assert snapshot is not None
-        return Counter(tuple(row.values()) for row in snapshot.to_table().to_pylist())
+        return self.subject.content(self.schema)
 
 
 @req("P18", "C38", "C40", "C58")
 @with_merge
-def test_upsert_delete_and_truncate_keep_the_table_equal(target: Target, tmp_path: Path) -> None:
-    pair = Pair(target, tmp_path, table_of(3, key=2))
+def test_upsert_delete_and_truncate_keep_the_table_equal(subject: Subject) -> None:
+    pair = Pair(subject, table_of(3, key=2))
     pair.apply("+I(1,a,x) +I(2,a,y) +I(3,.,z)")
     pair.apply("+U(1,a,X) -D(2,a) +I(4,a,w) +R(3,.,Z) -D(99,a)")
     assert pair.content() == pair.model.content()
@@ -89,15 +71,15 @@ MISSING = (
 
 
 @req("T2")
-def test_missing_cells_come_from_the_row_before_the_batch(target: Target, tmp_path: Path) -> None:
-    pair = Pair(target, tmp_path, table_of(3))
+def test_missing_cells_come_from_the_row_before_the_batch(subject: Subject) -> None:
+    pair = Pair(subject, table_of(3))
     pair.apply(" ".join(f"+I({key},a{key},b{key})" for key in range(1, 11)))
     pair.apply(MISSING)
     assert pair.content() == pair.model.content()
 
 
-def test_partial_rows_without_base_wait_for_the_dump(target: Target, tmp_path: Path) -> None:
-    pair = Pair(target, tmp_path, table_of(3))
+def test_partial_rows_without_base_wait_for_the_dump(subject: Subject) -> None:
+    pair = Pair(subject, table_of(3))
     pair.apply("+I(1,a,b) +I(2,c,d)", complete=False)
     pair.apply("=U(50,x,?) | -U(60) +U(1,y,?) | =U(2,z,?)", complete=False)
     assert pair.content() == pair.model.content() == Counter({(2, "z", "d"): 1})
@@ -105,20 +87,22 @@ def test_partial_rows_without_base_wait_for_the_dump(target: Target, tmp_path: P
 
 # How a base can be missing is the fold's matter and the same for all; each MERGE takes seconds.
 @pytest.mark.parametrize(
-    ("target", "change"),
+    ("subject", "change"),
     [
         ("delta", "=U(50,x,?)"),
         ("delta", "-U(60) +U(1,y,?)"),
         ("delta", "-D(1) | =U(1,z,?)"),
         ("delta without vectors", "-U(60) +U(1,y,?)"),
+        ("duckdb", "=U(50,x,?)"),
+        ("duckdb", "-D(1) | =U(1,z,?)"),
+        ("postgres", "-U(60) +U(1,y,?)"),
+        ("postgres", "-D(1) | =U(1,z,?)"),
         ("merge", "-U(60) +U(1,y,?)"),
     ],
-    indirect=["target"],
+    indirect=["subject"],
 )
-def test_a_complete_table_names_the_missing_base(
-    target: Target, tmp_path: Path, change: str
-) -> None:
-    pair = Pair(target, tmp_path, table_of(3))
+def test_a_complete_table_names_the_missing_base(subject: Subject, change: str) -> None:
+    pair = Pair(subject, table_of(3))
     pair.apply("+I(1,a,b)")
     version = pair.target.state(pair.schema.table)
     with pytest.raises(MissingBase) as caught:
@@ -130,8 +114,8 @@ def test_a_complete_table_names_the_missing_base(
 
 @req("C46", "C50", "T15")
 @with_merge
-def test_a_table_without_key_is_a_multiset(target: Target, tmp_path: Path) -> None:
-    pair = Pair(target, tmp_path, table_of(2, check=KeyCheck.NONE))
+def test_a_table_without_key_is_a_multiset(subject: Subject) -> None:
+    pair = Pair(subject, table_of(2, check=KeyCheck.NONE))
     pair.apply("+I(1,a) +I(1,a) +I(1,a) +I(2,.) +I(2,.) +I(3,b)")
     pair.apply("-D(1,a) -D(2,.) -U(3,b) +U(3,c) +I(1,d) +I(1,d)")
     assert pair.content() == pair.model.content()
@@ -144,10 +128,11 @@ def test_a_table_without_key_is_a_multiset(target: Target, tmp_path: Path) -> No
 
 
 @req("T1", "C50")
-def test_signed_zeros_are_different_rows(target: Target, tmp_path: Path) -> None:
+def test_signed_zeros_are_different_rows(subject: Subject) -> None:
     schema = TableSchema(
         TableId("public", "f"), (Column("x", pa.float64(), "float8"),), (), KeyCheck.NONE
     )
+    target = subject.target
     target.evolve(schema)
     session = target.session(schema.table)
     nan = float("nan")
@@ -160,18 +145,16 @@ def test_signed_zeros_are_different_rows(target: Target, tmp_path: Path) -> None
         )
         folded = fold(schema, [changes])
         apply_one(target, schema, GivenFolded(session, folded), scn, complete=True)
-    snapshot = DeltaTable(tmp_path / "public" / "f").latest()
-    assert snapshot is not None
-    assert [str(row["x"]) for row in snapshot.to_table().to_pylist()] == ["0.0"]
+    assert [str(x) for x in subject.rows(schema)["x"].to_pylist()] == ["0.0"]
 
 
 @req("P18")
-@pytest.mark.parametrize("target", ["delta"], indirect=True)
-def test_a_position_that_is_reached_is_not_committed_again(target: Target, tmp_path: Path) -> None:
-    pair = Pair(target, tmp_path, table_of(3))
+@pytest.mark.parametrize("subject", ["delta", "duckdb", "postgres"], indirect=True)
+def test_a_position_that_is_reached_is_not_committed_again(subject: Subject) -> None:
+    pair = Pair(subject, table_of(3))
     pair.apply("+I(1,a,b)")
     folded = fold(pair.schema, [change_batch(pair.schema, parse_history("+I(2,c,d)").rows)])
-    given = GivenFolded(target.session(pair.schema.table), folded)
+    given = GivenFolded(pair.target.session(pair.schema.table), folded)
     with pytest.raises(TargetConflict, match="at SCN"):
-        apply_one(target, pair.schema, given, pair.scn, complete=True)
+        apply_one(pair.target, pair.schema, given, pair.scn, complete=True)
     assert pair.content() == Counter({(1, "a", "b"): 1})

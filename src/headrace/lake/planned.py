@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.lake.evolution import can_widen, later_names
+import pyarrow as pa
+
+from headrace.lake.evolution import can_widen, numbers_of
 from headrace.lake.snapshot import Snapshot
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableSchema, render_type
+from headrace.model.succession import Numbers, successors
 
-__all__ = ["ChangeKind", "ColumnChange", "planned_changes"]
+__all__ = ["ChangeKind", "ColumnChange", "column_changes", "planned_changes"]
 
 
 class ChangeKind(Enum):
@@ -53,21 +56,32 @@ def planned_changes(held: Snapshot, schema: TableSchema) -> list[ColumnChange]:
         held: the target table as it is.
         schema: the source's table now, with the numbers of its columns where they are known.
     """
-    names = later_names(held, schema)
+    return column_changes(held.schema, numbers_of(held), schema)
+
+
+def column_changes(held: pa.Schema, numbers: Numbers, schema: TableSchema) -> list[ColumnChange]:
+    """Return what brings columns to ``schema``, whatever kind of target has them.
+
+    Args:
+        held: the columns as they are.
+        numbers: the source's own of them, as far as they were told.
+        schema: the source's table now, likewise.
+    """
+    names = successors(held.names, schema.names, numbers, schema.numbers)
     if names is None:
         reason = "dropped or renamed at the source, nobody knows which"
-        unknown = [name for name in held.schema.names if name not in schema.names]
+        unknown = [name for name in held.names if name not in schema.names] or held.names
         return [ColumnChange(ChangeKind.REFUSED, name, reason) for name in unknown]
     found = []
     wanted = table_arrow_schema(schema)
-    for name in held.schema.names:
+    for name in held.names:
         later = names.get(name)
         if later is None:
             found.append(ColumnChange(ChangeKind.DROP, name, "older versions keep it"))
             continue
         if later != name:
             found.append(ColumnChange(ChangeKind.RENAME, name, f"to {later}"))
-        old, new = held.schema.field(name).type, wanted.field(later).type
+        old, new = held.field(name).type, wanted.field(later).type
         if old != new:
             kind = ChangeKind.WIDEN if can_widen(old, new) else ChangeKind.REFUSED
             detail = f"from {render_type(old)} to {render_type(new)}"

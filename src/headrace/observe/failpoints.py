@@ -30,6 +30,8 @@ FAILPOINTS = (
     "log.after_sync",
     "apply.before_commit",
     "apply.files_written",
+    "apply.staged",
+    "apply.merged",
     "apply.after_commit",
     "apply.before_manifest",
     "apply.after_manifest",

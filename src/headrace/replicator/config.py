@@ -20,8 +20,10 @@ __all__ = [
     "ChangeLogConfig",
     "ColumnsConfig",
     "Config",
+    "DuckdbTargetConfig",
     "DumpConfig",
     "PostgresConfig",
+    "PostgresTargetConfig",
     "SparkConfig",
     "StateConfig",
     "TapConfig",
@@ -96,14 +98,24 @@ class PostgresConfig(_Section):
     @field_validator("url")
     @classmethod
     def _is_a_postgres_url(cls, value: SecretStr) -> SecretStr:
-        try:
-            parts = urlsplit(value.get_secret_value())
-            good = parts.scheme in ("postgresql", "postgres")
-        except ValueError:
-            good = False
-        if not good:
-            raise ValueError("a URL such as postgresql://user@host:5432/database")
-        return value
+        return _postgres_url(value)
+
+
+def _postgres_url(value: SecretStr) -> SecretStr:
+    try:
+        parts = urlsplit(value.get_secret_value())
+        good = parts.scheme in ("postgresql", "postgres")
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError("a URL such as postgresql://user@host:5432/database")
+    return value
+
+
+def _local(value: object) -> object:
+    if isinstance(value, str) and "://" in value:
+        raise ValueError("a folder on this machine; object stores are not supported yet")
+    return value
 
 
 class TargetConfig(_Section):
@@ -123,9 +135,44 @@ class TargetConfig(_Section):
     @field_validator("path", mode="before")
     @classmethod
     def _is_local(cls, value: object) -> object:
-        if isinstance(value, str) and "://" in value:
-            raise ValueError("a folder on this machine; object stores are not supported yet")
-        return value
+        return _local(value)
+
+
+class DuckdbTargetConfig(_Section):
+    """A DuckDB file, whose tables have the names they have at the source.
+
+    Attributes:
+        path: of the file.
+        memory: most memory of one batch inside DuckDB, which spills beside the file beyond it.
+    """
+
+    type: Literal["duckdb"]
+    path: Path
+    memory: Annotated[Bytes, Field(ge=64 * 2**20)] = 2**30
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _is_local(cls, value: object) -> object:
+        return _local(value)
+
+
+class PostgresTargetConfig(_Section):
+    """A PostgreSQL database (15 or newer), which is another one than the source or gets a prefix.
+
+    Attributes:
+        type: the kind of target.
+        url: libpq URL, as of a source.
+        schema_prefix: put before the names of the source's schemas.
+    """
+
+    type: Literal["postgres"]
+    url: SecretStr
+    schema_prefix: Annotated[str, Field(max_length=40)] = ""
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_postgres_url(cls, value: SecretStr) -> SecretStr:
+        return _postgres_url(value)
 
 
 class DumpConfig(_Section):
@@ -219,7 +266,9 @@ class Config(_Section):
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
     source: PostgresConfig
-    target: TargetConfig
+    target: Annotated[
+        TargetConfig | DuckdbTargetConfig | PostgresTargetConfig, Field(discriminator="type")
+    ]
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()
     apply: ApplyConfig = ApplyConfig()
@@ -229,8 +278,10 @@ class Config(_Section):
 
     @property
     def lake(self) -> Path:
-        """Absolute folder of the target tables."""
-        return self.target.path
+        """Absolute folder of the frontier manifests, and of the tables where these are files."""
+        if isinstance(self.target, TargetConfig):
+            return self.target.path
+        return self.state_dir / "target"
 
     @property
     def state_dir(self) -> Path:

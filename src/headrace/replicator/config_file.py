@@ -16,17 +16,27 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from headrace.errors import ConfigError
-from headrace.replicator.config import Config
+from headrace.replicator.config import (
+    Config,
+    DuckdbTargetConfig,
+    PostgresTargetConfig,
+    TargetConfig,
+)
 
 __all__ = ["load"]
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 
+_TARGETS: Mapping[Any, type[BaseModel]] = {
+    "delta": TargetConfig,
+    "duckdb": DuckdbTargetConfig,
+    "postgres": PostgresTargetConfig,
+}
 _EXPECTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
@@ -139,13 +149,24 @@ def _resolve(value: Any, place: str, problems: list[str]) -> Any:
 
 
 def _describe(detail: ErrorDetails) -> str:
-    place = _render_place(detail["loc"])
     kind = detail["type"]
+    place = _render_place(_untagged(detail["loc"]))
     if kind == "extra_forbidden":
         return f"{place}: unknown name; {_nearest(detail['loc'])}."
     if kind == "missing":
         return f"{place}: missing; add it."
+    if kind == "union_tag_not_found":
+        return f"{place}.type: missing; add it."
+    if kind == "union_tag_invalid":
+        return f"{place}.type: expected one of {detail['ctx']['expected_tags']}."
     return f"{place}: expected {_expectation(detail)}."
+
+
+def _untagged(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return a place as the file has it: without the kind of target, which is a value there."""
+    if loc[:1] == ("target",) and len(loc) > 1 and loc[1] in _TARGETS:
+        return loc[:1] + loc[2:]
+    return loc
 
 
 def _expectation(detail: ErrorDetails) -> str:
@@ -153,7 +174,8 @@ def _expectation(detail: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch":
         if detail["loc"][-1] == "[key]":
             return "a table schema.table"
-        field = ".".join(str(part) for part in detail["loc"] if not isinstance(part, int))
+        loc = _untagged(detail["loc"])
+        field = ".".join(str(part) for part in loc if not isinstance(part, int))
         return _PATTERNS.get(field, "another form").strip()
     if kind == "value_error":
         return str(context.get("error", "another value"))
@@ -181,6 +203,8 @@ def _nearest(loc: tuple[int | str, ...]) -> str:
 
 def _fields_at(loc: tuple[int | str, ...]) -> Mapping[str, Any]:
     model: Any = Config
+    if loc[:1] == ("target",):
+        model, loc = _TARGETS[loc[1]], loc[2:]
     for part in loc:
         if get_origin(model) is dict:
             model = get_args(model)[1]
@@ -195,9 +219,12 @@ def _fields_at(loc: tuple[int | str, ...]) -> Mapping[str, Any]:
 def _with_absolute_paths(config: Config, base: Path) -> Config:
     """Make paths absolute; relative ones start at the file's folder."""
     state = config.state.dir or Path(".headrace") / config.name
+    target = config.target
+    if not isinstance(target, PostgresTargetConfig):
+        target = target.model_copy(update={"path": _absolute(base, target.path)})
     return config.model_copy(
         update={
-            "target": config.target.model_copy(update={"path": _absolute(base, config.lake)}),
+            "target": target,
             "state": config.state.model_copy(update={"dir": _absolute(base, state)}),
         }
     )

@@ -6,8 +6,9 @@ import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.errors import TargetError
 from headrace.replicator import config_file
-from headrace.replicator.config import Config
+from headrace.replicator.config import Config, TargetConfig
 
 if TYPE_CHECKING:
     from headrace.lake.frontier import Manifest
@@ -40,6 +41,11 @@ def read(
     from headrace.spark.read import read as read_table
 
     config = _config(pipeline)
+    if not isinstance(config.target, TargetConfig):
+        raise TargetError(
+            f"The tables of {config.name} are in a warehouse, which keeps no frontier but its present.",
+            next_step="query them there; headrace.ledger says which SCN each shows.",
+        )
     return read_table(spark, config.lake, config.name, table, at)
 
 

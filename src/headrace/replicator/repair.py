@@ -24,11 +24,11 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import HeadraceError
 from headrace.lake.digest import digest_rows
 from headrace.lake.frontier import FrontierStore
-from headrace.lake.ledger import shown_version
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator import resync
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.replicas import Replicas
 from headrace.replicator.resync import Resync, ResyncState
 from headrace.replicator.verify_compare import TargetTable, drill, passes, range_sums
 from headrace.replicator.verify_tail import LogView, fold_tail
@@ -83,16 +83,14 @@ def comparable(
 
 
 @contextlib.contextmanager
-def repaired(
-    paths: StatePaths, settings: PostgresSettings, lake: Path, pipeline: str
-) -> Iterator[None]:
+def repaired(paths: StatePaths, settings: PostgresSettings, replicas: Replicas) -> Iterator[None]:
     """Bring the tables back while the block runs, if a resync is under way."""
     with contextlib.closing(StateStore(paths.database)) as state:
         under_way = resync.read(state)
         if under_way is None or under_way.state is not ResyncState.REPAIRING:
             yield
             return
-        repair, stop = Repair(state, settings, paths.changelog, lake, pipeline), threading.Event()
+        repair, stop = Repair(state, settings, paths.changelog, replicas), threading.Event()
         thread = threading.Thread(target=repair.run, args=(stop,), name="repair", daemon=True)
         thread.start()
         try:
@@ -110,15 +108,13 @@ class Repair:
         state: of the capture, which carries the requests out.
         settings: of the source.
         changelog: folder of the change log.
-        lake: root folder of the target tables.
-        pipeline: name of the pipeline.
+        replicas: the target tables.
     """
 
     state: StateStore
     settings: PostgresSettings
     changelog: Path
-    lake: Path
-    pipeline: str
+    replicas: Replicas
 
     def run(self, stop: threading.Event) -> None:
         """Work until every table is whole or ``stop`` is set."""
@@ -154,7 +150,7 @@ class Repair:
     def _compare(self, table: TableId, stop: threading.Event) -> None:
         life, reader = Incarnation.read(self.state), ChangeLogReader(self.changelog)
         assert life is not None
-        with SourceView(self.settings, [table]) as view:
+        with self.replicas.opened() as shown, SourceView(self.settings, [table]) as view:
             # What the log lacks yet would look like a difference.
             end, deadline = view.log_end - 1 + life.offset, time.monotonic() + LOG_WAIT_S
             while reader.tail().covered_scn < end and time.monotonic() < deadline:
@@ -162,15 +158,15 @@ class Repair:
                     return
             log = LogView.of(reader, view.snapshot, life.since_scn)
             top = 2**63 - 1 if log.first_unseen is None else log.first_unseen - 1
-            manifest = FrontierStore(self.lake, self.pipeline).at_or_below(top)
+            manifest = shown.at_or_below(top)
             entry = manifest.tables.get(str(table)) if manifest else None
             if entry is None:
                 return
             schema = view.schemas[table]
             registry = FileRegistry(self.changelog / "schemas")
             tails = fold_tail(reader, registry, {table: schema}, {table: entry.applied_scn}, log)
-            version = shown_version(self.lake, self.pipeline, table, entry.version)
-            target = TargetTable(self.lake, version, entry.applied_scn, tails[table])
+            version = shown.version(table, entry)
+            target = TargetTable(shown, version, entry.applied_scn, tails[table])
             keys = _differing(view, table, target)
         # Another gap may have come meanwhile, of which this comparison knows nothing.
         if not stop.is_set():

@@ -19,7 +19,9 @@ from headrace.replicator.worker import Report
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
+    from headrace.lake.sql.session import Warehouse
     from headrace.relay.capture import Capture, CaptureStatus
+    from headrace.replicator.replicas import Replicas
     from headrace.replicator.schema_diff import TableDiff
     from headrace.replicator.verify_report import VerifyReport
     from headrace.sources.base import Finding
@@ -68,7 +70,7 @@ def verify(config: Config) -> VerifyReport:
         source.settings,
         sorted(str(schema.table) for schema in source.tables()),
         paths.changelog,
-        config.lake,
+        _replicas(config),
         config.name,
         life=life,
     )
@@ -78,7 +80,7 @@ def schema_diff(config: Config) -> list[TableDiff]:
     """Return how the captured tables differ from their targets; changes nothing."""
     from headrace.replicator.schema_diff import schema_diff as compare
 
-    return compare(_source(config).tables(), config.lake)
+    return compare(_source(config).tables(), _replicas(config))
 
 
 @contextlib.contextmanager
@@ -160,19 +162,22 @@ def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextMan
     """Bring the tables back while the block runs, if a resync is under way."""
     from headrace.replicator.repair import repaired as bring_back
 
-    return bring_back(paths, _source(config).settings, config.lake, config.name)
+    return bring_back(paths, _source(config).settings, _replicas(config))
 
 
 def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
     """Fold the change log into the target until asked to stop."""
+    from headrace.replicator.config import TargetConfig
     from headrace.spark.job import ApplySettings, run_apply
 
+    given = config.target
     settings = ApplySettings(
         pipeline=config.name,
         changelog=paths.changelog,
         lake=config.lake,
-        vectors=config.target.vectors,
-        merge=config.target.merge,
+        warehouse=_warehouse(config),
+        vectors=not isinstance(given, TargetConfig) or given.vectors,
+        merge=isinstance(given, TargetConfig) and given.merge,
         spark_dir=paths.spark,
         master=config.spark.master,
         driver_memory=config.spark.driver_memory,
@@ -213,6 +218,38 @@ def _source(config: Config) -> PostgresSource:
         spool_folder=StatePaths.of(config).root / "spool",
     )
     return source
+
+
+def _warehouse(config: Config) -> Warehouse | None:
+    """Return where the target tables are, None when they are files."""
+    from headrace.errors import ConfigError
+    from headrace.replicator.config import DuckdbTargetConfig, PostgresTargetConfig
+
+    given = config.target
+    if isinstance(given, DuckdbTargetConfig):
+        try:
+            from headrace.lake.sql.duckdb_file import DuckdbWarehouse
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "target.type: duckdb needs a package that is not installed.",
+                next_step="install headrace with its extra: pip install 'headrace[duckdb]'.",
+            ) from error
+        return DuckdbWarehouse(given.path, given.memory)
+    if isinstance(given, PostgresTargetConfig):
+        from headrace.lake.sql.postgres import PostgresWarehouse
+
+        return PostgresWarehouse(given.url.get_secret_value(), given.schema_prefix)
+    return None
+
+
+def _replicas(config: Config) -> Replicas:
+    """Return how the target's tables are read."""
+    from headrace.replicator.replicas import DeltaReplicas, WarehouseReplicas
+
+    warehouse = _warehouse(config)
+    if warehouse is None:
+        return DeltaReplicas(config.lake, config.name)
+    return WarehouseReplicas(warehouse, config.lake, config.name)
 
 
 def _log_settings(config: Config) -> Any:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from headrace.lake.delta_log import DeltaTable
-from headrace.lake.ledger import table_path
-from headrace.lake.planned import ChangeKind, ColumnChange, planned_changes
+from headrace.lake.planned import ChangeKind, ColumnChange
 from headrace.model.schema import TableSchema
+from headrace.replicator.replicas import Replicas
 
 __all__ = ["TableDiff", "schema_diff"]
 
@@ -43,22 +41,21 @@ class TableDiff:
         return {"table": self.table, "state": self.state, "changes": changes}
 
 
-def schema_diff(tables: Iterable[TableSchema], lake: Path) -> list[TableDiff]:
+def schema_diff(tables: Iterable[TableSchema], replicas: Replicas) -> list[TableDiff]:
     """Return how each of the source's tables differs from its target; changes nothing.
 
     Args:
         tables: of the source, as they are now.
-        lake: folder of the target tables.
+        replicas: the target tables.
 
     Raises:
         TargetError: a target table cannot be read.
     """
-    return [_diff(schema, lake) for schema in tables]
+    return [_diff(schema, replicas) for schema in tables]
 
 
-def _diff(schema: TableSchema, lake: Path) -> TableDiff:
-    held = DeltaTable(table_path(lake, schema.table)).latest()
-    if held is None:
+def _diff(schema: TableSchema, replicas: Replicas) -> TableDiff:
+    changes = replicas.changes(schema)
+    if changes is None:
         return TableDiff(str(schema.table), "new")
-    changes = tuple(planned_changes(held, schema))
-    return TableDiff(str(schema.table), "changes" if changes else "same", changes)
+    return TableDiff(str(schema.table), "changes" if changes else "same", tuple(changes))

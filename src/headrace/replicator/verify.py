@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.changelog.reader import ChangeLogReader
-from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
-from headrace.lake.ledger import shown_version
+from headrace.lake.frontier import Manifest, TableEntry
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
+from headrace.replicator.replicas import Replicas, Shown
 from headrace.replicator.verify_compare import TargetTable, compare
 from headrace.replicator.verify_report import TableReport, VerifyReport
 from headrace.replicator.verify_tail import LogView, fold_tail
@@ -37,7 +37,7 @@ def verify(
     source: str | PostgresSettings,
     tables: Sequence[TableId | str],
     changelog: Path,
-    lake: Path,
+    replicas: Replicas,
     pipeline: str,
     timeout_s: float = 120.0,
     progress: Callable[[str], None] | None = None,
@@ -50,7 +50,7 @@ def verify(
             SELECT on the tables.
         tables: names, ``schema.table``.
         changelog: folder of the change log.
-        lake: root folder of the target tables.
+        replicas: the target tables.
         pipeline: name of the pipeline.
         timeout_s: how long to wait for dumps, log and frontier; comparing itself has no limit.
         progress: called with one line about what is being done.
@@ -69,9 +69,7 @@ def verify(
         tables=names,
         reader=ChangeLogReader(changelog),
         registry=FileRegistry(changelog / "schemas"),
-        frontiers=FrontierStore(lake, pipeline),
-        pipeline=pipeline,
-        lake=lake,
+        replicas=replicas,
         deadline=time.monotonic() + timeout_s,
         say=_once(progress),
         life=life or Incarnation(""),
@@ -103,9 +101,7 @@ class _Run:
     tables: tuple[TableId, ...]
     reader: ChangeLogReader
     registry: FileRegistry
-    frontiers: FrontierStore
-    pipeline: str
-    lake: Path
+    replicas: Replicas
     deadline: float
     say: Callable[[str], None]
     life: Incarnation
@@ -113,21 +109,22 @@ class _Run:
     def execute(self, copy_deadline: float) -> VerifyReport:
         copying = self._await_copies(copy_deadline)
         while True:
-            with SourceView(self.settings, self.tables) as view:
+            # The target first: what it shows is then older than what the source does.
+            with self.replicas.opened() as shown, SourceView(self.settings, self.tables) as view:
                 covered = self._await_log(view, _QUIET_S)
                 log = LogView.of(self.reader, view.snapshot, self.life.since_scn)
-                manifest = self._frontier(log)
+                manifest = self._frontier(shown, log)
                 ready = self._complete(manifest, log)
                 late = time.monotonic() > self.deadline
                 if late or set(ready) | set(copying) >= set(self.tables):
-                    return self._report(view, log, manifest, ready, covered)
+                    return self._report(view, shown, log, manifest, ready, covered)
             self.say("waiting for a frontier that the source's snapshot sees whole")
             time.sleep(_POLL_S)
 
     def _await_copies(self, deadline: float) -> list[TableId]:
         """Wait until every dump is complete; return the tables whose dump is not."""
         while True:
-            ready = self._complete(self.frontiers.latest())
+            ready = self._complete(self.replicas.latest())
             copying = [table for table in self.tables if table not in ready]
             if not copying or time.monotonic() > deadline:
                 return copying
@@ -164,27 +161,29 @@ class _Run:
             time.sleep(_POLL_S)
         return True
 
-    def _frontier(self, log: LogView) -> Manifest | None:
+    @staticmethod
+    def _frontier(shown: Shown, log: LogView) -> Manifest | None:
         """Return the newest frontier that holds no transaction the view does not see."""
         top = 2**63 - 1 if log.first_unseen is None else log.first_unseen - 1
-        return self.frontiers.at_or_below(top)
+        return shown.at_or_below(top)
 
     def _report(
         self,
         view: SourceView,
+        shown: Shown,
         log: LogView,
         manifest: Manifest | None,
         ready: list[TableId],
         covered: bool,
     ) -> VerifyReport:
-        reports = self._compare(view, log, manifest, ready)
+        reports = self._compare(view, shown, log, manifest, ready)
         unequal = [table for table in ready if not reports[table].equal]
         if unequal and not covered:
             # What differs may still be on its way.
             covered = self._await_log(view, self.deadline - time.monotonic())
             log = LogView.of(self.reader, view.snapshot, self.life.since_scn)
-            reports |= self._compare(view, log, manifest, unequal)
-        newest = self._complete(self.frontiers.latest())
+            reports |= self._compare(view, shown, log, manifest, unequal)
+        newest = self._complete(self.replicas.latest())
         for table in self.tables:
             if table not in reports:
                 reports[table] = TableReport.unread(
@@ -198,6 +197,7 @@ class _Run:
     def _compare(
         self,
         view: SourceView,
+        shown: Shown,
         log: LogView,
         manifest: Manifest | None,
         tables: Iterable[TableId],
@@ -211,7 +211,7 @@ class _Run:
         reports = {}
         for table, entry in entries.items():
             self.say(f"comparing {table}")
-            version = shown_version(self.lake, self.pipeline, table, entry.version)
-            target = TargetTable(self.lake, version, scns[table], tails[table])
+            version = shown.version(table, entry)
+            target = TargetTable(shown, version, scns[table], tails[table])
             reports[table] = compare(view, table, target)
         return reports

@@ -9,19 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.fold import renamed
-from headrace.lake.delta_log import DeltaTable
 from headrace.lake.digest import RangeSums, RowDigests, digest_rows
-from headrace.lake.evolution import later_names
-from headrace.lake.ledger import table_path
 from headrace.lake.overlay import Overlay, Weights
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableId
+from headrace.replicator.replicas import Shown
 from headrace.replicator.verify_report import TableReport
 from headrace.sources.postgres.digest import SourceView
 
@@ -38,13 +34,13 @@ class TargetTable:
     """A target table at a frontier, and the later changes to lay over it.
 
     Attributes:
-        lake: root folder of the target.
-        version: of the table, negative for none; see `shown_version`.
+        shown: the target's tables.
+        version: of the table, negative for none.
         scn: position that it reflects.
         tail: later changes, folded.
     """
 
-    lake: Path
+    shown: Shown
     version: int
     scn: int
     tail: pa.Table
@@ -61,17 +57,7 @@ class TargetTable:
     ) -> Iterator[tuple[pa.RecordBatch, Weights | None]]:
         """Yield all rows in the view's shape, with how often each counts."""
         schema = view.schemas[table]
-        yield from Overlay(schema, self.tail).rows(self._held(schema))
-
-    def _held(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-        """Yield the target's own rows, their columns under the names that the view has for them."""
-        if self.version < 0:
-            # A table that never had a row may have no files yet.
-            return
-        held = DeltaTable(table_path(self.lake, schema.table)).snapshot(self.version)
-        names = later_names(held, schema)
-        for batch in held.batches():
-            yield batch if names is None else renamed(batch, names)
+        yield from Overlay(schema, self.tail).rows(self.shown.rows(schema, self.version))
 
 
 def compare(view: SourceView, table: TableId, target: TargetTable) -> TableReport:

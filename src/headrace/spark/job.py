@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ApplyInterrupted
+from headrace.lake.sql.session import Warehouse
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
 from headrace.spark.session import SessionSettings, build_session
@@ -49,7 +50,8 @@ class ApplySettings:
     Attributes:
         pipeline: name under which positions are committed.
         changelog: folder of the change log; need not exist yet.
-        lake: folder of the target tables.
+        lake: folder of the frontier manifests, and of the tables unless a warehouse has them.
+        warehouse: where the tables are instead, None for the folder.
         vectors: whether new tables may use deletion vectors.
         merge: whether Spark's MERGE writes the tables, and not commits of our own.
         spark_dir: Spark's own files; may be deleted whenever the job does not run.
@@ -72,6 +74,7 @@ class ApplySettings:
     master: str = "local[2]"
     driver_memory: str = "2g"
     spark_conf: dict[str, str] = field(default_factory=dict)
+    warehouse: Warehouse | None = None
     vectors: bool = True
     merge: bool = False
     tables: tuple[str, ...] = ()
@@ -140,9 +143,26 @@ def run_apply(
 
 def _target(settings: ApplySettings, session: SparkSession) -> Target:
     lake, name, parallel = settings.lake, settings.pipeline, settings.parallel_tables
+    if settings.warehouse is not None:
+        return _in_warehouse(settings.warehouse, session, name, parallel)
     if settings.merge:
         return MergeTarget(session, lake, name, parallel=parallel)
     return DeltaTarget(session, lake, name, vectors=settings.vectors, parallel=parallel)
+
+
+def _in_warehouse(warehouse: Warehouse, session: SparkSession, name: str, parallel: int) -> Target:
+    # Drivers of databases are loaded where they are used: DuckDB's is an extra.
+    if warehouse.dialect.name == "duckdb":
+        from headrace.lake.sql.duckdb_file import DuckdbWarehouse
+        from headrace.spark.targets.duckdb import DuckdbTarget
+
+        assert isinstance(warehouse, DuckdbWarehouse)
+        return DuckdbTarget(session, warehouse, name)
+    from headrace.lake.sql.postgres import PostgresWarehouse
+    from headrace.spark.targets.postgres import PostgresTarget
+
+    assert isinstance(warehouse, PostgresWarehouse)
+    return PostgresTarget(session, warehouse, name, parallel=parallel)
 
 
 def _interrupted(settings: ApplySettings, error: BaseException | None) -> ApplyInterrupted:

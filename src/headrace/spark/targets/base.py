@@ -37,6 +37,8 @@ class Capabilities:
         drop_column: whether one that is dropped or renamed is.
         widening: pairs of neutral type names ``(from, to)`` carried over without a new copy; ``decimal`` stands for
             every growth of precision that loses no digit.
+        versions: whether older states of a table can be read.
+        distributed: whether tasks on other machines can write it.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Capabilities:
     add_column: bool
     drop_column: bool
     widening: frozenset[tuple[str, str]]
+    versions: bool
+    distributed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ def capabilities(name: str) -> Capabilities:
         add_column=True,
         drop_column=True,
         widening=WIDENING,
+        versions=True,
+        distributed=True,
     )
 
 

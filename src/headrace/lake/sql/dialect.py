@@ -1,0 +1,143 @@
+"""What the SQL of one kind of warehouse has of its own; everything else is written once and translated.
+
+In: statements in PostgreSQL's words, over names and values that are quoted here. Out: the same in the dialect's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import sqlglot
+from sqlglot import exp
+
+from headrace.errors import IncompatibleSchemaChange
+from headrace.model.schema import TableId, TableSchema
+
+__all__ = ["DUCKDB", "POSTGRES", "Dialect", "literal", "quoted", "table_name"]
+
+
+def quoted(name: str) -> str:
+    """Return a name as an identifier, whatever characters it has."""
+    return exp.to_identifier(name, quoted=True).sql("postgres")
+
+
+def table_name(place: TableId) -> str:
+    """Return the identifier of a table of the warehouse."""
+    return f"{quoted(place.schema)}.{quoted(place.name)}"
+
+
+def literal(value: str | int) -> str:
+    """Return a value as SQL."""
+    return exp.convert(value).sql("postgres")
+
+
+@lru_cache(2_048)
+def _written(text: str, name: str) -> str:
+    (statement,) = sqlglot.transpile(text, read="postgres", write=name)
+    return statement
+
+
+@lru_cache(2_048)
+def _type(text: str, spoken: str, name: str) -> str:
+    return exp.DataType.build(text, dialect=spoken).sql(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One kind of warehouse.
+
+    Attributes:
+        name: what sqlglot calls it.
+        row_id: the hidden column that tells rows of one table apart while a transaction lasts.
+        columns_query: SQL that lists name and type of each column of a table; has ``{schema}`` and ``{name}``.
+        keeps_keys: whether a table's key is declared, so that the server finds rows by it.
+        longest_name: octets of a name that are kept, None for no limit.
+        folds_case: whether names that differ by case alone are the same.
+        decimals_as_text: whether staged decimals are text.
+    """
+
+    name: str
+    row_id: str
+    columns_query: str
+    keeps_keys: bool
+    longest_name: int | None
+    folds_case: bool
+    decimals_as_text: bool
+
+    def written(self, text: str) -> str:
+        """Return a statement of PostgreSQL's words in the dialect's."""
+        return _written(text, self.name)
+
+    def type_of(self, text: str, *, own: bool = False) -> str:
+        """Return the one name of a type that has several.
+
+        Args:
+            text: the type.
+            own: whether the words are the dialect's own, and not PostgreSQL's.
+        """
+        return _type(text, self.name if own else "postgres", self.name)
+
+    def same_key(self, left: Sequence[str], right: Sequence[str], *, null: bool) -> str:
+        """Return the condition that two keys are the same to the server.
+
+        Args:
+            left: cells of the one.
+            right: cells of the other.
+            null: whether some of them may be null; no index of PostgreSQL's serves the condition then.
+        """
+        operator = "IS NOT DISTINCT FROM" if null else "="
+        pairs = zip(left, right, strict=True)
+        return " AND ".join(f"{one} {operator} {other}" for one, other in pairs)
+
+    def check_names(self, schema: TableSchema, place: TableId) -> None:
+        """Refuse names that the warehouse would cut off or mix up.
+
+        Raises:
+            IncompatibleSchemaChange: names the table and the name.
+        """
+        seen: dict[str, str] = {}
+        for name in (place.schema, place.name, *schema.names):
+            if self.longest_name is not None and len(name.encode()) > self.longest_name:
+                raise _refused(schema, f"{name[:40]}…", "is longer than the warehouse keeps")
+        for name in schema.names:
+            if self.folds_case and (twin := seen.get(name.lower())):
+                raise _refused(schema, name, f"differs from {twin} by case alone")
+            seen[name.lower()] = name
+
+
+def _refused(schema: TableSchema, name: str, why: str) -> IncompatibleSchemaChange:
+    return IncompatibleSchemaChange(
+        f"The name {name} of {schema.table} {why}.",
+        next_step="rename it at the source, or leave the table or column out: source.exclude, source.columns.",
+    )
+
+
+POSTGRES = Dialect(
+    name="postgres",
+    row_id="ctid",
+    columns_query=(
+        "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "
+        "JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = {schema} AND c.relname = {name} AND a.attnum > 0 AND NOT a.attisdropped"
+    ),
+    keeps_keys=True,
+    longest_name=63,
+    folds_case=False,
+    # Only the server knows how to write its own numerics.
+    decimals_as_text=True,
+)
+DUCKDB = Dialect(
+    name="duckdb",
+    row_id="rowid",
+    columns_query=(
+        "SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = {schema} "
+        "AND table_name = {name} AND database_name = current_database()"
+    ),
+    # Its indexes refuse a key that one transaction removes and brings back.
+    keeps_keys=False,
+    longest_name=None,
+    folds_case=True,
+    decimals_as_text=False,
+)

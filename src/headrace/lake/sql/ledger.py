@@ -1,0 +1,112 @@
+"""The ledger of a warehouse: one row per pipeline and table, changed in the transaction that changes the table.
+
+It remembers the table version that the target's columns were brought to, with the source's numbers of them, so that
+no catalog has to be translated back.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from headrace.errors import TargetConflict
+from headrace.lake.sql.dialect import literal, table_name
+from headrace.lake.sql.session import Session
+from headrace.model.schema import TableId, TableSchema
+from headrace.model.succession import Numbers
+
+__all__ = ["LEDGER", "SCHEMA", "Entry", "create", "read", "write"]
+
+SCHEMA = "headrace"
+"""Schema of our own tables; no table of it is ever captured."""
+LEDGER = TableId(SCHEMA, "ledger")
+
+_COLUMNS = "table_schema, table_name, applied_scn, version, shape, numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is known of one target table.
+
+    Attributes:
+        applied_scn: position that its rows reflect, 0 before the first.
+        version: how often rows or columns were changed.
+        schema: the version that its columns were brought to.
+        numbers: the source's own of those columns, as far as they were told.
+    """
+
+    applied_scn: int
+    version: int
+    schema: TableSchema
+    numbers: Numbers
+
+
+def create(session: Session) -> None:
+    """Make the ledger unless it is there."""
+    session.run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    session.run(
+        f"CREATE TABLE IF NOT EXISTS {table_name(LEDGER)} (pipeline text NOT NULL, "
+        "table_schema text NOT NULL, table_name text NOT NULL, applied_scn bigint NOT NULL, "
+        "version bigint NOT NULL, schema_id bigint NOT NULL, shape text NOT NULL, "
+        "numbers text NOT NULL, updated timestamptz NOT NULL)"
+    )
+
+
+def read(session: Session, pipeline: str, table: TableId | None = None) -> dict[TableId, Entry]:
+    """Return the entries of a pipeline, or of one table of it; the ledger is there."""
+    chosen = _where(pipeline, table) if table else f"pipeline = {literal(pipeline)}"
+    rows = session.rows(f"SELECT {_COLUMNS} FROM {table_name(LEDGER)} WHERE {chosen}")
+    return {
+        TableId(schema, name): Entry(
+            scn, version, TableSchema.from_json(json.loads(shape)), json.loads(numbers)
+        )
+        for schema, name, scn, version, shape, numbers in rows
+    }
+
+
+def write(
+    session: Session,
+    pipeline: str,
+    held: Entry | None,
+    schema: TableSchema,
+    applied_scn: int,
+) -> Entry:
+    """Put an entry in the place of the one that was read, and return it.
+
+    Raises:
+        TargetConflict: somebody else has changed it since.
+    """
+    table = schema.table
+    version = 0 if held is None else held.version + 1
+    numbers = dict(held.numbers) if held and not schema.numbers else dict(schema.numbers)
+    if held is None:
+        shape = json.dumps(schema.to_json())
+        session.run(
+            f"INSERT INTO {table_name(LEDGER)} (pipeline, table_schema, table_name, applied_scn, "
+            "version, schema_id, shape, numbers, updated) VALUES "
+            f"({literal(pipeline)}, {literal(table.schema)}, {literal(table.name)}, {applied_scn}, "
+            f"{version}, {schema.schema_id}, {literal(shape)}, {literal(json.dumps(numbers))}, now())"
+        )
+        return Entry(applied_scn, version, schema, numbers)
+    change = f"applied_scn = {applied_scn}, version = {version}, updated = now()"
+    if (held.schema.schema_id, held.numbers) != (schema.schema_id, numbers):
+        shape = json.dumps(schema.to_json())
+        change += f", schema_id = {schema.schema_id}, shape = {literal(shape)}"
+        change += f", numbers = {literal(json.dumps(numbers))}"
+    changed = session.run(
+        f"UPDATE {table_name(LEDGER)} SET {change} WHERE {_where(pipeline, table)} "
+        f"AND applied_scn = {held.applied_scn} AND version = {held.version}"
+    )
+    if changed != 1:
+        raise TargetConflict(
+            f"Somebody else brought the target table of {table} further during a batch.",
+            next_step="let one headrace process write the table; the batch is tried again.",
+        )
+    return Entry(applied_scn, version, schema, numbers)
+
+
+def _where(pipeline: str, table: TableId) -> str:
+    return (
+        f"pipeline = {literal(pipeline)} AND table_schema = {literal(table.schema)} "
+        f"AND table_name = {literal(table.name)}"
+    )

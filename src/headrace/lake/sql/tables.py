@@ -1,0 +1,112 @@
+"""What a pipeline does with the tables of a warehouse: ask, evolve, stage, apply; each in a session of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from headrace.errors import TargetConflict
+from headrace.lake.sql import columns, ledger
+from headrace.lake.sql.ledger import LEDGER, Entry
+from headrace.lake.sql.merge import merge
+from headrace.lake.sql.session import Session, Warehouse
+from headrace.lake.sql.staged import Staged, staged_rows
+from headrace.model.schema import TableId, TableSchema
+
+__all__ = ["WarehouseTables"]
+
+
+class WarehouseTables:
+    """The tables of one pipeline; a value that travels to Spark's tasks.
+
+    Args:
+        warehouse: where they are.
+        pipeline: name under which positions are committed.
+    """
+
+    def __init__(self, warehouse: Warehouse, pipeline: str) -> None:
+        self.warehouse = warehouse
+        self._pipeline = pipeline
+        self._dialect = warehouse.dialect
+        self._is_begun = False
+
+    def entries(self, session: Session) -> dict[TableId, Entry]:
+        """Return what the ledger says of all tables."""
+        if not self._has_ledger(session):
+            return {}
+        return ledger.read(session, self._pipeline)
+
+    def entry(self, session: Session, table: TableId) -> Entry | None:
+        """Return what the ledger says of a table, None when it has none."""
+        if not self._has_ledger(session):
+            return None
+        return ledger.read(session, self._pipeline, table).get(table)
+
+    def evolve(self, session: Session, schema: TableSchema) -> Entry:
+        """Create a table, or bring its columns to a version; does nothing when they are there.
+
+        Raises:
+            IncompatibleSchemaChange: the change cannot be carried over.
+            TargetConflict: the table is not as we left it.
+        """
+        held = self.entry(session, schema.table)
+        same = held is not None and held.schema.schema_id == schema.schema_id
+        if held and same and held.numbers.items() >= schema.numbers.items():
+            return held
+        place = self.warehouse.place(schema.table)
+        with session.transaction():
+            if held is None:
+                ledger.create(session)
+                return columns.make(session, self._dialect, self._pipeline, place, schema)
+            return columns.bring_to(session, self._dialect, self._pipeline, place, held, schema)
+
+    def stage(self, session: Session, schema: TableSchema, folded: pa.Table, name: str) -> Staged:
+        """Put the folded form into a new staging table, and return what is there."""
+        rows, staged = staged_rows(schema, folded)
+        if not rows.num_rows:
+            return staged
+        session.stage(name, rows)
+        return replace(staged, name=name)
+
+    def apply(
+        self, session: Session, schema: TableSchema, staged: Staged, scn: int, *, complete: bool
+    ) -> Entry:
+        """Bring a table behind a batch, inside a transaction; its staging table is gone afterwards.
+
+        Raises:
+            MissingBase: a complete table lacks the row that a change patches.
+            NegativeCount: a complete table without a key holds a row less often than it is removed.
+            TargetConflict: the table is not as we left it, or further than ``scn``.
+        """
+        table = schema.table
+        held, place = self.entry(session, table), self.warehouse.place(table)
+        if held is None:
+            raise TargetConflict(
+                f"The row of {table} vanished from {LEDGER} during a batch.",
+                next_step="let headrace be the only writer of its schema; the batch is tried again.",
+            )
+        if held.applied_scn >= scn:
+            raise TargetConflict(
+                f"The target table of {table} is at SCN {held.applied_scn} before a commit of SCN {scn}.",
+                next_step="let one headrace process write the table; the batch is tried again.",
+            )
+        # First, so that two writers wait for each other here and nowhere else.
+        entry = ledger.write(
+            session, self._pipeline, held, replace(held.schema, numbers=held.numbers), scn
+        )
+        columns.check_columns(session, self._dialect, place, schema)
+        merge(session, self._dialect, place, schema, staged, complete=complete)
+        if staged.name:
+            session.run(f"DROP TABLE {staged.name}")
+        return entry
+
+    def rows(self, session: Session, table: TableId, held: Entry) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of a table, in the columns of its entry."""
+        yield from session.read(self.warehouse.place(table), held.schema)
+
+    def _has_ledger(self, session: Session) -> bool:
+        if not self._is_begun:
+            self._is_begun = bool(columns.found_columns(session, self._dialect, LEDGER))
+        return self._is_begun

@@ -1,0 +1,86 @@
+"""What the targets in SQL share: what the ledger says, and how columns change; rows are each target's own business."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+
+from pyspark.sql import SparkSession
+
+from headrace.errors import HeadraceError
+from headrace.lake.evolution import WIDENING
+from headrace.lake.sql.ledger import Entry
+from headrace.lake.sql.session import Session, Warehouse, told
+from headrace.lake.sql.tables import WarehouseTables
+from headrace.model.schema import TableId, TableSchema
+from headrace.spark.failures import translate
+from headrace.spark.targets.base import Capabilities, TableBatch, TargetState
+
+__all__ = ["WarehouseTarget", "said", "sql_capabilities", "state_of"]
+
+
+def sql_capabilities(name: str, *, distributed: bool) -> Capabilities:
+    """Return what a target in SQL can do."""
+    return Capabilities(
+        name=name,
+        format=name,
+        atomic_ledger=True,
+        keyless=True,
+        truncate=True,
+        add_column=True,
+        drop_column=True,
+        widening=WIDENING,
+        versions=False,
+        distributed=distributed,
+    )
+
+
+def state_of(entry: Entry) -> TargetState:
+    """Return what an entry of the ledger says."""
+    return TargetState(entry.version, entry.applied_scn, entry.schema.schema_id)
+
+
+def said(outcome: object, batch: TableBatch) -> TargetState | HeadraceError:
+    """Return what came of a table's batch, an error as one of ours with the original chained."""
+    if isinstance(outcome, Entry):
+        return state_of(outcome)
+    assert isinstance(outcome, Exception)
+    return translate(outcome, batch.schema.table, batch.schema)
+
+
+class WarehouseTarget:
+    """Tables of a warehouse.
+
+    Args:
+        spark: a session of the application, used for all tables.
+        warehouse: where they are.
+        pipeline: name under which positions are committed.
+    """
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, pipeline: str) -> None:
+        self._spark = spark
+        self._warehouse = warehouse
+        self._tables = WarehouseTables(warehouse, pipeline)
+        self._one_at_a_time = threading.Lock()
+
+    def session(self, _table: TableId) -> SparkSession:
+        """Return the session: no table has settings of its own."""
+        return self._spark
+
+    def state(self, table: TableId) -> TargetState | None:
+        """Return what the ledger says, None when it does not know the table."""
+        with self._one_at_a_time, told(self._warehouse, table), self._connected() as session:
+            entry = self._tables.entry(session, table)
+        return None if entry is None else state_of(entry)
+
+    def evolve(self, schema: TableSchema) -> TargetState:
+        """Create the table, or bring its columns to ``schema``; nothing when they are there."""
+        with self._one_at_a_time, told(self._warehouse, schema.table), self._connected() as session:
+            return state_of(self._tables.evolve(session, schema))
+
+    def tidy(self, table: TableId, promised: int) -> None:
+        """Do nothing: a warehouse keeps no older version."""
+
+    def _connected(self) -> AbstractContextManager[Session]:
+        """Return a session of the driver's."""
+        return self._warehouse.opened()

@@ -1,0 +1,61 @@
+"""Warehouses that tests write to, by name, and what they hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.lake.sql.duckdb_file import DuckdbWarehouse
+from headrace.lake.sql.ledger import Entry
+from headrace.lake.sql.postgres import PostgresWarehouse
+from headrace.lake.sql.session import Warehouse
+from headrace.lake.sql.tables import WarehouseTables
+from headrace.model.change import table_arrow_schema
+from headrace.model.rowkey import encode_rows
+from headrace.model.schema import TableSchema
+
+KINDS = ("duckdb", "postgres")
+STAGES = {"duckdb": "stage", "postgres": "headrace.stage"}
+
+
+def made(kind: str, request: pytest.FixtureRequest, folder: Path) -> Warehouse:
+    """Return an empty warehouse of a kind."""
+    if kind == "duckdb":
+        return DuckdbWarehouse(folder / "warehouse.duckdb")
+    return PostgresWarehouse(request.getfixturevalue("database"))
+
+
+def content(warehouse: Warehouse, schema: TableSchema, pipeline: str = "test") -> pa.Table:
+    """Return all rows of a target table."""
+    tables = WarehouseTables(warehouse, pipeline)
+    with warehouse.opened(read_only=True) as session:
+        entry = tables.entry(session, schema.table)
+        assert entry is not None
+        batches = list(tables.rows(session, schema.table, entry))
+    return pa.Table.from_batches(batches, schema=table_arrow_schema(entry.schema))
+
+
+def counted(rows: pa.Table) -> Counter[tuple[object, ...]]:
+    """Return rows as a multiset."""
+    return Counter(tuple(row.values()) for row in rows.to_pylist())
+
+
+def encoded(rows: pa.Table) -> Counter[bytes]:
+    """Return rows as a multiset of their bits."""
+    return Counter(encode_rows([column.combine_chunks() for column in rows.columns]).to_pylist())
+
+
+def apply(
+    warehouse: Warehouse, schema: TableSchema, folded: pa.Table, scn: int, *, complete: bool = True
+) -> Entry:
+    """Evolve, stage and merge one batch of one table, as a target does."""
+    tables = WarehouseTables(warehouse, "test")
+    with warehouse.opened() as session:
+        tables.evolve(session, schema)
+        with session.transaction():
+            name = STAGES[warehouse.dialect.name]
+            staged = tables.stage(session, schema, folded, name)
+            return tables.apply(session, schema, staged, scn, complete=complete)

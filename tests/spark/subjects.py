@@ -1,0 +1,85 @@
+"""The implementations of the target port that one suite holds to one promise, each with a place of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.lake.delta_log import DeltaTable
+from headrace.lake.ledger import table_path
+from headrace.lake.sql.duckdb_file import DuckdbWarehouse
+from headrace.lake.sql.postgres import PostgresWarehouse
+from headrace.lake.sql.session import Warehouse
+from headrace.model.schema import TableSchema
+from headrace.spark.targets.base import Target
+from headrace.spark.targets.delta import DeltaTarget
+from headrace.spark.targets.duckdb import DuckdbTarget
+from headrace.spark.targets.merge import MergeTarget
+from headrace.spark.targets.postgres import PostgresTarget
+from tests.lake.sql import warehouses
+
+PIPELINE = "test"
+OWN = ["delta", "delta without vectors"]
+SQL = ["duckdb", "postgres"]
+# A statement of Spark takes a second where a commit of ours takes a tenth.
+KINDS = [*OWN, *SQL, pytest.param("merge", marks=pytest.mark.long)]
+ALL = [*OWN, *SQL, "merge"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One implementation, over an empty place.
+
+    Attributes:
+        kind: its name here.
+        make: returns a new target over the same place, as after a restart.
+        target: the first of them.
+        rows: returns all rows of a table, its columns in the order of its schema.
+    """
+
+    kind: str
+    make: Callable[[], Target]
+    target: Target
+    rows: Callable[[TableSchema], pa.Table]
+
+    def content(self, schema: TableSchema) -> Counter[tuple[object, ...]]:
+        """Return the rows as a multiset."""
+        return warehouses.counted(self.rows(schema))
+
+
+def made(kind: str, request: pytest.FixtureRequest, spark: SparkSession, folder: Path) -> Subject:
+    """Return one of `KINDS`."""
+    if kind in SQL:
+        warehouse = warehouses.made(kind, request, folder)
+        return _in_sql(kind, spark, warehouse)
+    lake = folder / "lake"
+
+    def make() -> Target:
+        if kind == "merge":
+            return MergeTarget(spark, lake, PIPELINE)
+        return DeltaTarget(spark, lake, PIPELINE, vectors=kind == "delta")
+
+    def rows(schema: TableSchema) -> pa.Table:
+        table = DeltaTable(table_path(lake.absolute(), schema.table)).snapshot().to_table()
+        return table.select(schema.names)
+
+    return Subject(kind, make, make(), rows)
+
+
+def _in_sql(kind: str, spark: SparkSession, warehouse: Warehouse) -> Subject:
+    def make() -> Target:
+        if isinstance(warehouse, DuckdbWarehouse):
+            return DuckdbTarget(spark, warehouse, PIPELINE)
+        assert isinstance(warehouse, PostgresWarehouse)
+        return PostgresTarget(spark, warehouse, PIPELINE)
+
+    def rows(schema: TableSchema) -> pa.Table:
+        return warehouses.content(warehouse, schema, PIPELINE).select(schema.names)
+
+    return Subject(kind, make, make(), rows)
