@@ -31,7 +31,21 @@ def tables() -> Sequence[str]:
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, url: str, tables: Sequence[str]) -> Iterator[Pipeline]:
-    made = Pipeline(tmp_path, url, tables)
+def target() -> str:
+    """Return the section ``target``; a test may have another one."""
+    return "{type: delta, path: ./lake}"
+
+
+@pytest.fixture
+def warehouse_url(server: EmbeddedPostgres, url: str) -> Iterator[str]:
+    """Give an empty database on the same server."""
+    name = f"w{url.rpartition('/')[2].partition('?')[0]}"
+    yield server.create_database(name)
+    server.drop_database(name)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, url: str, tables: Sequence[str], target: str) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, url, tables, target=target)
     yield made
     made.close()

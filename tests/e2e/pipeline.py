@@ -24,7 +24,12 @@ class Pipeline:
     """One configuration file and the processes that were started for it."""
 
     def __init__(
-        self, folder: Path, url: str, tables: Sequence[str] = ("shop.*",), more: str = ""
+        self,
+        folder: Path,
+        url: str,
+        tables: Sequence[str] = ("shop.*",),
+        more: str = "",
+        target: str = "{type: delta, path: ./lake}",
     ) -> None:
         self.tables = tables
         self.file = folder / "pipeline.yaml"
@@ -32,7 +37,7 @@ class Pipeline:
             "name: e2e\n"
             f"source: {{type: postgres, url: {json.dumps(url)}, "
             f"tables: {json.dumps(list(tables))}, heartbeat_s: 1}}\n"
-            "target: {type: delta, path: ./lake}\n"
+            f"target: {target}\n"
             # Nobody else needs the server.
             "dump: {load: 1}\n"
             "spark: {driver_memory: 1g}\n" + more,

@@ -15,7 +15,11 @@ from sqlglot import exp
 from headrace.errors import IncompatibleSchemaChange
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["DUCKDB", "POSTGRES", "Dialect", "literal", "quoted", "table_name"]
+__all__ = ["CATALOG", "DUCKDB", "POSTGRES", "Dialect", "literal", "quoted", "table_name"]
+
+
+CATALOG = "headrace_target"
+"""Name of an open DuckDB file inside DuckDB."""
 
 
 def quoted(name: str) -> str:
@@ -55,6 +59,7 @@ class Dialect:
         keeps_keys: whether a table's key is declared, so that the server finds rows by it.
         longest_name: octets of a name that are kept, None for no limit.
         folds_case: whether names that differ by case alone are the same.
+        reserved: names that a schema cannot have.
         decimals_as_text: whether staged decimals are text.
     """
 
@@ -64,6 +69,7 @@ class Dialect:
     keeps_keys: bool
     longest_name: int | None
     folds_case: bool
+    reserved: frozenset[str]
     decimals_as_text: bool
 
     def written(self, text: str) -> str:
@@ -101,6 +107,8 @@ class Dialect:
         for name in (place.schema, place.name, *schema.names):
             if self.longest_name is not None and len(name.encode()) > self.longest_name:
                 raise _refused(schema, f"{name[:40]}…", "is longer than the warehouse keeps")
+        if place.schema.lower() in self.reserved:
+            raise _refused(schema, place.schema, "is one of the warehouse's own")
         for name in schema.names:
             if self.folds_case and (twin := seen.get(name.lower())):
                 raise _refused(schema, name, f"differs from {twin} by case alone")
@@ -125,6 +133,7 @@ POSTGRES = Dialect(
     keeps_keys=True,
     longest_name=63,
     folds_case=False,
+    reserved=frozenset(),
     # Only the server knows how to write its own numerics.
     decimals_as_text=True,
 )
@@ -139,5 +148,7 @@ DUCKDB = Dialect(
     keeps_keys=False,
     longest_name=None,
     folds_case=True,
+    # Names of databases inside one, which hide schemas.
+    reserved=frozenset({CATALOG, "memory", "system", "temp"}),
     decimals_as_text=False,
 )

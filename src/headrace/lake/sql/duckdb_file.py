@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, TargetConflict, TargetError, TargetUnwritable
-from headrace.lake.sql.dialect import DUCKDB, Dialect, quoted, table_name
+from headrace.lake.sql.dialect import CATALOG, DUCKDB, Dialect, literal, quoted, table_name
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 
@@ -70,14 +70,21 @@ class DuckdbWarehouse:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         config: dict[str, Any] = {
             "memory_limit": f"{self.memory_bytes} B",
+            "temp_directory": f"{self.path}.tmp",
             # Nothing is fetched while a batch waits.
             "autoinstall_known_extensions": False,
         }
         deadline = time.monotonic() + _LOCK_WAIT_S
         while True:
+            connection = duckdb.connect(":memory:", config=config)
             try:
-                return duckdb.connect(os.fspath(self.path), read_only=read_only, config=config)
-            except duckdb.IOException as error:
+                # Under a name of ours: a file's own name may be that of a schema, and then neither is found.
+                mode = " (READ_ONLY)" if read_only else ""
+                connection.execute(f"ATTACH {literal(os.fspath(self.path))} AS {CATALOG}{mode}")
+                connection.execute(f"USE {CATALOG}")
+                return connection
+            except duckdb.Error as error:
+                connection.close()
                 if _LOCKED not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_S)
@@ -106,7 +113,7 @@ def _reason(error: Exception) -> tuple[str, str]:
     text = str(error)
     if _LOCKED in text:
         return "another process has the file open", "close it there"
-    if "Permission denied" in text or "read-only" in text.lower():
+    if "Permission denied" in text or "read-only" in text:
         return "the file may not be written", "give this process write permission"
     if "No space left" in text:
         return "the disk is full", "make room"

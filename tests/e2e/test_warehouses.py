@@ -1,0 +1,52 @@
+"""From PostgreSQL into each kind of warehouse, by the command line, over migrations; then both sides agree."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+import pytest
+
+from headrace.demo import schema
+from tests.e2e.pipeline import Pipeline
+from tests.e2e.test_run_once import CHANGES
+from tests.requirements import req
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def target(request: pytest.FixtureRequest) -> str:
+    if request.param == "duckdb":
+        return "{type: duckdb, path: ./shop.duckdb}"
+    url = request.getfixturevalue("warehouse_url")
+    return f"{{type: postgres, url: {json.dumps(url)}, schema_prefix: copy_}}"
+
+
+@req("C24", "C45", "C58", "P31")
+def test_once_copies_into_a_warehouse_and_follows_and_verify_agrees(
+    url: str, pipeline: Pipeline
+) -> None:
+    with psycopg.connect(url) as connection:
+        schema.create(connection)
+        rows = dict(schema.load(connection, 1_000))
+    pipeline.succeed("run", "--once")
+    first = json.loads(pipeline.succeed("verify", "--json"))
+    assert first["equal"], first
+    copied = {table["table"]: table["target_rows"] for table in first["tables"]}
+    assert copied == {f"shop.{table}": count for table, count in rows.items()}
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in CHANGES.split(";"):
+            connection.execute(statement)
+    changes = json.loads(pipeline.command("schema diff", "--json").stdout)
+    kinds = {(table["table"], change["change"]) for table in changes for change in table["changes"]}
+    assert {("shop.products", "rename"), ("shop.customers", "drop")} <= kinds
+    pipeline.succeed("run", "--once")
+    second = json.loads(pipeline.succeed("verify", "--json"))
+    assert second["equal"], second
+    assert all(
+        table["state"] == "same" for table in json.loads(pipeline.succeed("schema diff", "--json"))
+    )
+    status = pipeline.status()
+    assert {table["phase"] for table in status["tables"]} == {"live"}
