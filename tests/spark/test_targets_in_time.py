@@ -1,4 +1,4 @@
-"""Batches through the applier into every implementation of the target port: cuts, replays, crashes, changes of columns."""
+"""Batches through the applier into every implementation of the port: cuts, replays, crashes, changes of columns."""
 
 from __future__ import annotations
 
@@ -195,9 +195,9 @@ def test_another_key_is_followed(bench: Bench) -> None:
     )
 
 
-def _write(log: Log, histories: list[TargetHistory]) -> dict[int, list[int]]:
-    """Interleave the transactions of histories in one log; return the SCNs of each."""
-    scns: dict[int, list[int]] = {}
+def _write(log: Log, histories: list[TargetHistory]) -> list[int]:
+    """Interleave the transactions of histories in one log; return the SCNs."""
+    scns: list[int] = []
     schemas = {
         schema.table: (log.registry.put(schema), schema)
         for history in histories
@@ -217,7 +217,7 @@ def _write(log: Log, histories: list[TargetHistory]) -> dict[int, list[int]]:
             events = [
                 SystemEvent(scn, order, SystemKind.TRUNCATE, table) for table, order in truncates
             ]
-            scns.setdefault(number, []).append(log.batch(*bodies, events=tuple(events)))
+            scns.append(log.batch(*bodies, events=tuple(events)))
     return scns
 
 
@@ -226,7 +226,7 @@ def run_histories(bench: Bench, first: int, count: int) -> None:
     histories = [TargetHistory(seed, f"h{seed}_") for seed in range(first, first + count)]
     scns = _write(bench.log, histories)
     random = Random(first)
-    ends = sorted(random.sample(sorted(sum(scns.values(), [])), 5))
+    ends = sorted(random.sample(sorted(scns), 5))
     for end in [*ends, bench.log.scn]:
         applier = bench.run(end)
         assert not applier.failing

@@ -57,6 +57,7 @@ class Dialect:
         row_id: the hidden column that tells rows of one table apart while a transaction lasts.
         columns_query: SQL that lists name and type of each column of a table; has ``{schema}`` and ``{name}``.
         keeps_keys: whether a table's key is declared, so that the server finds rows by it.
+        updates_zeros: whether an update writes a cell whose new value compares equal, as 0.0 and -0.0 do.
         longest_name: octets of a name that are kept, None for no limit.
         folds_case: whether names that differ by case alone are the same.
         reserved: names that a schema cannot have.
@@ -67,6 +68,7 @@ class Dialect:
     row_id: str
     columns_query: str
     keeps_keys: bool
+    updates_zeros: bool
     longest_name: int | None
     folds_case: bool
     reserved: frozenset[str]
@@ -131,6 +133,7 @@ POSTGRES = Dialect(
         "WHERE n.nspname = {schema} AND c.relname = {name} AND a.attnum > 0 AND NOT a.attisdropped"
     ),
     keeps_keys=True,
+    updates_zeros=True,
     longest_name=63,
     folds_case=False,
     reserved=frozenset(),
@@ -146,6 +149,7 @@ DUCKDB = Dialect(
     ),
     # Its indexes refuse a key that one transaction removes and brings back.
     keeps_keys=False,
+    updates_zeros=False,
     longest_name=None,
     folds_case=True,
     # Names of databases inside one, which hide schemas.

@@ -75,9 +75,14 @@ class _Work:
         if not self.stage:
             return
         own = [self.cells[index] for index in schema.key_indexes]
+        same = self._same_key(key, own)
+        if not self.dialect.updates_zeros:
+            self.session.run(f"DELETE FROM {self.target} AS t USING {self.stage} AS s WHERE {same}")
+            self._insert("s.effect = 1")
+            return
         updates = ", ".join(f"{n} = {c}" for n, c in zip(self.names, self.cells, strict=True))
         self.session.run(
-            f"MERGE INTO {self.target} AS t USING {self.stage} AS s ON {self._same_key(key, own)} "
+            f"MERGE INTO {self.target} AS t USING {self.stage} AS s ON {same} "
             "WHEN MATCHED AND s.effect = 0 THEN DELETE "
             # The key too: 0.0 and -0.0 are the same to a server.
             f"WHEN MATCHED THEN UPDATE SET {updates} "
@@ -103,9 +108,12 @@ class _Work:
                 f"{self.schema.table} has no key, and a change removes a row more often than the target holds it.",
                 next_step=f"copy the table again: headrace dump start FILE --table {self.schema.table}.",
             )
+        self._insert("s.copies > 0")
+
+    def _insert(self, chosen: str) -> None:
         self.session.run(
             f"INSERT INTO {self.target} ({', '.join(self.names)}) "
-            f"SELECT {', '.join(self.cells)} FROM {self.stage} AS s WHERE s.copies > 0"
+            f"SELECT {', '.join(self.cells)} FROM {self.stage} AS s WHERE {chosen}"
         )
 
     def _wipe(self) -> None:
