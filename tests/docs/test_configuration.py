@@ -20,6 +20,10 @@ SECTIONS: dict[str, type[BaseModel]] = {"The file": Config} | {
     for name, field in Config.model_fields.items()
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 }
+SECTIONS |= {
+    f"target of type {get_args(model.model_fields['type'].annotation)[0]}": model
+    for model in get_args(Config.model_fields["target"].annotation)
+}
 
 
 def rows_of(section: str) -> dict[str, tuple[str, str]]:

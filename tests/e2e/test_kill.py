@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -30,6 +31,15 @@ TABLES = ("shop.accounts", "shop.events", "shop.order_items", "shop.products")
 on_each_kind = pytest.mark.parametrize("tables", [TABLES], ids=["each-kind"])
 on_two_kinds = pytest.mark.parametrize("tables", [TABLES[:2]], ids=["two-kinds"])
 VICTIMS = ("capture", "apply", "jvm", "supervisor")
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> str:
+    """Return a target that passes the failpoint of the test, if it has one."""
+    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
+    if name not in ("apply.staged", "apply.merged"):
+        return "{type: delta, path: ./lake}"
+    return f"{{type: postgres, url: {json.dumps(request.getfixturevalue('warehouse_url'))}}}"
 
 
 @contextlib.contextmanager

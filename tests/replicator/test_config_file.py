@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, TargetError
+from headrace.lake.sql.duckdb_file import DuckdbWarehouse
+from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.model.schema import TableId
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.runner import _source
+from headrace.replicator.reading import read
+from headrace.replicator.runner import _source, _warehouse
 from headrace.sources.postgres.settings import ColumnChoice
 from tests.requirements import req
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SMALLEST = """
 name: shop
@@ -95,6 +102,27 @@ def test_secrets_come_from_the_environment_and_are_never_shown(
         assert "swordfish" not in shown
 
 
+def test_a_warehouse_keeps_its_manifests_in_the_state_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAREHOUSE", "postgresql://user:swordfish@host/db")
+    section = "{type: delta, path: ./lake}"
+    text = SMALLEST.replace(section, '{type: postgres, url: "${env:WAREHOUSE}"}')
+    postgres = load(write(tmp_path, text))
+    duckdb = load(write(tmp_path, SMALLEST.replace(section, "{type: duckdb, path: shop.duckdb}")))
+
+    assert postgres.lake == duckdb.lake == tmp_path / ".headrace" / "shop" / "target"
+    assert "swordfish" not in repr(postgres)
+    warehouses = [_warehouse(config) for config in (postgres, duckdb)]
+    assert warehouses == [
+        PostgresWarehouse("postgresql://user:swordfish@host/db"),
+        DuckdbWarehouse(tmp_path / "shop.duckdb"),
+    ]
+    assert "swordfish" not in repr(warehouses)
+    with pytest.raises(TargetError, match="no frontier but its present"):
+        read(cast("SparkSession", None), postgres, "public.t")
+
+
 @req("C75")
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
@@ -105,6 +133,11 @@ def test_secrets_come_from_the_environment_and_are_never_shown(
         ("postgresql://", "https://", "source.url: expected a URL such as postgresql://"),
         ('["public.*"]', "[orders]", "source.tables[0]: expected a pattern schema.table"),
         ("./lake", "s3://bucket/lake", "target.path: expected a folder on this machine"),
+        ("type: delta", "type: iceberg", "target.type: expected one of 'delta', 'duckdb'"),
+        ("type: delta, ", "", "target.type: missing; add it"),
+        ("type: delta", "type: duckdb, memoryy: 1", "target.memoryy: unknown name; did you mean"),
+        ("type: delta", "type: duckdb, memory: 1", "target.memory: expected"),
+        ("type: delta, path", "type: postgres, url", "target.url: expected a URL such as"),
         ("user@", "${env:NOT_THERE}@", "the environment variable NOT_THERE is not set"),
         (
             "target:",

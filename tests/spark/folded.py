@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -46,3 +48,14 @@ class GivenFolded:
                 yield from kernel(iter(rows))
 
         return self._session.range(0, 1, 1, 1).mapInArrow(given, ddl)
+
+
+class Dying(GivenFolded):
+    """The task that reads them ends its process."""
+
+    def inside(self) -> Callable[[], Iterator[pa.RecordBatch]]:
+        def die() -> Iterator[pa.RecordBatch]:
+            os.kill(os.getpid(), signal.SIGKILL)
+            yield from ()
+
+        return die

@@ -29,6 +29,12 @@ OWN = ["delta", "delta without vectors"]
 SQL = ["duckdb", "postgres"]
 # A statement of Spark takes a second where a commit of ours takes a tenth.
 KINDS = [*OWN, *SQL, pytest.param("merge", marks=pytest.mark.long)]
+# For what is the same with and without vectors.
+DIFFERENT = [
+    "delta",
+    *SQL,
+    *(pytest.param(kind, marks=pytest.mark.long) for kind in (OWN[1], "merge")),
+]
 ALL = [*OWN, *SQL, "merge"]
 
 
@@ -41,12 +47,20 @@ class Subject:
         make: returns a new target over the same place, as after a restart.
         target: the first of them.
         rows: returns all rows of a table, its columns in the order of its schema.
+        place: where a warehouse is, None for files.
     """
 
     kind: str
     make: Callable[[], Target]
     target: Target
     rows: Callable[[TableSchema], pa.Table]
+    place: Warehouse | None = None
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """Return where a warehouse is."""
+        assert self.place is not None
+        return self.place
 
     def content(self, schema: TableSchema) -> Counter[tuple[object, ...]]:
         """Return the rows as a multiset."""
@@ -82,4 +96,4 @@ def _in_sql(kind: str, spark: SparkSession, warehouse: Warehouse) -> Subject:
     def rows(schema: TableSchema) -> pa.Table:
         return warehouses.content(warehouse, schema, PIPELINE).select(schema.names)
 
-    return Subject(kind, make, make(), rows)
+    return Subject(kind, make, make(), rows, warehouse)

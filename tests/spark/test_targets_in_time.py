@@ -11,6 +11,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.fold import fold
 from headrace.lake.frontier import FrontierStore
@@ -23,7 +24,7 @@ from headrace.testing.target import ModelTable
 from tests.histories import TargetHistory
 from tests.requirements import req
 from tests.spark.log import Log
-from tests.spark.subjects import OWN, SQL, Subject
+from tests.spark.subjects import DIFFERENT, OWN, SQL, Subject, made
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -66,6 +67,11 @@ class Bench:
         """Return how often each table was changed."""
         states = [self.subject.target.state(schema.table) for schema in PARTS]
         return [state.version if state else -1 for state in states]
+
+
+@pytest.fixture(params=DIFFERENT)
+def subject(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Subject:
+    return made(request.param, request, spark, tmp_path)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ _LOCK_WAIT_S = 10.0
 """How long another process may hold the file before we give up."""
 _POLL_S = 0.02
 _LOCKED = "Could not set lock"
+_UNWRITTEN = "Could not write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,9 @@ class DuckdbWarehouse:
     def refusal(self, error: Exception, what: str) -> HeadraceError:
         """Return what an error of DuckDB means; its own text may hold values of rows."""
         reason, step = _reason(error)
-        if isinstance(error, OSError | duckdb.IOException | duckdb.OutOfMemoryException):
+        refused = isinstance(error, OSError | duckdb.IOException | duckdb.OutOfMemoryException)
+        # A commit that cannot be written has another name, and is undone.
+        if refused or _UNWRITTEN in str(error):
             return TargetUnwritable(
                 f"{what} cannot be written: {reason}.",
                 next_step=f"{step}; the batch is tried again.",
@@ -115,8 +118,8 @@ def _reason(error: Exception) -> tuple[str, str]:
         return "another process has the file open", "close it there"
     if "Permission denied" in text or "read-only" in text:
         return "the file may not be written", "give this process write permission"
-    if "No space left" in text:
-        return "the disk is full", "make room"
+    if _UNWRITTEN in text:
+        return "the disk takes no more", "make room"
     if isinstance(error, duckdb.OutOfMemoryException):
         return (
             "a batch does not fit into its memory",

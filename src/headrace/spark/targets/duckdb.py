@@ -27,7 +27,7 @@ from headrace.spark.targets.tasks import in_its_own_job, whole
 from headrace.spark.targets.warehouse import WarehouseTarget, said, sql_capabilities
 from headrace.spark.together import Work, run_together
 
-__all__ = ["DuckdbTarget"]
+__all__ = ["DuckdbTarget", "check_master"]
 
 _STAGE = "headrace_stage"
 
@@ -57,12 +57,7 @@ class DuckdbTarget(WarehouseTarget):
     capabilities = sql_capabilities("duckdb", distributed=False)
 
     def __init__(self, spark: SparkSession, warehouse: DuckdbWarehouse, pipeline: str) -> None:
-        master = spark.conf.get("spark.master") or ""
-        if not master.startswith("local") or master.startswith("local-cluster"):
-            raise ConfigError(
-                f"spark.master: {master} runs tasks on other machines, which cannot write one DuckDB file.",
-                next_step="set spark.master to local[N], or choose another target.",
-            )
+        check_master(spark.conf.get("spark.master") or "")
         super().__init__(spark, warehouse, pipeline)
 
     def apply(self, batches: Sequence[TableBatch]) -> list[TargetState | HeadraceError]:
@@ -100,6 +95,19 @@ class DuckdbTarget(WarehouseTarget):
         if len(parts) == 1:
             return [outcome]
         return [self._run([part])[0] for part in parts]
+
+
+def check_master(master: str) -> None:
+    """Refuse a Spark whose tasks do not see the file.
+
+    Raises:
+        ConfigError: they run elsewhere.
+    """
+    if not master.startswith("local") or master.startswith("local-cluster"):
+        raise ConfigError(
+            f"spark.master: {master} runs tasks in processes that cannot share one DuckDB file.",
+            next_step="set spark.master to local[N], or choose another target.",
+        )
 
 
 def _part(batch: TableBatch, inside: Callable[[], Iterator[pa.RecordBatch]]) -> _Part:

@@ -60,11 +60,7 @@ class PostgresTarget(WarehouseTarget):
 
     def apply(self, batches: Sequence[TableBatch]) -> list[TargetState | HeadraceError]:
         """Commit all tables' changes and the positions they reach, in one transaction where they allow it."""
-        names = [f"{SCHEMA}.{self._stages}{uuid.uuid4().hex}" for _ in batches]
-        works = [
-            (batch, _loader(self._tables, batch.schema, name))
-            for batch, name in zip(batches, names, strict=True)
-        ]
+        works = [(batch, _loader(self._tables, batch.schema, self._stages)) for batch in batches]
         staged = in_tasks(self._spark, works, self._parallel)
         failpoint("apply.staged")
         outcomes: dict[int, object] = dict(enumerate(staged))
@@ -138,11 +134,13 @@ class PostgresTarget(WarehouseTarget):
 
 
 def _loader(
-    tables: WarehouseTables, schema: TableSchema, name: str
+    tables: WarehouseTables, schema: TableSchema, prefix: str
 ) -> Callable[[pa.Table], Staged]:
     """Return the function that stages a table's folded form in a session of its own."""
 
     def load(folded: pa.Table) -> Staged:
+        # Spark may carry a task out twice; the staging table that nobody merges is swept.
+        name = f"{SCHEMA}.{prefix}{uuid.uuid4().hex}"
         with told(tables.warehouse, schema.table), tables.warehouse.opened() as session:
             return tables.stage(session, schema, folded, name)
 
