@@ -96,19 +96,40 @@ def test_a_key_of_every_type_is_found_again(warehouse: Warehouse, type_: pa.Data
 
 @req("C50", "T15")
 def test_rows_without_key_are_told_apart_by_every_bit(warehouse: Warehouse) -> None:
-    widest = max(len(values) for values in VALUES.values())
+    widest = max(len(values) for values in VALUES.values()) + 2
     columns, cells = [], []
     for number, type_ in enumerate(VALUES):
         columns.append(Column(f'c{number} "%s', type_, "x"))
         values = cells_of(type_)
-        # Shorter lists end in nulls.
-        cells.append(pa.concat_arrays([values, pa.nulls(widest - len(values), type_)]))
+        # Shorter lists end in nulls; the last two rows differ in the sign of a zero alone.
+        nulls = pa.nulls(widest - len(values) - 2, type_)
+        last = pa.array([0.0, -0.0], type_) if type_ == pa.float64() else pa.nulls(2, type_)
+        cells.append(pa.concat_arrays([values, nulls, last]))
     schema = TableSchema(TableId('odd "place', "na;me"), tuple(columns), (), KeyCheck.NONE)
     twice = [pa.concat_arrays([cell, cell]) for cell in cells]
-    apply(warehouse, schema, changed(schema, 1, "+I", twice), 1)
-    expect(warehouse, schema, twice)
-    apply(warehouse, schema, changed(schema, 2, "-D", cells), 2)
+    thrice = [pa.concat_arrays([cell, cell, cell]) for cell in cells]
+    apply(warehouse, schema, changed(schema, 1, "+I", thrice), 1)
+    expect(warehouse, schema, thrice)
+    apply(warehouse, schema, changed(schema, 2, "-D", twice), 2)
     expect(warehouse, schema, cells)
+    minus_zero = [cell.slice(len(cell) - 1) for cell in cells]
+    apply(warehouse, schema, changed(schema, 3, "-D", minus_zero), 3)
+    expect(warehouse, schema, [cell.slice(0, len(cell) - 1) for cell in cells])
+
+
+def test_infinite_dates_and_times_are_infinite_there_too(warehouse: Warehouse) -> None:
+    types = [pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC")]
+    columns = [Column(f"x{number}", type_, "x") for number, type_ in enumerate(types)]
+    schema = TableSchema(TableId("public", "t"), tuple(columns), (), KeyCheck.NONE)
+    cells = [cells_of(type_).slice(len(VALUES[type_]) - 2) for type_ in types]
+    apply(warehouse, schema, changed(schema, 1, "+I", cells), 1)
+    with warehouse.opened() as session:
+        infinite = [
+            session.rows(f"SELECT count(*) FROM public.t WHERE x{number} = '{sign}infinity'")
+            for number in range(3)
+            for sign in ("", "-")
+        ]
+    assert infinite == [[(1,)]] * 6
 
 
 @req("T1")
