@@ -261,7 +261,7 @@ def test_a_table_that_another_has_made_is_left_alone(bench: Bench) -> None:
     by_hand(bench.subject, 'CREATE TABLE "public"."other" (precious text)')
     bench.log.write(other, "+I(1,a)")
     (error,) = bench.run(bench.log.complete(other)).failing
-    named(error, TargetConflict, "public.other")
+    named(error, TargetConflict, "public.other", "did not make")
     by_hand(bench.subject, 'DROP TABLE "public"."other"')
     bench.run(bench.log.write(other, "+I(2,b)"))
     assert bench.subject.content(other) == {(1, "a"): 1, (2, "b"): 1}
