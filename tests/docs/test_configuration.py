@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from headrace.replicator.config import Config
+from headrace.replicator.config import Config, TableConfig
 from headrace.replicator.units import Bytes, parse_size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -20,6 +20,7 @@ SECTIONS: dict[str, type[BaseModel]] = {"The file": Config} | {
     for name, field in Config.model_fields.items()
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 }
+SECTIONS["tables"] = TableConfig
 
 
 def rows_of(section: str) -> dict[str, tuple[str, str]]:

@@ -116,6 +116,17 @@ def test_secrets_come_from_the_environment_and_are_never_shown(
             "changelog: {budget: 8GiX}\ntarget:",
             "changelog.budget: expected a size such as",
         ),
+        (
+            "target:",
+            "tables: {public.t: {mode: scd}}\ntarget:",
+            "tables.public.t.mode: expected 'mirror', 'append', 'soft_delete' or 'history'",
+        ),
+        ("target:", "tables: {t: {}}\ntarget:", "tables.t.[key]: expected a table schema.table"),
+        (
+            "target:",
+            "tables: {public.t: {mod: append}}\ntarget:",
+            "tables.public.t.mod: unknown name; did you mean mode?",
+        ),
         ("name: shop", "name: [shop", "not valid YAML at line 3"),
     ],
 )

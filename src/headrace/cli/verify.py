@@ -12,7 +12,7 @@ from rich.text import Text
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
 
 if TYPE_CHECKING:
-    from headrace.replicator.verify_report import VerifyReport
+    from headrace.replicator.verify_report import TableReport, VerifyReport
 
 __all__ = ["verify"]
 
@@ -44,6 +44,12 @@ def verify(
         raise typer.Exit(1)
 
 
+def _style(entry: TableReport) -> str:
+    if not entry.comparable:
+        return "yellow"
+    return "green" if entry.equal else "bold red"
+
+
 def _show(report: VerifyReport) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("table", "", "source rows", "target rows", "keys that differ"):
@@ -51,11 +57,15 @@ def _show(report: VerifyReport) -> None:
     for entry in report.tables:
         table.add_row(
             entry.table,
-            Text(entry.state, style="green" if entry.equal else "bold red"),
+            Text(entry.state, style=_style(entry)),
             f"{entry.source_rows:,}",
             f"{entry.target_rows:,}",
             f"{entry.differing_keys:,}",
         )
     console.print(table)
+    if appended := [entry.table for entry in report.tables if not entry.comparable]:
+        console.print(
+            f"not compared, because they keep changes and not rows: {', '.join(appended)}"
+        )
     verdict = ("source = target", "bold green") if report.equal else ("unequal", "bold red")
     console.print(Text.assemble(verdict))

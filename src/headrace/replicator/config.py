@@ -24,6 +24,7 @@ __all__ = [
     "PostgresConfig",
     "SparkConfig",
     "StateConfig",
+    "TableConfig",
     "TapConfig",
     "TargetConfig",
 ]
@@ -128,6 +129,16 @@ class TargetConfig(_Section):
         return value
 
 
+class TableConfig(_Section):
+    """How the target keeps some tables.
+
+    Attributes:
+        mode: the rows that there are, every change, deleted rows too, or every version of every row.
+    """
+
+    mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
+
+
 class DumpConfig(_Section):
     """How tables are read in chunks.
 
@@ -220,6 +231,7 @@ class Config(_Section):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
     source: PostgresConfig
     target: TargetConfig
+    tables: dict[_Pattern, TableConfig] = {}
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()
     apply: ApplyConfig = ApplyConfig()

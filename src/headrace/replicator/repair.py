@@ -25,6 +25,7 @@ from headrace.errors import HeadraceError
 from headrace.lake.digest import digest_rows
 from headrace.lake.frontier import FrontierStore
 from headrace.lake.ledger import shown_version
+from headrace.lake.modes import Mode
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator import resync
@@ -171,7 +172,9 @@ class Repair:
             tails = fold_tail(reader, registry, {table: schema}, {table: entry.applied_scn}, log)
             version = shown_version(self.lake, self.pipeline, table, entry.version)
             target = TargetTable(self.lake, version, entry.applied_scn, tails[table])
-            keys = _differing(view, table, target)
+            # Changes are no rows to compare: what was missed comes as chunk rows.
+            appends = target.mode(table) is Mode.APPEND
+            keys = None if appends else _differing(view, table, target)
         # Another gap may have come meanwhile, of which this comparison knows nothing.
         if not stop.is_set():
             self._ask_for(table, keys)

@@ -19,6 +19,7 @@ from headrace.replicator.worker import Report
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
+    from headrace.lake.settings import SettingsByTable
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.schema_diff import TableDiff
     from headrace.replicator.verify_report import VerifyReport
@@ -180,8 +181,18 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         max_rows_per_batch=config.apply.max_rows,
         trigger_s=config.apply.trigger_s,
         freshness=paths.freshness,
+        settings=_table_settings(config),
     )
     run_apply(settings, stop, lambda status: report(status.to_json()))
+
+
+def _table_settings(config: Config) -> SettingsByTable:
+    from headrace.lake.modes import Mode
+    from headrace.lake.settings import TableSettings
+
+    return tuple(
+        (pattern, TableSettings(Mode(given.mode))) for pattern, given in config.tables.items()
+    )
 
 
 def _source(config: Config) -> PostgresSource:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.ledger import table_path
+from headrace.lake.modes import mode_of, shaped
 from headrace.lake.planned import ChangeKind, ColumnChange, planned_changes
 from headrace.model.schema import TableSchema
 
@@ -60,5 +61,5 @@ def _diff(schema: TableSchema, lake: Path) -> TableDiff:
     held = DeltaTable(table_path(lake, schema.table)).latest()
     if held is None:
         return TableDiff(str(schema.table), "new")
-    changes = tuple(planned_changes(held, schema))
+    changes = tuple(planned_changes(held, shaped(schema, mode_of(held))))
     return TableDiff(str(schema.table), "changes" if changes else "same", changes)

@@ -17,6 +17,7 @@ from pathlib import Path
 from headrace.changelog.reader import ChangeLogReader
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
 from headrace.lake.ledger import shown_version
+from headrace.lake.modes import Mode
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator.verify_compare import TargetTable, compare
@@ -178,7 +179,7 @@ class _Run:
         covered: bool,
     ) -> VerifyReport:
         reports = self._compare(view, log, manifest, ready)
-        unequal = [table for table in ready if not reports[table].equal]
+        unequal = [t for t in ready if reports[t].comparable and not reports[t].equal]
         if unequal and not covered:
             # What differs may still be on its way.
             covered = self._await_log(view, self.deadline - time.monotonic())
@@ -190,7 +191,7 @@ class _Run:
                 reports[table] = TableReport.unread(
                     str(table), "behind" if table in newest else "copying"
                 )
-            elif not reports[table].equal and not covered:
+            elif table in unequal and not reports[table].equal and not covered:
                 reports[table] = replace(reports[table], state="behind")
         ordered = tuple(reports[table] for table in self.tables)
         return VerifyReport(ordered, view.snapshot_text, manifest.scn if manifest else None)
@@ -213,5 +214,8 @@ class _Run:
             self.say(f"comparing {table}")
             version = shown_version(self.lake, self.pipeline, table, entry.version)
             target = TargetTable(self.lake, version, scns[table], tails[table])
-            reports[table] = compare(view, table, target)
+            if target.mode(table) is Mode.APPEND:
+                reports[table] = TableReport.unread(str(table), "append")
+            else:
+                reports[table] = compare(view, table, target)
         return reports

@@ -20,7 +20,9 @@ from headrace.lake.delta_log import DeltaTable
 from headrace.lake.digest import RangeSums, RowDigests, digest_rows
 from headrace.lake.evolution import later_names
 from headrace.lake.ledger import table_path
+from headrace.lake.modes import Mode, live_batches, mode_of, shaped
 from headrace.lake.overlay import Overlay, Weights
+from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
 from headrace.replicator.verify_report import TableReport
 from headrace.sources.postgres.digest import SourceView
@@ -63,14 +65,25 @@ class TargetTable:
         schema = view.schemas[table]
         yield from Overlay(schema, self.tail).rows(self._held(schema))
 
-    def _held(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-        """Yield the target's own rows, their columns under the names that the view has for them."""
+    def mode(self, table: TableId) -> Mode:
+        """Return what the table keeps; one of changes has no rows to compare."""
+        held = self._snapshot(table)
+        return Mode.MIRROR if held is None else mode_of(held)
+
+    def _snapshot(self, table: TableId) -> Snapshot | None:
+        """Return the table's version; one that never had a row may have no files yet."""
         if self.version < 0:
-            # A table that never had a row may have no files yet.
+            return None
+        return DeltaTable(table_path(self.lake, table)).snapshot(self.version)
+
+    def _held(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        """Yield the target's own live rows, their columns under the names that the view has for them."""
+        held = self._snapshot(schema.table)
+        if held is None:
             return
-        held = DeltaTable(table_path(self.lake, schema.table)).snapshot(self.version)
-        names = later_names(held, schema)
-        for batch in held.batches():
+        mode = mode_of(held)
+        names = later_names(held, shaped(schema, mode))
+        for batch in live_batches(held, mode):
             yield batch if names is None else renamed(batch, names)
 
 

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 __all__ = ["TableReport", "VerifyReport", "VerifyState"]
 
-VerifyState = Literal["equal", "different", "copying", "behind"]
+VerifyState = Literal["equal", "different", "copying", "behind", "append"]
 """``copying``: the table's dump is not complete. ``behind``: change log or target did not reach, in
-time, a point that could be compared with the source's snapshot."""
+time, a point that could be compared with the source's snapshot. ``append``: its target keeps changes, which are no rows
+to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class TableReport:
     key_hashes: tuple[str, ...] = ()
 
     @property
+    def comparable(self) -> bool:
+        """Whether the target keeps rows at all."""
+        return self.state != "append"
+
+    @property
     def differing_keys(self) -> int:
         """Rows and keys on which source and target disagree."""
         return self.missing + self.extra + self.different
@@ -71,8 +77,8 @@ class VerifyReport:
 
     @property
     def equal(self) -> bool:
-        """Whether every table is equal."""
-        return all(table.equal for table in self.tables)
+        """Whether every table is equal whose target keeps rows."""
+        return all(table.equal for table in self.tables if table.comparable)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for machines."""

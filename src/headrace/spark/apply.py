@@ -25,6 +25,14 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
 from headrace.lake.evolution import follows
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
+from headrace.lake.modes import Mode, shaped
+from headrace.lake.settings import (
+    SettingsByTable,
+    TableSettings,
+    refuse_modes,
+    refuse_other_shape,
+    settings_for,
+)
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
@@ -33,10 +41,11 @@ from headrace.registry.file import FileRegistry
 from headrace.spark.failures import translate
 from headrace.spark.folded import FoldedStep
 from headrace.spark.ledger import Position, Start, start_from
+from headrace.spark.logged import LoggedStep
 from headrace.spark.plan import Range, Step, steps_of
 from headrace.spark.rows import Versions
 from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
-from headrace.spark.targets.base import TableBatch, Target, TargetState
+from headrace.spark.targets.base import Folded, TableBatch, Target, TargetState
 
 __all__ = ["Applier", "ApplyOptions"]
 
@@ -63,6 +72,7 @@ class ApplyOptions:
         max_slices: most tasks that fold one commit.
         parallel_tables: tables worked on at the same time.
         freshness: file for freshness samples, None for none.
+        settings: what was asked for single tables.
     """
 
     pipeline: str
@@ -74,6 +84,7 @@ class ApplyOptions:
     max_slices: int = 4
     parallel_tables: int = 2
     freshness: Path | None = None
+    settings: SettingsByTable = ()
 
 
 @dataclass(slots=True)
@@ -170,11 +181,17 @@ class Applier:
         """Read the ledger and return where the first batch begins and must end.
 
         Raises:
+            ConfigError: a table shall be kept in a way that the target has not, or not as it was made.
             ChangeLogLost: the tables are ahead of the change log.
             ScnNotFound: the change log no longer holds what a table lacks.
         """
+        can = self._target.capabilities
+        refuse_modes(self._options.settings, can.modes, can.name)
         manifest = self._frontier.latest()
         start = start_from(self._target, manifest, self._known_tables())
+        for name, at in start.tables.items():
+            if at.state is not None:
+                refuse_other_shape(name, self._settings(name), at.state.shape)
         tail = self._reader.tail()
         if start.first_end > tail.covered_scn:
             raise ChangeLogLost(
@@ -247,6 +264,9 @@ class Applier:
         patterns = self._options.tables
         return not patterns or any(fnmatchcase(str(table), pattern) for pattern in patterns)
 
+    def _settings(self, table: TableId) -> TableSettings:
+        return settings_for(table, self._options.settings)
+
     def _learn(self, batch: Range) -> None:
         """Take note of new tables, of gaps, of dumps that end in the batch, and of tables that come and go."""
         for table in batch.tables():
@@ -308,7 +328,9 @@ class Applier:
             schema = self._version_for(table, step)
             schema = replace(schema, numbers=step.numbers.get(schema.schema_id, NO_NUMBERS))
             versions = step.versions(self._registry, schema)
-            state = self._target.evolve(schema)
+            settings = self._settings(table.id)
+            state = self._target.evolve(shaped(schema, settings.mode))
+            refuse_other_shape(table.id, settings, state.shape)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             self._failed(item, translate(error, table.id, step.schema))
             return None
@@ -318,10 +340,11 @@ class Applier:
             return None
         return TableBatch(
             schema,
-            self._folded(schema, step, versions),
+            self._folded(schema, step, versions, settings.mode),
             step.upto_scn,
             complete=table.complete_scn is not None and table.complete_scn <= step.upto_scn,
             alone=table.error is not None,
+            mode=settings.mode,
         )
 
     def _take(self, item: _Work, outcome: TargetState | HeadraceError) -> None:
@@ -362,8 +385,11 @@ class Applier:
         )
         return held if comes else step.schema
 
-    def _folded(self, schema: TableSchema, step: Step, versions: Versions) -> FoldedStep:
-        """Return the folded changes of a step; every row of it is worked on in tasks."""
+    def _folded(self, schema: TableSchema, step: Step, versions: Versions, mode: Mode) -> Folded:
+        """Return the changes of a step in the form that a mode wants; every row of it is worked on in tasks."""
+        if mode is not Mode.MIRROR:
+            session = self._target.session(schema.table)
+            return LoggedStep(session, self._options.changelog, schema, step, versions)
         slices = max(1, min(self._options.max_slices, round(step.rows / self._options.slice_rows)))
         session = self._target.session(schema.table)
         return FoldedStep(session, self._options.changelog, schema, step, versions, slices)

@@ -12,12 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.fold import folded_schema
+from headrace.lake.batch import commit_batch, form_of
 from headrace.lake.commit import Action
-from headrace.lake.keyed import commit_keyed
-from headrace.lake.multiset import commit_multiset
 from headrace.lake.snapshot import Snapshot
-from headrace.model.schema import KeyCheck
 from headrace.spark.targets.base import Folded, TableBatch
 from headrace.spark.together import Work, attempt, run_together
 
@@ -54,13 +51,12 @@ def write_files(
 
 def _writer(snapshot: Snapshot, batch: TableBatch) -> Written:
     """Return the function that writes a table's files, given its folded changes."""
-    schema, complete = batch.schema, batch.complete
-    commit = commit_multiset if schema.key_check is KeyCheck.NONE else commit_keyed
-    form = folded_schema(schema)
+    schema, mode, complete = batch.schema, batch.mode, batch.complete
+    form = form_of(schema, mode)
 
     def write(batches: Iterator[pa.RecordBatch]) -> list[Action]:
         rows = pa.Table.from_batches(batches, schema=form).combine_chunks()
-        return commit(snapshot, schema, rows, complete=complete)
+        return commit_batch(snapshot, schema, mode, rows, complete=complete)
 
     return write
 
