@@ -35,13 +35,13 @@ truncate shop.orders;
 """
 
 
-def shown(section: str) -> list[list[str]]:
-    """Return the cells of the first table below a heading of the page."""
+def shown(section: str, number: int) -> list[list[str]]:
+    """Return the cells of one of the tables below a heading of the page."""
     text = (ROOT / PAGE).read_text(encoding="utf-8").partition(f"\n## {section}\n")[2]
-    lines = re.findall(
-        r"^\|(.*)\|$", text.partition("\n\n## ")[0].strip().partition("\n\n")[0], re.MULTILINE
-    )
-    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
+    tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    rows = [
+        [cell.strip() for cell in line[1:-1].split("|")] for line in tables[number].splitlines()
+    ]
     return [rows[0], *rows[2:]]
 
 
@@ -59,14 +59,15 @@ def statements(text: str) -> list[str]:
 
 @req("C24", "C-11")
 def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path) -> None:
-    before, changes, _ = blocks(PAGE, "sql")
-    (settings,) = blocks(PAGE, "yaml")
-    pipeline = Pipeline(tmp_path, url, more=settings + "  shop.prices_long: {mode: history}\n")
+    before, changes, _, before_too, changes_too = blocks(PAGE, "sql")
+    settings, more = blocks(PAGE, "yaml")
+    more = more.removeprefix("tables:\n") + "  shop.prices_long: {mode: history}\n"
+    pipeline = Pipeline(tmp_path, url, more=settings + more)
     with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements(before + TOAST):
+        for statement in statements(before + before_too + TOAST):
             connection.execute(statement)
         pipeline.succeed("run", "--once")
-        for statement in statements(changes + MORE):
+        for statement in statements(changes + changes_too + MORE):
             connection.execute(statement)
         pipeline.succeed("run", "--once")
 
@@ -75,10 +76,17 @@ def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path) -> None:
         held: list[dict[str, Any]] = DeltaTable(folder).snapshot().to_table().to_pylist()
         return held
 
-    for name, mode in (("customers", "soft_delete"), ("prices", "history"), ("moves", "append")):
-        head, *wanted = shown(mode)
+    sections = (
+        ("customers", "soft_delete", 0),
+        ("prices", "history", 0),
+        ("moves", "append", 0),
+        ("people", "Columns", 0),
+        ("readings", "Columns", 1),
+    )
+    for name, section, number in sections:
+        head, *wanted = shown(section, number)
         left = rows(name)
-        assert list(left[0]) == head, mode
+        assert list(left[0]) == head, name
         for cells in wanted:
             (found,) = (
                 row
@@ -86,7 +94,7 @@ def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path) -> None:
                 if all(agrees(cell, row[column]) for cell, column in zip(cells, head, strict=True))
             )
             left.remove(found)
-        assert not left, mode
+        assert not left, name
 
     # What the log left out of the key change was taken from the old key.
     old, new = sorted(rows("prices_long"), key=lambda row: bool(row["_current"]))
@@ -100,9 +108,13 @@ def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path) -> None:
         "shop.customers": "equal",
         "shop.moves": "append",
         "shop.orders": "equal",
+        "shop.people": "equal",
         "shop.prices": "equal",
         "shop.prices_long": "equal",
+        "shop.readings": "where",
     }
+    left_out = {table["table"]: table["left_out"] for table in report["tables"]}
+    assert left_out["shop.people"] == ["email", "notes"]
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("alter table shop.prices rename price to amount")
     found = json.loads(pipeline.succeed("schema diff", "--json"))

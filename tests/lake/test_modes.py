@@ -130,3 +130,17 @@ def test_what_comes_and_goes_with_a_truncate_is_one_version_with_it(
     for batch in [[first, wipe]] if together else [[first], [wipe]]:
         table.apply(batch)
     assert table.rows() == Counter({(1, "c", "d", True, wipe.commit_us, 20): 1})
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_patches_of_a_row_that_has_not_come_leave_no_version_even_when_they_make_a_whole_row(
+    tmp_path: Path, together: bool
+) -> None:
+    first, second, chunk = Transaction(10), Transaction(20), Transaction(30, read=True)
+    first.add("=U", (1, "a", "?"))
+    second.add("=U", (1, "?", "b"))
+    chunk.add("+R", (1, "a", "b"))
+    table = KeptTable(tmp_path, PATCHY, Mode.HISTORY)
+    for batch in [[first, second, chunk]] if together else [[first], [second], [chunk]]:
+        table.apply(batch, complete=False)
+    assert table.rows() == Counter({(1, "a", "b", chunk.commit_us, None, 30, None, True): 1})

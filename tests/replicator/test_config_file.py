@@ -121,6 +121,11 @@ def test_secrets_come_from_the_environment_and_are_never_shown(
             "tables: {public.t: {mode: scd}}\ntarget:",
             "tables.public.t.mode: expected 'mirror', 'append', 'soft_delete' or 'history'",
         ),
+        (
+            "target:",
+            "tables: {public.t: {select: [a], drop: [b]}}\ntarget:",
+            "tables.public.t: expected either select or drop",
+        ),
         ("target:", "tables: {t: {}}\ntarget:", "tables.t.[key]: expected a table schema.table"),
         (
             "target:",

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
+_WHY = {
+    "append": "its target keeps changes, not rows",
+    "where": "its target has the rows of a condition",
+}
+
+
 @errors_without_traceback
 def verify(
     file: ConfigFile,
@@ -63,9 +69,10 @@ def _show(report: VerifyReport) -> None:
             f"{entry.differing_keys:,}",
         )
     console.print(table)
-    if appended := [entry.table for entry in report.tables if not entry.comparable]:
-        console.print(
-            f"not compared, because they keep changes and not rows: {', '.join(appended)}"
-        )
+    for entry in report.tables:
+        if not entry.comparable:
+            console.print(f"{entry.table} is not compared: {_WHY[entry.state]}")
+        elif entry.left_out:
+            console.print(f"{entry.table} is compared without {', '.join(entry.left_out)}")
     verdict = ("source = target", "bold green") if report.equal else ("unequal", "bold red")
     console.print(Text.assemble(verdict))

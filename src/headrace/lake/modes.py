@@ -114,7 +114,7 @@ def shaped(schema: TableSchema, mode: Mode) -> TableSchema:
     return replace(
         schema,
         columns=(*schema.columns, *columns),
-        shape=Shape(mode.value, schema.schema_id),
+        shape=schema.shape or Shape(mode.value, schema.schema_id),
     )
 
 

@@ -32,6 +32,7 @@ __all__ = [
 _Pattern = Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
 _Table = Annotated[str, Field(pattern=r"^[^.*?]+\.[^.*?]+$")]
 _SlotName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
+_Expression = Annotated[str, Field(min_length=1)]
 _Identifier = Annotated[str, Field(min_length=1, max_length=63)]
 
 
@@ -134,9 +135,27 @@ class TableConfig(_Section):
 
     Attributes:
         mode: the rows that there are, every change, deleted rows too, or every version of every row.
+        select: the only columns to have, beside those of the key.
+        drop: columns to leave out.
+        rename: columns with other names.
+        mask: columns with the Spark SQL expressions that stand in their places.
+        compute: further columns with their expressions.
+        where: condition on the source's rows.
     """
 
     mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
+    select: tuple[_Identifier, ...] = ()
+    drop: tuple[_Identifier, ...] = ()
+    rename: dict[_Identifier, _Identifier] = {}
+    mask: dict[_Identifier, _Expression] = {}
+    compute: dict[_Identifier, _Expression] = {}
+    where: _Expression | None = None
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Self:
+        if self.select and self.drop:
+            raise ValueError("either select or drop")
+        return self
 
 
 class DumpConfig(_Section):

@@ -25,7 +25,7 @@ from headrace.errors import HeadraceError
 from headrace.lake.digest import digest_rows
 from headrace.lake.frontier import FrontierStore
 from headrace.lake.ledger import shown_version
-from headrace.lake.modes import Mode
+from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator import resync
@@ -85,7 +85,11 @@ def comparable(
 
 @contextlib.contextmanager
 def repaired(
-    paths: StatePaths, settings: PostgresSettings, lake: Path, pipeline: str
+    paths: StatePaths,
+    settings: PostgresSettings,
+    lake: Path,
+    pipeline: str,
+    given: SettingsByTable = (),
 ) -> Iterator[None]:
     """Bring the tables back while the block runs, if a resync is under way."""
     with contextlib.closing(StateStore(paths.database)) as state:
@@ -93,7 +97,8 @@ def repaired(
         if under_way is None or under_way.state is not ResyncState.REPAIRING:
             yield
             return
-        repair, stop = Repair(state, settings, paths.changelog, lake, pipeline), threading.Event()
+        repair = Repair(state, settings, paths.changelog, lake, pipeline, given)
+        stop = threading.Event()
         thread = threading.Thread(target=repair.run, args=(stop,), name="repair", daemon=True)
         thread.start()
         try:
@@ -113,6 +118,7 @@ class Repair:
         changelog: folder of the change log.
         lake: root folder of the target tables.
         pipeline: name of the pipeline.
+        given: what was asked for single tables.
     """
 
     state: StateStore
@@ -120,6 +126,7 @@ class Repair:
     changelog: Path
     lake: Path
     pipeline: str
+    given: SettingsByTable = ()
 
     def run(self, stop: threading.Event) -> None:
         """Work until every table is whole or ``stop`` is set."""
@@ -167,14 +174,15 @@ class Repair:
             entry = manifest.tables.get(str(table)) if manifest else None
             if entry is None:
                 return
+            given = settings_for(table, self.given)
+            view.narrow(table, given.alike(view.schemas[table]))
             schema = view.schemas[table]
             registry = FileRegistry(self.changelog / "schemas")
             tails = fold_tail(reader, registry, {table: schema}, {table: entry.applied_scn}, log)
             version = shown_version(self.lake, self.pipeline, table, entry.version)
-            target = TargetTable(self.lake, version, entry.applied_scn, tails[table])
-            # Changes are no rows to compare: what was missed comes as chunk rows.
-            appends = target.mode(table) is Mode.APPEND
-            keys = None if appends else _differing(view, table, target)
+            target = TargetTable(self.lake, version, entry.applied_scn, tails[table], given)
+            # Without rows to compare, what was missed comes with all others.
+            keys = None if target.uncompared(table) else _differing(view, table, target)
         # Another gap may have come meanwhile, of which this comparison knows nothing.
         if not stop.is_set():
             self._ask_for(table, keys)

@@ -72,6 +72,7 @@ def verify(config: Config) -> VerifyReport:
         config.lake,
         config.name,
         life=life,
+        given=_table_settings(config),
     )
 
 
@@ -79,7 +80,7 @@ def schema_diff(config: Config) -> list[TableDiff]:
     """Return how the captured tables differ from their targets; changes nothing."""
     from headrace.replicator.schema_diff import schema_diff as compare
 
-    return compare(_source(config).tables(), config.lake)
+    return compare(_source(config).tables(), config.lake, _table_settings(config))
 
 
 @contextlib.contextmanager
@@ -161,7 +162,8 @@ def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextMan
     """Bring the tables back while the block runs, if a resync is under way."""
     from headrace.replicator.repair import repaired as bring_back
 
-    return bring_back(paths, _source(config).settings, config.lake, config.name)
+    settings, given = _source(config).settings, _table_settings(config)
+    return bring_back(paths, settings, config.lake, config.name, given)
 
 
 def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
@@ -191,7 +193,19 @@ def _table_settings(config: Config) -> SettingsByTable:
     from headrace.lake.settings import TableSettings
 
     return tuple(
-        (pattern, TableSettings(Mode(given.mode))) for pattern, given in config.tables.items()
+        (
+            pattern,
+            TableSettings(
+                Mode(given.mode),
+                given.select,
+                given.drop,
+                tuple(given.rename.items()),
+                tuple(given.mask.items()),
+                tuple(given.compute.items()),
+                given.where,
+            ),
+        )
+        for pattern, given in config.tables.items()
     )
 
 

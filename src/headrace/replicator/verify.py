@@ -17,7 +17,7 @@ from pathlib import Path
 from headrace.changelog.reader import ChangeLogReader
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
 from headrace.lake.ledger import shown_version
-from headrace.lake.modes import Mode
+from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator.verify_compare import TargetTable, compare
@@ -43,6 +43,7 @@ def verify(
     timeout_s: float = 120.0,
     progress: Callable[[str], None] | None = None,
     life: Incarnation | None = None,
+    given: SettingsByTable = (),
 ) -> VerifyReport:
     """Compare tables of a PostgreSQL source with their replicas.
 
@@ -56,6 +57,7 @@ def verify(
         timeout_s: how long to wait for dumps, log and frontier; comparing itself has no limit.
         progress: called with one line about what is being done.
         life: of the source that the log follows; its first when None.
+        given: what was asked for single tables.
 
     Raises:
         SourceError: the source cannot be read.
@@ -76,6 +78,7 @@ def verify(
         deadline=time.monotonic() + timeout_s,
         say=_once(progress),
         life=life or Incarnation(""),
+        given=given,
     )
     return run.execute(copy_deadline=time.monotonic() + timeout_s / 2)
 
@@ -110,11 +113,14 @@ class _Run:
     deadline: float
     say: Callable[[str], None]
     life: Incarnation
+    given: SettingsByTable
 
     def execute(self, copy_deadline: float) -> VerifyReport:
         copying = self._await_copies(copy_deadline)
         while True:
             with SourceView(self.settings, self.tables) as view:
+                for table in self.tables:
+                    view.narrow(table, settings_for(table, self.given).alike(view.schemas[table]))
                 covered = self._await_log(view, _QUIET_S)
                 log = LogView.of(self.reader, view.snapshot, self.life.since_scn)
                 manifest = self._frontier(log)
@@ -213,9 +219,11 @@ class _Run:
         for table, entry in entries.items():
             self.say(f"comparing {table}")
             version = shown_version(self.lake, self.pipeline, table, entry.version)
-            target = TargetTable(self.lake, version, scns[table], tails[table])
-            if target.mode(table) is Mode.APPEND:
-                reports[table] = TableReport.unread(str(table), "append")
+            given = settings_for(table, self.given)
+            target = TargetTable(self.lake, version, scns[table], tails[table], given)
+            if reason := target.uncompared(table):
+                reports[table] = TableReport.unread(str(table), reason)
             else:
-                reports[table] = compare(view, table, target)
+                found = compare(view, table, target)
+                reports[table] = replace(found, left_out=view.left_out(table))
         return reports

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,10 @@ from headrace.lake.evolution import later_names
 from headrace.lake.ledger import table_path
 from headrace.lake.modes import Mode, live_batches, mode_of, shaped
 from headrace.lake.overlay import Overlay, Weights
+from headrace.lake.settings import TableSettings
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
-from headrace.replicator.verify_report import TableReport
+from headrace.replicator.verify_report import TableReport, Uncompared
 from headrace.sources.postgres.digest import SourceView
 
 __all__ = ["TargetTable", "compare", "drill", "passes", "range_sums"]
@@ -44,12 +45,14 @@ class TargetTable:
         version: of the table, negative for none; see `shown_version`.
         scn: position that it reflects.
         tail: later changes, folded.
+        settings: what was asked for the table.
     """
 
     lake: Path
     version: int
     scn: int
     tail: pa.Table
+    settings: TableSettings = field(default_factory=TableSettings)
 
     def digests(
         self, view: SourceView, table: TableId
@@ -65,10 +68,12 @@ class TargetTable:
         schema = view.schemas[table]
         yield from Overlay(schema, self.tail).rows(self._held(schema))
 
-    def mode(self, table: TableId) -> Mode:
-        """Return what the table keeps; one of changes has no rows to compare."""
+    def uncompared(self, table: TableId) -> Uncompared | None:
+        """Return why the table has no rows that would be the source's, None when it has."""
         held = self._snapshot(table)
-        return Mode.MIRROR if held is None else mode_of(held)
+        if held is not None and mode_of(held) is Mode.APPEND:
+            return "append"
+        return "where" if self.settings.where is not None else None
 
     def _snapshot(self, table: TableId) -> Snapshot | None:
         """Return the table's version; one that never had a row may have no files yet."""
@@ -81,10 +86,14 @@ class TargetTable:
         held = self._snapshot(schema.table)
         if held is None:
             return
-        mode = mode_of(held)
-        names = later_names(held, shaped(schema, mode))
+        mode, own = mode_of(held), self.settings.of_its_own(held)
+        alike = [name for name in held.schema.names if name not in own]
+        seen = self.settings.renamed(schema)
+        names = later_names(replace(held, schema=held.schema_of(alike)), shaped(seen, mode))
+        back = dict(zip(seen.names, schema.names, strict=True))
+        names = {name: name for name in alike} if names is None else names
         for batch in live_batches(held, mode):
-            yield batch if names is None else renamed(batch, names)
+            yield renamed(batch, {name: back.get(later, later) for name, later in names.items()})
 
 
 def compare(view: SourceView, table: TableId, target: TargetTable) -> TableReport:

@@ -44,6 +44,8 @@ from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.logged import LoggedStep
 from headrace.spark.plan import Range, Step, steps_of
 from headrace.spark.rows import Versions
+from headrace.spark.shaped import ShapedStep
+from headrace.spark.shaping import Shaping, shaping_of
 from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
 from headrace.spark.targets.base import Folded, TableBatch, Target, TargetState
 
@@ -172,6 +174,7 @@ class Applier:
         self._freshness = FreshnessLog(options.freshness)
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
         self._tables: dict[TableId, _Table] = {}
+        self._shapings: dict[int, Shaping] = {}
         self._first_end = 0
         self._frontiers = 0
         self._commit_us = 0
@@ -192,6 +195,7 @@ class Applier:
         for name, at in start.tables.items():
             if at.state is not None:
                 refuse_other_shape(name, self._settings(name), at.state.shape)
+                self._refuse_settings(name, at.state.schema_id)
         tail = self._reader.tail()
         if start.first_end > tail.covered_scn:
             raise ChangeLogLost(
@@ -264,6 +268,12 @@ class Applier:
         patterns = self._options.tables
         return not patterns or any(fnmatchcase(str(table), pattern) for pattern in patterns)
 
+    def _refuse_settings(self, table: TableId, schema_id: int) -> None:
+        """Look at a table's column settings before there is any batch."""
+        settings = self._settings(table)
+        if schema_id and settings.of_columns:
+            self._shaping(self._registry.get(schema_id), settings)
+
     def _settings(self, table: TableId) -> TableSettings:
         return settings_for(table, self._options.settings)
 
@@ -329,6 +339,11 @@ class Applier:
             schema = replace(schema, numbers=step.numbers.get(schema.schema_id, NO_NUMBERS))
             versions = step.versions(self._registry, schema)
             settings = self._settings(table.id)
+            folded = self._folded(schema, step, versions, settings.mode)
+            if settings.of_columns:
+                shaping = self._shaping(schema, settings)
+                folded = ShapedStep(folded, schema, shaping, settings.mode)
+                schema = shaping.shape(schema)
             state = self._target.evolve(shaped(schema, settings.mode))
             refuse_other_shape(table.id, settings, state.shape)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
@@ -340,7 +355,7 @@ class Applier:
             return None
         return TableBatch(
             schema,
-            self._folded(schema, step, versions, settings.mode),
+            folded,
             step.upto_scn,
             complete=table.complete_scn is not None and table.complete_scn <= step.upto_scn,
             alone=table.error is not None,
@@ -384,6 +399,13 @@ class Applier:
             for event in later
         )
         return held if comes else step.schema
+
+    def _shaping(self, schema: TableSchema, settings: TableSettings) -> Shaping:
+        """Return a table's column settings, looked at once per version."""
+        if schema.schema_id not in self._shapings:
+            session = self._target.session(schema.table)
+            self._shapings[schema.schema_id] = shaping_of(session, schema, settings)
+        return self._shapings[schema.schema_id]
 
     def _folded(self, schema: TableSchema, step: Step, versions: Versions, mode: Mode) -> Folded:
         """Return the changes of a step in the form that a mode wants; every row of it is worked on in tasks."""

@@ -85,7 +85,9 @@ def _text(cell: Any) -> str:
     return "." if cell is None else str(cell)
 
 
-def random_life(schema: TableSchema, rng: random.Random, length: int) -> list[Transaction]:
+def random_life(
+    schema: TableSchema, rng: random.Random, length: int, *, whole: bool = False
+) -> list[Transaction]:
     """Return a life of a table ``k, c1, …`` that begins with a dump of some rows.
 
     Args:
@@ -93,8 +95,9 @@ def random_life(schema: TableSchema, rng: random.Random, length: int) -> list[Tr
             columns out, any other has whole images.
         rng: decides everything.
         length: transactions after the dump.
+        whole: whether nothing is left out, however the key is checked.
     """
-    life = _Life(schema, rng)
+    life = _Life(schema, rng, whole or schema.key_check is KeyCheck.DEFERRED)
     life.dump(rng.sample(KEYS, rng.randrange(1, 6)), fresh=True)
     for _ in range(length):
         life.step()
@@ -102,8 +105,9 @@ def random_life(schema: TableSchema, rng: random.Random, length: int) -> list[Tr
 
 
 class _Life:
-    def __init__(self, schema: TableSchema, rng: random.Random) -> None:
+    def __init__(self, schema: TableSchema, rng: random.Random, whole: bool) -> None:
         self.schema = schema
+        self.whole = whole
         self.rng = rng
         self.state: State = {}
         self.serial = 0
@@ -189,13 +193,13 @@ class _Life:
 
     def _image(self, old: Cells) -> Cells:
         """Return what the log says of a row that was."""
-        if self.schema.key_check is KeyCheck.DEFERRED:
+        if self.whole:
             return old
         return (old[0], *(MISSING for _ in old[1:]))
 
     def _update(self, t: Transaction, old: Cells) -> None:
         new = self._row(old[0])
-        if self.schema.key_check is KeyCheck.DEFERRED:
+        if self.whole:
             t.add("-U", old)
             t.add("+U", new)
         else:
@@ -212,7 +216,7 @@ class _Life:
 
     def _move(self, t: Transaction, old: Cells, key: int) -> None:
         new = sent = self._row(key)
-        if self.schema.key_check is not KeyCheck.DEFERRED:
+        if not self.whole:
             new, sent = self._partly(old, new)
         t.had[old[0]] = self.state.pop(old[0])
         self.state[key] = new
