@@ -25,29 +25,18 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
 from headrace.lake.evolution import follows
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
-from headrace.lake.modes import Mode, shaped
-from headrace.lake.settings import (
-    SettingsByTable,
-    TableSettings,
-    refuse_modes,
-    refuse_other_shape,
-    settings_for,
-)
+from headrace.lake.settings import SettingsByTable
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
 from headrace.spark.failures import translate
-from headrace.spark.folded import FoldedStep
+from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
-from headrace.spark.logged import LoggedStep
 from headrace.spark.plan import Range, Step, steps_of
-from headrace.spark.rows import Versions
-from headrace.spark.shaped import ShapedStep
-from headrace.spark.shaping import Shaping, shaping_of
 from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
-from headrace.spark.targets.base import Folded, TableBatch, Target, TargetState
+from headrace.spark.targets.base import TableBatch, Target, TargetState
 
 __all__ = ["Applier", "ApplyOptions"]
 
@@ -171,10 +160,10 @@ class Applier:
         self._reader = ChangeLogReader(options.changelog)
         self._registry = FileRegistry(options.changelog / "schemas")
         self._frontier = FrontierStore(options.lake, options.pipeline)
+        self._forms = Forms(target, options.changelog, self._registry, options.settings)
         self._freshness = FreshnessLog(options.freshness)
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
         self._tables: dict[TableId, _Table] = {}
-        self._shapings: dict[int, Shaping] = {}
         self._first_end = 0
         self._frontiers = 0
         self._commit_us = 0
@@ -188,14 +177,9 @@ class Applier:
             ChangeLogLost: the tables are ahead of the change log.
             ScnNotFound: the change log no longer holds what a table lacks.
         """
-        can = self._target.capabilities
-        refuse_modes(self._options.settings, can.modes, can.name)
         manifest = self._frontier.latest()
         start = start_from(self._target, manifest, self._known_tables())
-        for name, at in start.tables.items():
-            if at.state is not None:
-                refuse_other_shape(name, self._settings(name), at.state.shape)
-                self._refuse_settings(name, at.state.schema_id)
+        self._forms.check(start.tables)
         tail = self._reader.tail()
         if start.first_end > tail.covered_scn:
             raise ChangeLogLost(
@@ -268,20 +252,12 @@ class Applier:
         patterns = self._options.tables
         return not patterns or any(fnmatchcase(str(table), pattern) for pattern in patterns)
 
-    def _refuse_settings(self, table: TableId, schema_id: int) -> None:
-        """Look at a table's column settings before there is any batch."""
-        settings = self._settings(table)
-        if schema_id and settings.of_columns:
-            self._shaping(self._registry.get(schema_id), settings)
-
-    def _settings(self, table: TableId) -> TableSettings:
-        return settings_for(table, self._options.settings)
-
     def _learn(self, batch: Range) -> None:
         """Take note of new tables, of gaps, of dumps that end in the batch, and of tables that come and go."""
         for table in batch.tables():
             if table not in self._tables and self._wanted(table):
                 state = self._target.state(table)
+                self._forms.check_table(table, state)
                 at = Position(max(state.applied_scn if state else 0, batch.after_scn), None, state)
                 self._tables[table] = _Table.of(table, at)
         for event in batch.events:
@@ -338,14 +314,8 @@ class Applier:
             schema = self._version_for(table, step)
             schema = replace(schema, numbers=step.numbers.get(schema.schema_id, NO_NUMBERS))
             versions = step.versions(self._registry, schema)
-            settings = self._settings(table.id)
-            folded = self._folded(schema, step, versions, settings.mode)
-            if settings.of_columns:
-                shaping = self._shaping(schema, settings)
-                folded = ShapedStep(folded, schema, shaping, settings.mode)
-                schema = shaping.shape(schema)
-            state = self._target.evolve(shaped(schema, settings.mode))
-            refuse_other_shape(table.id, settings, state.shape)
+            formed = self._forms.of(schema, step, versions, self._slices(step))
+            state = self._target.evolve(formed.columns)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             self._failed(item, translate(error, table.id, step.schema))
             return None
@@ -354,12 +324,12 @@ class Applier:
             table.position = item.steps.popleft().upto_scn
             return None
         return TableBatch(
-            schema,
-            folded,
+            formed.schema,
+            formed.folded,
             step.upto_scn,
             complete=table.complete_scn is not None and table.complete_scn <= step.upto_scn,
             alone=table.error is not None,
-            mode=settings.mode,
+            mode=formed.mode,
         )
 
     def _take(self, item: _Work, outcome: TargetState | HeadraceError) -> None:
@@ -400,21 +370,10 @@ class Applier:
         )
         return held if comes else step.schema
 
-    def _shaping(self, schema: TableSchema, settings: TableSettings) -> Shaping:
-        """Return a table's column settings, looked at once per version."""
-        if schema.schema_id not in self._shapings:
-            session = self._target.session(schema.table)
-            self._shapings[schema.schema_id] = shaping_of(session, schema, settings)
-        return self._shapings[schema.schema_id]
-
-    def _folded(self, schema: TableSchema, step: Step, versions: Versions, mode: Mode) -> Folded:
-        """Return the changes of a step in the form that a mode wants; every row of it is worked on in tasks."""
-        if mode is not Mode.MIRROR:
-            session = self._target.session(schema.table)
-            return LoggedStep(session, self._options.changelog, schema, step, versions)
-        slices = max(1, min(self._options.max_slices, round(step.rows / self._options.slice_rows)))
-        session = self._target.session(schema.table)
-        return FoldedStep(session, self._options.changelog, schema, step, versions, slices)
+    def _slices(self, step: Step) -> int:
+        """Return how many tasks fold a step."""
+        options = self._options
+        return max(1, min(options.max_slices, round(step.rows / options.slice_rows)))
 
     # -- the end of a batch -----------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ In: tables as they are, and their folded changes. Out: the log actions that woul
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -22,9 +21,6 @@ from headrace.spark.together import Work, attempt, run_together
 __all__ = ["write_files"]
 
 Planned = tuple[Snapshot, TableBatch]
-_PLANNING = threading.Lock()
-"""Held while a job is put together: two threads that do so at once were seen to fail inside PySpark, once."""
-
 Written = Callable[[Iterator[pa.RecordBatch]], list[Action]]
 
 
@@ -74,9 +70,7 @@ def _in_its_own_job(write: Written, folded: Folded) -> object:
         yield pa.RecordBatch.from_pydict({"outcome": [attempt(lambda: write(batches))]})
 
     try:
-        with _PLANNING:
-            job = folded.through(kernel, "outcome BINARY")
-        (row,) = job.collect()
+        (row,) = folded.through(kernel, "outcome BINARY").collect()
     except Exception as error:  # noqa: BLE001 - the table's outcome, as any other
         return error
     return pickle.loads(row.outcome)
