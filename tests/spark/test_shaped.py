@@ -60,7 +60,8 @@ def test_columns_are_dropped_renamed_masked_and_computed(bench: Bench) -> None:
     bench.run(bench.log.complete(schema))
     held = DeltaTable(bench.folder(schema)).snapshot().to_table()
     assert held.schema.names == ["id", "name", "c2", "loud", "twice", "one"]
-    # What the log leaves out is taken from the row, also under a new key, and what it makes too.
+    # What the log leaves out is taken from the row, also under a new key, and what it makes too; in slices.
+    bench.options = replace(bench.options, slice_rows=1)
     bench.run(bench.log.write(schema, "=U(1,eve,?,?) | -U(3) +U(4,?,w,?) | -D(2)"))
     assert cells(bench, schema, "id", "name", "loud", "twice", "one") == [
         (1, "eve", "EVE", 2, 1),
@@ -151,6 +152,10 @@ def test_what_needs_a_column_that_was_left_out_says_so(
     assert isinstance(error, UnsentColumn)
     assert (error.table, error.setting, error.columns) == ("public.t", setting, columns)
     assert "REPLICA IDENTITY FULL" in error.next_step
+    # What the next step brings.
+    assert not bench.run(bench.log.write(schema, "=U(1,y,?) | +R(1,z,b)")).failing
+    rows = cells(bench, schema, "c1", *(["_current"] if settings.mode is Mode.HISTORY else []))
+    assert rows == ([("a", False), ("z", True)] if settings.mode is Mode.HISTORY else [("z",)])
 
 
 @pytest.mark.parametrize(

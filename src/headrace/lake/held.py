@@ -5,6 +5,7 @@ In: a table and keys. Out: the rows, of which a commit marks some as dead by the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,18 +52,28 @@ class Held:
         }
 
 
-def held_rows(snapshot: Snapshot, keys: pa.Table | None) -> Held:
-    """Return the rows that have one of the keys, every row for None.
+def held_rows(
+    snapshot: Snapshot, keys: pa.Table | None, wanted: Callable[[pa.RecordBatch], Flags]
+) -> Held:
+    """Return rows of a table.
+
+    Args:
+        snapshot: the table.
+        keys: to look for, None for all that there are.
+        wanted: says of a batch of rows which are.
 
     Raises:
         CorruptTable: a file of the table does not read.
     """
     found = all_dead(snapshot) if keys is None else places_of(snapshot, KeySet(keys))
-    rows = pa.Table.from_batches(rows_at(snapshot, found), schema=snapshot.schema)
+    batches, flags = [], [np.empty(0, bool)]
+    for batch in rows_at(snapshot, found):
+        flags.append(wanted(batch))
+        batches.append(batch.filter(pa.array(flags[-1])))
+    none, chosen = np.empty(0, np.int64), np.concatenate(flags)
     files = [np.full(len(places), index, np.int64) for index, places in found.items()]
-    none = np.empty(0, np.int64)
     return Held(
-        rows,
-        np.concatenate([none, *files]),
-        np.concatenate([none, *found.values()]),
+        pa.Table.from_batches(batches, schema=snapshot.schema),
+        np.concatenate([none, *files])[chosen],
+        np.concatenate([none, *found.values()])[chosen],
     )

@@ -25,7 +25,9 @@ def commit_history(
     snapshot: Snapshot, schema: TableSchema, changes: pa.Table, *, complete: bool
 ) -> list[Action]:
     """Return the actions that bring a table's rows behind a batch; arguments and errors as of `kept_versions`."""
-    kept = kept_versions(snapshot, schema, changes, live=CURRENT, is_live=True, complete=complete)
+    kept = kept_versions(
+        snapshot, schema, changes, live=CURRENT, is_live=True, replaces=False, complete=complete
+    )
     scn, at = changes["_scn"], changes[COMMITTED_AT]
     follows = np.where(kept.last, -1, np.append(kept.when[1:], -1))
     alive = ~kept.dead

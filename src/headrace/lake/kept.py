@@ -21,6 +21,7 @@ from headrace.fold.versions import Versions, versions
 from headrace.lake.held import Flags, Held, held_rows
 from headrace.lake.keyed import missing_base
 from headrace.lake.lent import filled
+from headrace.lake.probe import KeySet
 from headrace.lake.snapshot import Snapshot
 from headrace.model.change import READ, table_arrow_schema
 from headrace.model.rowkey import encode_rows
@@ -41,7 +42,8 @@ class Kept:
         first: whether it is the first of its key.
         last: whether it is the last of its key.
         when: place of the change that made it.
-        held: rows that the table has at the keys, live ones of other keys too when it was truncated.
+        held: live rows that the table has at the keys, those of other keys too when it was truncated, and rows that
+            are not live where a version takes their place.
         live: which of them are live.
         ended: place of the change that ends each live one, negative for none.
         replaced: which rows of ``held`` have a key with versions.
@@ -65,6 +67,7 @@ def kept_versions(
     *,
     live: str,
     is_live: bool,
+    replaces: bool,
     complete: bool,
 ) -> Kept:
     """Return what changes do to a table that keeps versions.
@@ -75,6 +78,7 @@ def kept_versions(
         changes: as of `headrace.lake.modes.logged_schema`, in order.
         live: column of truth values that tells live rows from others.
         is_live: what it says of a live one.
+        replaces: whether a version takes the place also of a row that is not live.
         complete: whether every row of the source is in the table.
 
     Raises:
@@ -85,7 +89,15 @@ def kept_versions(
     form = found.rows.assemble(schema, changes)
     origins = [form[origin_name(name)] for name in schema.key]
     keys = pa.concat_tables([form.select(schema.key), pa.table(origins, names=list(schema.key))])
-    held = held_rows(snapshot, None if found.wiped >= 0 else keys.combine_chunks())
+    near = KeySet(form.select(schema.key))
+
+    def wanted(batch: pa.RecordBatch) -> Flags:
+        flags: Flags = _flags(batch.column(live)) == is_live
+        if replaces:
+            flags[near.found_in(batch)] = True
+        return flags
+
+    held = held_rows(snapshot, None if found.wiped >= 0 else keys.combine_chunks(), wanted)
     lives = held.flags(live) == is_live
     own = table_arrow_schema(schema)
     lenders = held.only(lives).rows.select(own.names).cast(own)

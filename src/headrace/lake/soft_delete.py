@@ -23,7 +23,9 @@ def commit_soft_delete(
     snapshot: Snapshot, schema: TableSchema, changes: pa.Table, *, complete: bool
 ) -> list[Action]:
     """Return the actions that bring a table's rows behind a batch; arguments and errors as of `kept_versions`."""
-    kept = kept_versions(snapshot, schema, changes, live=DELETED, is_live=False, complete=complete)
+    kept = kept_versions(
+        snapshot, schema, changes, live=DELETED, is_live=False, replaces=True, complete=complete
+    )
     scn, at = changes["_scn"], changes[COMMITTED_AT]
     last = pa.array(kept.when[kept.last])
     dead = pa.array(kept.dead[kept.last])

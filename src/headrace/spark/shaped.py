@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from headrace.errors import UnsentColumn
 from headrace.fold import DEAD, NET, ROW, origin_name
+from headrace.fold.effects import codes_of
 from headrace.fold.form import FORM_COLUMNS
 from headrace.lake.batch import form_of
 from headrace.lake.modes import COMMITTED_AT, Mode
@@ -104,8 +106,8 @@ class _Rules:
         held = list(batches)
         if not held:
             return
-        table = pa.Table.from_batches(held)
-        missing = missing_matrix(table["_missing"].combine_chunks(), len(self.schema.columns))
+        table = self._without_mended(pa.Table.from_batches(held))
+        missing = self._missing(table)
         counts = self._counts(table)
         form = form_of(self.target, self.mode)
         absent = np.column_stack(
@@ -126,6 +128,38 @@ class _Rules:
         yield from (
             self._wanted(made, table["wanted"], missing, counts).combine_chunks().to_batches()
         )
+
+    def _missing(self, table: pa.Table) -> Flags:
+        return missing_matrix(table["_missing"].combine_chunks(), len(self.schema.columns))
+
+    def _without_mended(self, table: pa.Table) -> pa.Table:
+        """Return the rows without patches that cannot be made and whose keys were read again behind them.
+
+        A mirror's have become one with what was read. Of other tables they would stand in the way for ever.
+        """
+        if self.mode in (Mode.MIRROR, Mode.APPEND):
+            return table
+        missing = self._missing(table)
+        unmade = np.zeros(table.num_rows, bool)
+        for made in (output.made for output in self.shaping.outputs):
+            inputs = missing[:, list(made.inputs)]
+            unmade |= inputs.any(axis=1) & ~inputs.all(axis=1)
+        if self.shaping.where is not None:
+            unmade |= missing[:, list(self.shaping.where.inputs)].any(axis=1)
+        unmade &= _one_of(table["_op"], (PATCH,))
+        if not unmade.any():
+            return table
+        sources = [output.source for output in self.shaping.outputs]
+        places = [len(self._ahead) + sources.index(name) for name in self.schema.key]
+        codes = codes_of([table.column(place).combine_chunks() for place in places])
+        ops = table["_op"].to_pylist()
+        keep = np.ones(table.num_rows, bool)
+        for place in np.flatnonzero(unmade).tolist():
+            same = (np.flatnonzero(codes[place:] == codes[place]) + place).tolist()
+            patches = list(takewhile(lambda other: ops[other] == PATCH, same))
+            if len(patches) < len(same) and ops[same[len(patches)]] == READ:
+                keep[patches] = False
+        return table.filter(pa.array(keep))
 
     def _counts(self, table: pa.Table) -> Flags:
         """Return the rows whose cells come to stand in the target by themselves."""

@@ -52,10 +52,10 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One column of the target: what it is, and what it is made of."""
+    """One column of the target: what it is, the source's column that it stands for if any, and what it is made of."""
 
     column: Column
-    number: str | None
+    source: str | None
     made: Expression
 
 
@@ -75,7 +75,7 @@ class Shaping:
 
     def shape(self, schema: TableSchema) -> TableSchema:
         """Return the columns that the settings make of a version of the table."""
-        names = {output.number: output.column.name for output in self.outputs if output.number}
+        names = {output.source: output.column.name for output in self.outputs if output.source}
         return replace(
             schema,
             columns=tuple(output.column for output in self.outputs),
