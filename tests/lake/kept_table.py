@@ -13,7 +13,7 @@ from headrace.lake.batch import commit_batch
 from headrace.lake.commit import put_commit, transaction
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions
-from headrace.lake.modes import COMMITTED_AT, Mode, logged_schema, shaped
+from headrace.lake.modes import COMMITTED_AT, Mode, live_batches, logged_schema, shaped
 from headrace.model.schema import TableSchema
 from headrace.testing.lives import Transaction
 from headrace.testing.notation import MISSING, change_batch
@@ -56,6 +56,13 @@ class KeptTable:
             if pa.types.is_timestamp(field.type):
                 held = held.set_column(place, field.name, held[field.name].cast(pa.int64()))
         return Counter(tuple(row.values()) for row in held.to_pylist())
+
+    def live(self) -> Counter[Cells]:
+        """Return the rows that are said to be the source's now, without the mode's own columns."""
+        held = self.table.snapshot()
+        batches = live_batches(held, self.mode)
+        rows = pa.Table.from_batches(batches, schema=held.schema).select(self.schema.names)
+        return Counter(tuple(row.values()) for row in rows.to_pylist())
 
     def as_of(self, scn: int, commit_us: int) -> tuple[dict[int, Cells], dict[int, Cells]]:
         """Return the rows of a history as of an SCN, and as of a time, by key."""

@@ -58,6 +58,8 @@ def check(folder: Path, seed: int, schema: TableSchema, mode: Mode) -> None:
             assert table.rows() == model.history(), (seed, batch[0].scn)
         else:
             assert table.rows() == appended(schema, life[:done]), (seed, batch[0].scn)
+            continue
+        assert table.live() == Counter(batch[-1].state.values()), (seed, batch[0].scn)
     if mode is Mode.HISTORY:
         for one in life:
             assert table.as_of(one.scn, one.commit_us) == (one.state, one.state), (seed, one.scn)

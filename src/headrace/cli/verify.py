@@ -74,5 +74,8 @@ def _show(report: VerifyReport) -> None:
             console.print(f"{entry.table} is not compared: {_WHY[entry.state]}")
         elif entry.left_out:
             console.print(f"{entry.table} is compared without {', '.join(entry.left_out)}")
+    if not any(entry.comparable for entry in report.tables):
+        console.print("nothing was compared")
+        return
     verdict = ("source = target", "bold green") if report.equal else ("unequal", "bold red")
     console.print(Text.assemble(verdict))
