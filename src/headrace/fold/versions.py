@@ -183,8 +183,8 @@ def _follow(
             old, base = place, found.get(code, place)
             if place + 1 == len(ops) or ops[place + 1] != UPDATE_NEW:
                 raise _halved(scn)
-            if codes[place + 1] != code:
-                found.remove(code, scn, place)
+            # Of an update in place, the new image takes the version's place at once.
+            found.remove(code, scn, place)
         elif op in (INSERT, READ) or not holey[place]:
             found.put(code, scn, _Row(place), place)
         elif op == PATCH:
