@@ -330,17 +330,7 @@ def write_lock() -> None:
     run(
         [str(uv), "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
         + ["--generate-hashes", "--no-emit-index-url", "--no-annotate", "--no-header"]
-        + [
-            "--upgrade",
-            "--extra",
-            "bench",
-            "--extra",
-            "demo",
-            "--extra",
-            "dev",
-            "--extra",
-            "duckdb",
-        ]
+        + ["--upgrade", "--extra", "bench", "--extra", "demo", "--extra", "dev", "--extra", "duckdb"]
         + ["--output-file", str(LOCK), str(ROOT / "pyproject.toml")],
         "resolve the Python packages",
         environment=environment,

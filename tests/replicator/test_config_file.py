@@ -11,7 +11,7 @@ from headrace.errors import ConfigError
 from headrace.model.schema import TableId
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.runner import _source
+from headrace.replicator.runner import _source, _table_settings
 from headrace.sources.postgres.settings import ColumnChoice
 from tests.requirements import req
 
@@ -93,6 +93,17 @@ def test_secrets_come_from_the_environment_and_are_never_shown(
     assert config.source.url.get_secret_value() == "postgresql://user:swordfish@host/db"
     for shown in (repr(config), str(config), config.model_dump_json()):
         assert "swordfish" not in shown
+
+
+def test_an_expression_with_a_secret_is_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SALT", "swordfish")
+    mask = "tables: {public.t: {mask: {mail: \"sha2('${env:SALT}' || mail, 256)\"}}}\n"
+    config = load(write(tmp_path, SMALLEST + mask))
+    assert config.tables["public.t"].mask == {"mail": "sha2('swordfish' || mail, 256)"}
+    (given,) = _table_settings(config)
+    assert "swordfish" not in f"{config!r} {config} {given!r} {given[1].shape}"
 
 
 @req("C75")

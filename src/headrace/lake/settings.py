@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from headrace.errors import ConfigError
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """How one table is kept.
+    """How one table is kept; what may hold a secret shows in no ``repr``.
 
     Attributes:
         mode: what its target keeps.
@@ -40,9 +40,9 @@ class TableSettings:
     select: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
-    mask: tuple[tuple[str, str], ...] = ()
-    compute: tuple[tuple[str, str], ...] = ()
-    where: str | None = None
+    mask: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    compute: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    where: str | None = field(default=None, repr=False)
 
     @property
     def of_columns(self) -> bool:

@@ -147,9 +147,9 @@ class TableConfig(_Section):
     select: tuple[_Identifier, ...] = ()
     drop: tuple[_Identifier, ...] = ()
     rename: dict[_Identifier, _Identifier] = {}
-    mask: dict[_Identifier, _Expression] = {}
-    compute: dict[_Identifier, _Expression] = {}
-    where: _Expression | None = None
+    mask: dict[_Identifier, _Expression] = Field({}, repr=False)
+    compute: dict[_Identifier, _Expression] = Field({}, repr=False)
+    where: _Expression | None = Field(None, repr=False)
 
     @model_validator(mode="after")
     def _one_choice(self) -> Self:
