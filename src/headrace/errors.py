@@ -13,6 +13,7 @@
     ├── WatermarkOutOfOrder          a watermark sequence that Algorithm 1 never produces
     ├── FoldError
     │   ├── MissingBase              a patch without the row it patches
+    │   ├── UnsentColumn             a setting needs a column that a change left out
     │   ├── MalformedTransaction     one key, two rows, at the end of one transaction
     │   └── NegativeCount            a keyless row removed more often than it was there
     ├── ChangeLogError
@@ -66,6 +67,7 @@ __all__ = [
     "TargetError",
     "TargetUnwritable",
     "UndecodableValue",
+    "UnsentColumn",
     "UnsupportedTableFeature",
     "WatermarkOutOfOrder",
 ]
@@ -169,6 +171,19 @@ class MissingBase(FoldError):
         )
         self.table = table
         self.key = key
+        self.columns = columns
+
+
+class UnsentColumn(FoldError):
+    """A column setting needs columns of which a change left some out."""
+
+    def __init__(self, table: str, setting: str, columns: list[str]) -> None:
+        super().__init__(
+            f"{table}: {setting} needs {', '.join(columns)}, which a change left out.",
+            next_step=f"ALTER TABLE {table} REPLICA IDENTITY FULL and request a dump of it, or leave the setting out.",
+        )
+        self.table = table
+        self.setting = setting
         self.columns = columns
 
 

@@ -58,6 +58,7 @@ def test_every_configuration_of_a_page_loads(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "x")
+    monkeypatch.setenv("WAREHOUSE", "postgresql://headrace@warehouse.internal/copies")
     found = blocks(page, "yaml")
     assert found
     for text in found:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from headrace.replicator.config import Config
+from headrace.replicator.config import Config, TableConfig
 from headrace.replicator.units import Bytes, parse_size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -24,6 +24,7 @@ SECTIONS |= {
     f"target of type {get_args(model.model_fields['type'].annotation)[0]}": model
     for model in get_args(Config.model_fields["target"].annotation)
 }
+SECTIONS["tables"] = TableConfig
 
 
 def rows_of(section: str) -> dict[str, tuple[str, str]]:

@@ -15,7 +15,7 @@ from headrace.model.schema import TableId
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.reading import read
-from headrace.replicator.runner import _source, _warehouse
+from headrace.replicator.runner import _source, _table_settings, _warehouse
 from headrace.sources.postgres.settings import ColumnChoice
 from tests.requirements import req
 
@@ -123,6 +123,17 @@ def test_a_warehouse_keeps_its_manifests_in_the_state_folder(
         read(cast("SparkSession", None), postgres, "public.t")
 
 
+def test_an_expression_with_a_secret_is_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SALT", "swordfish")
+    mask = "tables: {public.t: {mask: {mail: \"sha2('${env:SALT}' || mail, 256)\"}}}\n"
+    config = load(write(tmp_path, SMALLEST + mask))
+    assert config.tables["public.t"].mask == {"mail": "sha2('swordfish' || mail, 256)"}
+    (given,) = _table_settings(config)
+    assert "swordfish" not in f"{config!r} {config} {given!r} {given[1].shape}"
+
+
 @req("C75")
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
@@ -148,6 +159,22 @@ def test_a_warehouse_keeps_its_manifests_in_the_state_folder(
             "target:",
             "changelog: {budget: 8GiX}\ntarget:",
             "changelog.budget: expected a size such as",
+        ),
+        (
+            "target:",
+            "tables: {public.t: {mode: scd}}\ntarget:",
+            "tables.public.t.mode: expected 'mirror', 'append', 'soft_delete' or 'history'",
+        ),
+        (
+            "target:",
+            "tables: {public.t: {select: [a], drop: [b]}}\ntarget:",
+            "tables.public.t: expected either select or drop",
+        ),
+        ("target:", "tables: {t: {}}\ntarget:", "tables.t.[key]: expected a table schema.table"),
+        (
+            "target:",
+            "tables: {public.t: {mod: append}}\ntarget:",
+            "tables.public.t.mod: unknown name; did you mean mode?",
         ),
         ("name: shop", "name: [shop", "not valid YAML at line 3"),
     ],

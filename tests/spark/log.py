@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ __all__ = ["Log"]
 class Log:
     """A change log that a test writes; SCNs are 10, 20, 30, …"""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commit_us: Callable[[int], int] | None = None) -> None:
+        self.commit_us = commit_us or (lambda _scn: time.time_ns() // 1_000)
         self.folder = folder
         self.registry = FileRegistry(folder / "schemas")
         self.writer = ChangeLogWriter.open(folder, sync=lambda _descriptor: None)
@@ -87,6 +88,6 @@ class Log:
 
     def _append(self, bodies: tuple[Body, ...], events: tuple[SystemEvent, ...]) -> None:
         changes = sum(body.batch.num_rows for body in bodies) + len(events)
-        now_us = time.time_ns() // 1_000
-        index = transaction_index([(self.scn, now_us, self.scn, changes, ORIGIN_LOG, 1)])
+        at_us = self.commit_us(self.scn)
+        index = transaction_index([(self.scn, at_us, self.scn, changes, ORIGIN_LOG, 1)])
         self.writer.append(Block(index, bodies, events, self.scn))

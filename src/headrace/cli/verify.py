@@ -12,9 +12,15 @@ from rich.text import Text
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
 
 if TYPE_CHECKING:
-    from headrace.replicator.verify_report import VerifyReport
+    from headrace.replicator.verify_report import TableReport, VerifyReport
 
 __all__ = ["verify"]
+
+
+_WHY = {
+    "append": "its target keeps changes, not rows",
+    "where": "its target has the rows of a condition",
+}
 
 
 @errors_without_traceback
@@ -44,6 +50,12 @@ def verify(
         raise typer.Exit(1)
 
 
+def _style(entry: TableReport) -> str:
+    if not entry.comparable:
+        return "yellow"
+    return "green" if entry.equal else "bold red"
+
+
 def _show(report: VerifyReport) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("table", "", "source rows", "target rows", "keys that differ"):
@@ -51,11 +63,19 @@ def _show(report: VerifyReport) -> None:
     for entry in report.tables:
         table.add_row(
             entry.table,
-            Text(entry.state, style="green" if entry.equal else "bold red"),
+            Text(entry.state, style=_style(entry)),
             f"{entry.source_rows:,}",
             f"{entry.target_rows:,}",
             f"{entry.differing_keys:,}",
         )
     console.print(table)
+    for entry in report.tables:
+        if not entry.comparable:
+            console.print(f"{entry.table} is not compared: {_WHY[entry.state]}")
+        elif entry.left_out:
+            console.print(f"{entry.table} is compared without {', '.join(entry.left_out)}")
+    if not any(entry.comparable for entry in report.tables):
+        console.print("nothing was compared")
+        return
     verdict = ("source = target", "bold green") if report.equal else ("unequal", "bold red")
     console.print(Text.assemble(verdict))

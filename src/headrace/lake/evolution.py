@@ -28,6 +28,7 @@ from headrace.model.succession import Numbers, successors
 
 __all__ = [
     "SCHEMA_PROPERTY",
+    "SHAPE_PROPERTY",
     "VECTORS_PROPERTY",
     "WIDENING",
     "can_widen",
@@ -40,6 +41,8 @@ __all__ = [
 
 SCHEMA_PROPERTY = "headrace.schema_id"
 """Table property that names the version the columns were brought to."""
+SHAPE_PROPERTY = "headrace.shape"
+"""Table property that names the mode, and the settings, by which a table is not the source's own."""
 VECTORS_PROPERTY = "delta.enableDeletionVectors"
 """Table property that allows deletion vectors."""
 
@@ -108,6 +111,8 @@ def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
         **RETENTION,
         SCHEMA_PROPERTY: str(schema.schema_id),
     }
+    if schema.shape is not None:
+        configuration[SHAPE_PROPERTY] = schema.shape.text
     metadata = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},

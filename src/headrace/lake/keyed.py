@@ -23,7 +23,7 @@ from headrace.lake.vectors import Places
 from headrace.model.change import missing_matrix, table_arrow_schema
 from headrace.model.schema import TableSchema
 
-__all__ = ["all_dead", "commit_keyed", "in_table_order"]
+__all__ = ["all_dead", "commit_keyed", "in_table_order", "missing_base"]
 
 
 def commit_keyed(
@@ -54,7 +54,7 @@ def commit_keyed(
     rows, lost = filled(schema, live, lenders.select(own.names).cast(own))
     if lost.any():
         if complete:
-            raise _missing_base(schema, live, lost)
+            raise missing_base(schema, live, lost)
         # Its chunk has not come yet, and will bring the whole row.
         rows = rows.filter(pa.array(~lost))
     dead = all_dead(snapshot) if wiped else places_of(snapshot, KeySet(effects.select(schema.key)))
@@ -77,7 +77,8 @@ def _living(rows: int, deleted: Places) -> Places:
     return np.setdiff1d(np.arange(rows), deleted, assume_unique=True)
 
 
-def _missing_base(schema: TableSchema, live: pa.Table, lost: npt.NDArray[np.bool_]) -> MissingBase:
+def missing_base(schema: TableSchema, live: pa.Table, lost: npt.NDArray[np.bool_]) -> MissingBase:
+    """Return the error that names the columns of the first row with a cell that came from nowhere."""
     first = live.filter(pa.array(lost)).slice(0, 1)
     missing = missing_matrix(first["_missing"].combine_chunks(), len(schema.columns))[0]
     columns = [name for name, absent in zip(schema.names, missing, strict=True) if absent]

@@ -31,6 +31,7 @@ __all__ = [
     "PATCH",
     "PLUS",
     "READ",
+    "TRUNCATE",
     "UPDATE_NEW",
     "UPDATE_OLD",
     "change_schema",
@@ -51,6 +52,8 @@ DELETE = "-D"
 """A row ceased to be; weight −1."""
 READ = "+R"
 """Row of a chunk read; no weight: states the whole row at its position."""
+TRUNCATE = "T"
+"""Only where changes are kept as rows: every row of the table ceased to be; a row without cells."""
 
 PLUS = frozenset({INSERT, UPDATE_NEW})
 MINUS = frozenset({DELETE, UPDATE_OLD})

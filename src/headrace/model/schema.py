@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.errors import ProtocolError
 from headrace.model.succession import Numbers
 
-__all__ = ["Column", "KeyCheck", "TableId", "TableSchema", "parse_type", "render_type"]
+__all__ = ["Column", "KeyCheck", "Shape", "TableId", "TableSchema", "parse_type", "render_type"]
 
 
 class TableId(NamedTuple):
@@ -66,6 +66,19 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """What a target table has instead of the source's own columns.
+
+    Attributes:
+        text: mode and settings by which it was made, as the target table remembers them.
+        schema_id: of the source's version whose rows it holds.
+    """
+
+    text: str
+    schema_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableSchema:
     """One version of a table's shape.
 
@@ -75,6 +88,7 @@ class TableSchema:
         key: names of the columns that identify a row (the replica identity), empty without a key.
         key_check: when the key is checked.
         numbers: the source's own of the columns, as far as they are known; no part of what makes versions equal.
+        shape: of a target table whose columns are not those of the source, None of all others.
     """
 
     table: TableId
@@ -82,10 +96,13 @@ class TableSchema:
     key: tuple[str, ...]
     key_check: KeyCheck
     numbers: Numbers = field(default_factory=dict, compare=False, repr=False)
+    shape: Shape | None = field(default=None, compare=False)
 
     @property
     def schema_id(self) -> int:
-        """64-bit fingerprint of identity, columns, types, key and options; never 0."""
+        """64-bit fingerprint of identity, columns, types, key and options; never 0. With a shape, the source's."""
+        if self.shape is not None:
+            return self.shape.schema_id
         digest = hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).digest()
         return int.from_bytes(digest[:8], "little") >> 1 or 1
 

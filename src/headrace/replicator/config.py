@@ -26,6 +26,7 @@ __all__ = [
     "PostgresTargetConfig",
     "SparkConfig",
     "StateConfig",
+    "TableConfig",
     "TapConfig",
     "TargetConfig",
 ]
@@ -33,6 +34,7 @@ __all__ = [
 _Pattern = Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
 _Table = Annotated[str, Field(pattern=r"^[^.*?]+\.[^.*?]+$")]
 _SlotName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
+_Expression = Annotated[str, Field(min_length=1)]
 _Identifier = Annotated[str, Field(min_length=1, max_length=63)]
 
 
@@ -175,6 +177,34 @@ class PostgresTargetConfig(_Section):
         return _postgres_url(value)
 
 
+class TableConfig(_Section):
+    """How the target keeps some tables.
+
+    Attributes:
+        mode: the rows that there are, every change, deleted rows too, or every version of every row.
+        select: the only columns to have, beside those of the key.
+        drop: columns to leave out.
+        rename: columns with other names.
+        mask: columns with the Spark SQL expressions that stand in their places.
+        compute: further columns with their expressions.
+        where: condition on the source's rows.
+    """
+
+    mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
+    select: tuple[_Identifier, ...] = ()
+    drop: tuple[_Identifier, ...] = ()
+    rename: dict[_Identifier, _Identifier] = {}
+    mask: dict[_Identifier, _Expression] = Field({}, repr=False)
+    compute: dict[_Identifier, _Expression] = Field({}, repr=False)
+    where: _Expression | None = Field(None, repr=False)
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Self:
+        if self.select and self.drop:
+            raise ValueError("either select or drop")
+        return self
+
+
 class DumpConfig(_Section):
     """How tables are read in chunks.
 
@@ -269,6 +299,7 @@ class Config(_Section):
     target: Annotated[
         TargetConfig | DuckdbTargetConfig | PostgresTargetConfig, Field(discriminator="type")
     ]
+    tables: dict[_Pattern, TableConfig] = {}
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()
     apply: ApplyConfig = ApplyConfig()

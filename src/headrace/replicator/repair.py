@@ -162,12 +162,14 @@ class Repair:
             entry = manifest.tables.get(str(table)) if manifest else None
             if entry is None:
                 return
+            view.narrow(table, self.replicas.alike(view.schemas[table]))
             schema = view.schemas[table]
             registry = FileRegistry(self.changelog / "schemas")
             tails = fold_tail(reader, registry, {table: schema}, {table: entry.applied_scn}, log)
             version = shown.version(table, entry)
             target = TargetTable(shown, version, entry.applied_scn, tails[table])
-            keys = _differing(view, table, target)
+            # Without rows to compare, what was missed comes with all others.
+            keys = None if target.uncompared(table) else _differing(view, table, target)
         # Another gap may have come meanwhile, of which this comparison knows nothing.
         if not stop.is_set():
             self._ask_for(table, keys)

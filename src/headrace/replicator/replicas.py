@@ -19,13 +19,17 @@ from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import later_names
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
 from headrace.lake.ledger import shown_version, table_path
+from headrace.lake.modes import Mode, live_batches, mode_of, shaped
 from headrace.lake.planned import ColumnChange, column_changes, planned_changes
+from headrace.lake.settings import SettingsByTable, settings_for
+from headrace.lake.snapshot import Snapshot
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, Warehouse, told
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import successors
+from headrace.replicator.verify_report import Uncompared
 
 __all__ = ["DeltaReplicas", "Replicas", "Shown", "WarehouseReplicas"]
 
@@ -42,7 +46,11 @@ class Shown(Protocol):
         ...
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-        """Yield a table's rows, their columns under the names that ``schema`` has for them."""
+        """Yield the rows of a table that are the source's, under the names that ``schema`` has for their columns."""
+        ...
+
+    def uncompared(self, table: TableId, version: int) -> Uncompared | None:
+        """Return why a table has no rows that would be the source's, None when it has."""
         ...
 
 
@@ -61,6 +69,10 @@ class Replicas(Protocol):
         """Return what brings a table's columns to ``schema``, None when the target has no such table."""
         ...
 
+    def alike(self, schema: TableSchema) -> TableSchema:
+        """Return a version of the source's table with only the columns whose values the target has too."""
+        ...
+
 
 class DeltaReplicas:
     """Delta tables under one folder.
@@ -68,11 +80,13 @@ class DeltaReplicas:
     Args:
         lake: the folder.
         pipeline: name of the pipeline.
+        given: what was asked for single tables.
     """
 
-    def __init__(self, lake: Path, pipeline: str) -> None:
+    def __init__(self, lake: Path, pipeline: str, given: SettingsByTable = ()) -> None:
         self._lake = lake
         self._pipeline = pipeline
+        self._given = given
         self._frontiers = FrontierStore(lake, pipeline)
         self.latest = self._frontiers.latest
         self.at_or_below = self._frontiers.at_or_below
@@ -87,19 +101,45 @@ class DeltaReplicas:
         return shown_version(self._lake, self._pipeline, table, entry.version)
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-        """Yield a table's rows."""
-        if version < 0:
-            # A table that never had a row may have no files yet.
+        """Yield a table's live rows."""
+        held = self._held(schema.table, version)
+        if held is None:
             return
-        held = DeltaTable(table_path(self._lake, schema.table)).snapshot(version)
-        names = later_names(held, schema)
-        for batch in held.batches():
-            yield batch if names is None else renamed(batch, names)
+        settings = settings_for(schema.table, self._given)
+        mode, own = mode_of(held), settings.of_its_own(held)
+        alike = [name for name in held.schema.names if name not in own]
+        seen = settings.renamed(schema)
+        names = later_names(replace(held, schema=held.schema_of(alike)), shaped(seen, mode))
+        back = dict(zip(seen.names, schema.names, strict=True))
+        names = {name: name for name in alike} if names is None else names
+        for batch in live_batches(held, mode):
+            yield renamed(batch, {name: back.get(later, later) for name, later in names.items()})
+
+    def uncompared(self, table: TableId, version: int) -> Uncompared | None:
+        """Return why a table is not compared."""
+        held = self._held(table, version)
+        if held is not None and mode_of(held) is Mode.APPEND:
+            return "append"
+        return "where" if settings_for(table, self._given).where is not None else None
+
+    def _held(self, table: TableId, version: int) -> Snapshot | None:
+        """Return a version of a table; one that never had a row may have no files yet."""
+        return None if version < 0 else DeltaTable(table_path(self._lake, table)).snapshot(version)
 
     def changes(self, schema: TableSchema) -> list[ColumnChange] | None:
-        """Return what brings a table's columns to ``schema``."""
+        """Return what brings a table's columns to ``schema``; those that the target makes for itself aside."""
         held = DeltaTable(table_path(self._lake, schema.table)).latest()
-        return None if held is None else planned_changes(held, schema)
+        if held is None:
+            return None
+        settings = settings_for(schema.table, self._given)
+        own = settings.of_its_own(held)
+        alike = [name for name in held.schema.names if name not in own]
+        seen = shaped(settings.renamed(settings.alike(schema)), mode_of(held))
+        return planned_changes(replace(held, schema=held.schema_of(alike)), seen)
+
+    def alike(self, schema: TableSchema) -> TableSchema:
+        """Return the columns that can be compared."""
+        return settings_for(schema.table, self._given).alike(schema)
 
 
 class WarehouseReplicas:
@@ -130,6 +170,10 @@ class WarehouseReplicas:
         if held is None:
             return None
         return column_changes(table_arrow_schema(held.schema), held.numbers, schema)
+
+    def alike(self, schema: TableSchema) -> TableSchema:
+        """Return the columns that can be compared: all of them."""
+        return schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +210,6 @@ class _Moment:
         with told(self.tables.warehouse, schema.table):
             for batch in self.tables.rows(self.session, schema.table, held):
                 yield batch if names is None else renamed(batch, names)
+
+    def uncompared(self, _table: TableId, _version: int) -> Uncompared | None:
+        return None

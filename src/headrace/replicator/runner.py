@@ -19,6 +19,7 @@ from headrace.replicator.worker import Report
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
+    from headrace.lake.settings import SettingsByTable
     from headrace.lake.sql.session import Warehouse
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.replicas import Replicas
@@ -185,8 +186,30 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         max_rows_per_batch=config.apply.max_rows,
         trigger_s=config.apply.trigger_s,
         freshness=paths.freshness,
+        settings=_table_settings(config),
     )
     run_apply(settings, stop, lambda status: report(status.to_json()))
+
+
+def _table_settings(config: Config) -> SettingsByTable:
+    from headrace.lake.modes import Mode
+    from headrace.lake.settings import TableSettings
+
+    return tuple(
+        (
+            pattern,
+            TableSettings(
+                Mode(given.mode),
+                given.select,
+                given.drop,
+                tuple(given.rename.items()),
+                tuple(given.mask.items()),
+                tuple(given.compute.items()),
+                given.where,
+            ),
+        )
+        for pattern, given in config.tables.items()
+    )
 
 
 def _source(config: Config) -> PostgresSource:
@@ -248,7 +271,7 @@ def _replicas(config: Config) -> Replicas:
 
     warehouse = _warehouse(config)
     if warehouse is None:
-        return DeltaReplicas(config.lake, config.name)
+        return DeltaReplicas(config.lake, config.name, _table_settings(config))
     return WarehouseReplicas(warehouse, config.lake, config.name)
 
 

@@ -111,6 +111,8 @@ class _Run:
         while True:
             # The target first: what it shows is then older than what the source does.
             with self.replicas.opened() as shown, SourceView(self.settings, self.tables) as view:
+                for table in self.tables:
+                    view.narrow(table, self.replicas.alike(view.schemas[table]))
                 covered = self._await_log(view, _QUIET_S)
                 log = LogView.of(self.reader, view.snapshot, self.life.since_scn)
                 manifest = self._frontier(shown, log)
@@ -177,7 +179,7 @@ class _Run:
         covered: bool,
     ) -> VerifyReport:
         reports = self._compare(view, shown, log, manifest, ready)
-        unequal = [table for table in ready if not reports[table].equal]
+        unequal = [t for t in ready if reports[t].comparable and not reports[t].equal]
         if unequal and not covered:
             # What differs may still be on its way.
             covered = self._await_log(view, self.deadline - time.monotonic())
@@ -189,7 +191,7 @@ class _Run:
                 reports[table] = TableReport.unread(
                     str(table), "behind" if table in newest else "copying"
                 )
-            elif not reports[table].equal and not covered:
+            elif table in unequal and not reports[table].equal and not covered:
                 reports[table] = replace(reports[table], state="behind")
         ordered = tuple(reports[table] for table in self.tables)
         return VerifyReport(ordered, view.snapshot_text, manifest.scn if manifest else None)
@@ -213,5 +215,9 @@ class _Run:
             self.say(f"comparing {table}")
             version = shown.version(table, entry)
             target = TargetTable(shown, version, scns[table], tails[table])
-            reports[table] = compare(view, table, target)
+            if reason := target.uncompared(table):
+                reports[table] = TableReport.unread(str(table), reason)
+            else:
+                found = compare(view, table, target)
+                reports[table] = replace(found, left_out=view.left_out(table))
         return reports

@@ -18,7 +18,7 @@ from headrace.lake.digest import RangeSums, RowDigests, digest_rows
 from headrace.lake.overlay import Overlay, Weights
 from headrace.model.schema import TableId
 from headrace.replicator.replicas import Shown
-from headrace.replicator.verify_report import TableReport
+from headrace.replicator.verify_report import TableReport, Uncompared
 from headrace.sources.postgres.digest import SourceView
 
 __all__ = ["TargetTable", "compare", "drill", "passes", "range_sums"]
@@ -58,6 +58,10 @@ class TargetTable:
         """Yield all rows in the view's shape, with how often each counts."""
         schema = view.schemas[table]
         yield from Overlay(schema, self.tail).rows(self.shown.rows(schema, self.version))
+
+    def uncompared(self, table: TableId) -> Uncompared | None:
+        """Return why the table has no rows that would be the source's, None when it has."""
+        return self.shown.uncompared(table, self.version)
 
 
 def compare(view: SourceView, table: TableId, target: TargetTable) -> TableReport:

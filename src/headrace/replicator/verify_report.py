@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-__all__ = ["TableReport", "VerifyReport", "VerifyState"]
+__all__ = ["TableReport", "Uncompared", "VerifyReport", "VerifyState"]
 
-VerifyState = Literal["equal", "different", "copying", "behind"]
+Uncompared = Literal["append", "where"]
+"""Why a table is not compared. ``append``: its target keeps changes, which are no rows. ``where``: its target has the
+rows of a condition in Spark's SQL, which the source cannot be asked for."""
+
+VerifyState = Literal["equal", "different", "copying", "behind"] | Uncompared
 """``copying``: the table's dump is not complete. ``behind``: change log or target did not reach, in
 time, a point that could be compared with the source's snapshot."""
 
@@ -29,6 +33,7 @@ class TableReport:
         seconds: time this table took.
         state: the verdict.
         key_hashes: some of the differing keys, as MD5 of their text, for `--json`.
+        left_out: columns of the source that were not compared, because the target lacks or masks them.
     """
 
     table: str
@@ -43,6 +48,12 @@ class TableReport:
     seconds: float
     state: VerifyState
     key_hashes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the target has rows that should be the source's."""
+        return self.state not in get_args(Uncompared)
 
     @property
     def differing_keys(self) -> int:
@@ -71,8 +82,8 @@ class VerifyReport:
 
     @property
     def equal(self) -> bool:
-        """Whether every table is equal."""
-        return all(table.equal for table in self.tables)
+        """Whether every table is equal that can be compared."""
+        return all(table.equal for table in self.tables if table.comparable)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for machines."""
@@ -81,6 +92,11 @@ class VerifyReport:
             "snapshot": self.snapshot,
             "frontier_scn": self.frontier_scn,
             "tables": [
-                {**asdict(table), "key_hashes": list(table.key_hashes)} for table in self.tables
+                {
+                    **asdict(table),
+                    "key_hashes": list(table.key_hashes),
+                    "left_out": list(table.left_out),
+                }
+                for table in self.tables
             ],
         }

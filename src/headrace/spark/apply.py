@@ -25,16 +25,16 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
 from headrace.lake.evolution import follows
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
+from headrace.lake.settings import SettingsByTable
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
 from headrace.spark.failures import translate
-from headrace.spark.folded import FoldedStep
+from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.plan import Range, Step, steps_of
-from headrace.spark.rows import Versions
 from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
 from headrace.spark.targets.base import TableBatch, Target, TargetState
 
@@ -63,6 +63,7 @@ class ApplyOptions:
         max_slices: most tasks that fold one commit.
         parallel_tables: tables worked on at the same time.
         freshness: file for freshness samples, None for none.
+        settings: what was asked for single tables.
     """
 
     pipeline: str
@@ -74,6 +75,7 @@ class ApplyOptions:
     max_slices: int = 4
     parallel_tables: int = 2
     freshness: Path | None = None
+    settings: SettingsByTable = ()
 
 
 @dataclass(slots=True)
@@ -158,6 +160,7 @@ class Applier:
         self._reader = ChangeLogReader(options.changelog)
         self._registry = FileRegistry(options.changelog / "schemas")
         self._frontier = FrontierStore(options.lake, options.pipeline)
+        self._forms = Forms(target, options.changelog, self._registry, options.settings)
         self._freshness = FreshnessLog(options.freshness)
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
         self._tables: dict[TableId, _Table] = {}
@@ -170,11 +173,13 @@ class Applier:
         """Read the ledger and return where the first batch begins and must end.
 
         Raises:
+            ConfigError: a table shall be kept in a way that the target has not, or not as it was made.
             ChangeLogLost: the tables are ahead of the change log.
             ScnNotFound: the change log no longer holds what a table lacks.
         """
         manifest = self._frontier.latest()
         start = start_from(self._target, manifest, self._known_tables())
+        self._forms.check(start.tables)
         tail = self._reader.tail()
         if start.first_end > tail.covered_scn:
             raise ChangeLogLost(
@@ -252,6 +257,7 @@ class Applier:
         for table in batch.tables():
             if table not in self._tables and self._wanted(table):
                 state = self._target.state(table)
+                self._forms.check_table(table, state)
                 at = Position(max(state.applied_scn if state else 0, batch.after_scn), None, state)
                 self._tables[table] = _Table.of(table, at)
         for event in batch.events:
@@ -308,7 +314,8 @@ class Applier:
             schema = self._version_for(table, step)
             schema = replace(schema, numbers=step.numbers.get(schema.schema_id, NO_NUMBERS))
             versions = step.versions(self._registry, schema)
-            state = self._target.evolve(schema)
+            formed = self._forms.of(schema, step, versions, self._slices(step))
+            state = self._target.evolve(formed.columns)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             self._failed(item, translate(error, table.id, step.schema))
             return None
@@ -317,11 +324,12 @@ class Applier:
             table.position = item.steps.popleft().upto_scn
             return None
         return TableBatch(
-            schema,
-            self._folded(schema, step, versions),
+            formed.schema,
+            formed.folded,
             step.upto_scn,
             complete=table.complete_scn is not None and table.complete_scn <= step.upto_scn,
             alone=table.error is not None,
+            mode=formed.mode,
         )
 
     def _take(self, item: _Work, outcome: TargetState | HeadraceError) -> None:
@@ -362,11 +370,10 @@ class Applier:
         )
         return held if comes else step.schema
 
-    def _folded(self, schema: TableSchema, step: Step, versions: Versions) -> FoldedStep:
-        """Return the folded changes of a step; every row of it is worked on in tasks."""
-        slices = max(1, min(self._options.max_slices, round(step.rows / self._options.slice_rows)))
-        session = self._target.session(schema.table)
-        return FoldedStep(session, self._options.changelog, schema, step, versions, slices)
+    def _slices(self, step: Step) -> int:
+        """Return how many tasks fold a step."""
+        options = self._options
+        return max(1, min(options.max_slices, round(step.rows / options.slice_rows)))
 
     # -- the end of a batch -----------------------------------------------------------------------
 

@@ -5,11 +5,21 @@ Text in, SQL text out; nothing here needs a session.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-__all__ = ["is_sent", "mask_columns", "null_safe", "quoted", "same_cell", "spark_ddl", "spark_type"]
+__all__ = [
+    "is_sent",
+    "mask_columns",
+    "neutral_type",
+    "null_safe",
+    "quoted",
+    "same_cell",
+    "spark_ddl",
+    "spark_type",
+]
 
 _SPARK: dict[pa.DataType, str] = {
     pa.bool_(): "BOOLEAN",
@@ -24,6 +34,7 @@ _SPARK: dict[pa.DataType, str] = {
     pa.timestamp("us"): "TIMESTAMP_NTZ",
     pa.timestamp("us", tz="UTC"): "TIMESTAMP",
 }
+_NEUTRAL = {name: type_ for type_, name in _SPARK.items()}
 
 
 def spark_type(type_: pa.DataType) -> str:
@@ -31,6 +42,13 @@ def spark_type(type_: pa.DataType) -> str:
     if pa.types.is_decimal128(type_):
         return f"DECIMAL({type_.precision},{type_.scale})"
     return _SPARK[type_]
+
+
+def neutral_type(name: str) -> pa.DataType | None:
+    """Return the neutral type with a Spark SQL name, None where there is none."""
+    if match := re.fullmatch(r"decimal\((\d+),(\d+)\)", name):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return _NEUTRAL.get(name.upper())
 
 
 def quoted(name: str) -> str:

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ApplyInterrupted
+from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
@@ -65,6 +66,7 @@ class ApplySettings:
         stop_at_scn: the job ends when the frontier has reached it; None means never.
         parallel_tables: tables worked on at the same time.
         freshness: file for freshness samples, None for none.
+        settings: what was asked for single tables.
     """
 
     pipeline: str
@@ -84,6 +86,7 @@ class ApplySettings:
     stop_at_scn: int | None = None
     parallel_tables: int = 2
     freshness: Path | None = None
+    settings: SettingsByTable = ()
 
     def options(self) -> ApplyOptions:
         """Return the part that concerns applying, not streaming."""
@@ -95,6 +98,7 @@ class ApplySettings:
             max_rows=self.max_rows_per_batch,
             parallel_tables=self.parallel_tables,
             freshness=self.freshness,
+            settings=self.settings,
         )
 
 

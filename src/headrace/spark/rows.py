@@ -23,6 +23,7 @@ __all__ = [
     "change_batches",
     "combine_slices",
     "folded_batches",
+    "rows_of_block",
 ]
 
 SLICE_COLUMN = "_slice"
@@ -45,12 +46,13 @@ def change_batches(
     """Yield the change rows of a slice in ``(scn, ord)`` order, in the columns of ``schema``."""
     refs = [ref for ref in part.refs if any(held in versions for held, _ in ref.tables)]
     for block in reader.read(refs, versions):
-        yield from _rows_of_block(block, registry, schema, versions, part)
+        yield from rows_of_block(block, registry, schema, versions, part)
 
 
-def _rows_of_block(
+def rows_of_block(
     block: Block, registry: FileRegistry, schema: TableSchema, versions: Versions, part: Slice
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the change rows of a block that belong to a slice, in ``(scn, ord)`` order."""
     batches = []
     for body in block.bodies:
         if (rows := _within(body.batch, part)).num_rows:

@@ -73,6 +73,7 @@ class SourceView:
         self._settings = settings
         self._tables = tables
         self._from: dict[TableId, str] = {}
+        self._left_out: dict[TableId, tuple[str, ...]] = {}
 
     def __enter__(self) -> Self:
         self._session = connect(self._settings)
@@ -112,6 +113,21 @@ class SourceView:
             facts = as_published(self._session, self._settings, found[0])
             self.schemas[table] = describe(self._session, types, facts)
             self._from[table] = relation_sql(facts)
+
+    def narrow(self, table: TableId, schema: TableSchema) -> None:
+        """Look at some columns of a table only, from here on.
+
+        Args:
+            table: of the view.
+            schema: its shape with the columns to look at.
+        """
+        gone = [name for name in self.schemas[table].names if name not in schema.names]
+        self._left_out[table] = tuple(gone)
+        self.schemas[table] = schema
+
+    def left_out(self, table: TableId) -> tuple[str, ...]:
+        """Return the columns of a table that the view does not look at."""
+        return self._left_out.get(table, ())
 
     def range_sums(self, table: TableId) -> Iterator[tuple[int, int, int]]:
         """Yield ``(range, rows, sum of the leading 60 bits of the row digests)`` of filled ranges."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError
+from headrace.lake.modes import Mode
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["Capabilities", "Folded", "Kernel", "TableBatch", "Target", "TargetState"]
@@ -39,6 +40,8 @@ class Capabilities:
             every growth of precision that loses no digit.
         versions: whether older states of a table can be read.
         distributed: whether tasks on other machines can write it.
+        modes: names of the modes that its tables may have.
+        shaping: whether its tables may have other columns or rows than the source's.
     """
 
     name: str
@@ -51,6 +54,8 @@ class Capabilities:
     widening: frozenset[tuple[str, str]]
     versions: bool
     distributed: bool
+    modes: frozenset[str] = frozenset({Mode.MIRROR.value})
+    shaping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +66,20 @@ class TargetState:
         version: newest version of the table.
         applied_scn: position committed with the newest data commit, 0 before the first.
         schema_id: table version that the target's columns were last brought to, 0 when unknown.
+        shape: mode and settings by which the table was made, empty for a plain mirror.
     """
 
     version: int
     applied_scn: int
     schema_id: int
+    shape: str = ""
 
 
 class Folded(Protocol):
-    """The folded form of one table's changes, which lies in tasks and never in the driver."""
+    """The folded form of one table's changes, which lies in tasks and never in the driver.
+
+    For a table that is no mirror, the changes themselves (`headrace.lake.modes.logged_schema`).
+    """
 
     rows: int
     """Change rows before they were folded, about."""
@@ -102,6 +112,7 @@ class TableBatch:
         scn: what the table reflects afterwards.
         complete: whether the table's dump lies at or before ``scn``.
         alone: whether it failed before, and shall share nothing with the batches of other tables.
+        mode: what the table keeps.
     """
 
     schema: TableSchema
@@ -109,6 +120,7 @@ class TableBatch:
     scn: int
     complete: bool
     alone: bool = False
+    mode: Mode = Mode.MIRROR
 
 
 class Target(Protocol):
@@ -128,7 +140,8 @@ class Target(Protocol):
         """Create the table, or bring its columns to a newer version; does nothing when they are there.
 
         Args:
-            schema: the version; the numbers of its columns tell one that was renamed from one that was dropped.
+            schema: the version, with the columns that the table's mode adds; the numbers of its columns tell one that
+                was renamed from one that was dropped.
 
         Raises:
             IncompatibleSchemaChange: the change cannot be carried over; names table and column.

@@ -18,6 +18,7 @@ from headrace.errors import HeadraceError, TargetConflict
 from headrace.lake.actions import check_writable
 from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import Action, CommitConflict, commit_info, put_commit, transaction
+from headrace.lake.modes import Mode, shaped
 from headrace.lake.settle import discard
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
@@ -43,7 +44,7 @@ class DeltaTarget:
         parallel: tasks that tables share, and commits at the same time.
     """
 
-    capabilities = capabilities("delta")
+    capabilities = capabilities("delta", Mode)
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class DeltaTarget:
     def _before(self, batch: TableBatch) -> Snapshot:
         """Return the table as it is."""
         snapshot = self._tables.existing(batch.schema.table)
-        self._check(snapshot, batch.schema, batch.scn)
+        self._check(snapshot, shaped(batch.schema, batch.mode), batch.scn)
         return snapshot
 
     def _commit(

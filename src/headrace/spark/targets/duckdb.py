@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.errors import ConfigError, HeadraceError
+from headrace.fold import folded_schema
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, told
@@ -150,6 +151,6 @@ def _alone(tables: WarehouseTables, session: Session, part: _Part) -> Entry | Ex
 
 def _merged(tables: WarehouseTables, session: Session, part: _Part) -> Entry:
     """Stage and merge one table inside a transaction."""
-    rows = whole(part.schema, part.read())
+    rows = whole(folded_schema(part.schema), part.read())
     staged = tables.stage(session, part.schema, rows, _STAGE)
     return tables.apply(session, part.schema, staged, part.scn, complete=part.complete)

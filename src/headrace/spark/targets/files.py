@@ -10,11 +10,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.lake.batch import commit_batch
 from headrace.lake.commit import Action
-from headrace.lake.keyed import commit_keyed
-from headrace.lake.multiset import commit_multiset
 from headrace.lake.snapshot import Snapshot
-from headrace.model.schema import KeyCheck
 from headrace.spark.targets.base import TableBatch
 from headrace.spark.targets.tasks import Doing, in_tasks
 
@@ -39,10 +37,9 @@ def write_files(
 
 def _writer(snapshot: Snapshot, batch: TableBatch) -> Doing:
     """Return the function that writes a table's files, given its folded changes."""
-    schema, complete = batch.schema, batch.complete
-    commit = commit_multiset if schema.key_check is KeyCheck.NONE else commit_keyed
+    schema, mode, complete = batch.schema, batch.mode, batch.complete
 
     def write(rows: pa.Table) -> list[Action]:
-        return commit(snapshot, schema, rows, complete=complete)
+        return commit_batch(snapshot, schema, mode, rows, complete=complete)
 
     return write

@@ -5,6 +5,7 @@ Nothing here needs Spark: a table's columns change by an entry of its log.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from headrace.lake.commit import put_commit
 from headrace.lake.delta_log import DeltaTable, FollowedTable
 from headrace.lake.evolution import (
     SCHEMA_PROPERTY,
+    SHAPE_PROPERTY,
     WIDENING,
     create_actions,
     evolve_actions,
     numbers_of,
 )
 from headrace.lake.ledger import app_id, applied_scn, table_path
+from headrace.lake.modes import Mode
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.tidy import tidy
 from headrace.model.schema import TableId, TableSchema
@@ -29,8 +32,8 @@ from headrace.spark.targets.base import Capabilities, TargetState
 __all__ = ["DeltaTables", "capabilities", "translated"]
 
 
-def capabilities(name: str) -> Capabilities:
-    """Return what every implementation that writes these tables can do."""
+def capabilities(name: str, modes: Iterable[Mode] = (Mode.MIRROR,)) -> Capabilities:
+    """Return what every implementation that writes these tables can do, and the modes of one of them."""
     return Capabilities(
         name=name,
         format="delta",
@@ -42,6 +45,8 @@ def capabilities(name: str) -> Capabilities:
         widening=WIDENING,
         versions=True,
         distributed=True,
+        modes=frozenset(mode.value for mode in modes),
+        shaping=True,
     )
 
 
@@ -103,6 +108,7 @@ class DeltaTables:
             version=snapshot.version,
             applied_scn=applied_scn(snapshot, self._pipeline, table),
             schema_id=int(snapshot.properties.get(SCHEMA_PROPERTY, "0")),
+            shape=snapshot.properties.get(SHAPE_PROPERTY, ""),
         )
 
     def existing(self, table: TableId) -> Snapshot:

@@ -10,15 +10,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.fold import folded_schema
-from headrace.model.schema import TableSchema
+from headrace.lake.batch import form_of
 from headrace.spark.targets.base import TableBatch
 from headrace.spark.together import Work, attempt, run_together
 
 __all__ = ["Doing", "in_its_own_job", "in_tasks", "whole"]
 
 Doing = Callable[[pa.Table], object]
-"""Work on the whole of a table's folded form; what it returns is pickled."""
+"""Work on the whole of a table's batch; what it returns is pickled."""
 
 
 def in_tasks(
@@ -39,32 +38,31 @@ def in_tasks(
             if inside is None:
                 large[place] = pool.submit(in_its_own_job, batch, do)
             else:
-                shared[place] = Work(
-                    batch.folded.rows, _bound(batch.schema, do, inside), batch.alone
-                )
+                shared[place] = Work(batch.folded.rows, _bound(batch, do, inside), batch.alone)
         together = run_together(session, list(shared.values()), parallel) if shared else []
         outcomes = dict(zip(shared, together, strict=True))
         outcomes |= {place: job.result() for place, job in large.items()}
     return [outcomes[place] for place in range(len(planned))]
 
 
-def whole(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> pa.Table:
-    """Return the folded form of a table's batch as one table."""
-    return pa.Table.from_batches(batches, schema=folded_schema(schema)).combine_chunks()
+def whole(form: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Table:
+    """Return a table's batch as one table of a form."""
+    return pa.Table.from_batches(batches, schema=form).combine_chunks()
 
 
 def _bound(
-    schema: TableSchema, do: Doing, read: Callable[[], Iterator[pa.RecordBatch]]
+    batch: TableBatch, do: Doing, read: Callable[[], Iterator[pa.RecordBatch]]
 ) -> Callable[[], object]:
-    return lambda: do(whole(schema, read()))
+    form = form_of(batch.schema, batch.mode)
+    return lambda: do(whole(form, read()))
 
 
 def in_its_own_job(batch: TableBatch, do: Doing) -> object:
     """Return what the work of one table returned, or the exception that it ended with."""
-    schema, folded = batch.schema, batch.folded
+    form, folded = form_of(batch.schema, batch.mode), batch.folded
 
     def kernel(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        outcome = attempt(lambda: do(whole(schema, batches)))
+        outcome = attempt(lambda: do(whole(form, batches)))
         yield pa.RecordBatch.from_pydict({"outcome": [outcome]})
 
     try:

@@ -1,0 +1,150 @@
+"""What a person asked for a target table, by patterns of its name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from headrace.errors import ConfigError
+from headrace.lake.modes import Mode
+from headrace.lake.snapshot import Snapshot
+from headrace.model.schema import TableId, TableSchema
+
+__all__ = [
+    "SettingsByTable",
+    "TableSettings",
+    "refuse_other_shape",
+    "refuse_unkept",
+    "settings_for",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """How one table is kept; what may hold a secret shows in no ``repr``.
+
+    Attributes:
+        mode: what its target keeps.
+        select: the only columns that it has, beside its key's; empty for all.
+        drop: columns that it does not have.
+        rename: columns with the names that it has for them.
+        mask: columns with the Spark SQL expressions that stand in their places.
+        compute: further columns with the expressions that they hold.
+        where: condition of the rows that it has, None for all.
+    """
+
+    mode: Mode = Mode.MIRROR
+    select: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
+    mask: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    compute: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    where: str | None = field(default=None, repr=False)
+
+    @property
+    def of_columns(self) -> bool:
+        """Whether the target's columns or rows are others than the source's."""
+        return replace(self, mode=Mode.MIRROR) != TableSettings()
+
+    def kept(self, schema: TableSchema) -> list[str]:
+        """Return the source's columns that the target has, as they are or masked, by their names at the source."""
+        return [
+            name
+            for name in schema.names
+            if name not in self.drop
+            and (not self.select or name in self.select or name in schema.key)
+        ]
+
+    def alike(self, schema: TableSchema) -> TableSchema:
+        """Return a version of the source's table with only the columns whose values the target has too."""
+        masked = {name for name, _ in self.mask}
+        names = [name for name in self.kept(schema) if name not in masked]
+        return replace(schema, columns=tuple(schema.column(name) for name in names))
+
+    def renamed(self, schema: TableSchema) -> TableSchema:
+        """Return a version of a table with the names that the target has for its columns."""
+        names = dict(self.rename)
+        return replace(
+            schema,
+            columns=tuple(replace(c, name=names.get(c.name, c.name)) for c in schema.columns),
+            key=tuple(names.get(name, name) for name in schema.key),
+            numbers={names.get(name, name): number for name, number in schema.numbers.items()},
+        )
+
+    def of_its_own(self, held: Snapshot) -> set[str]:
+        """Return the columns of a target table whose values are not the source's."""
+        names = dict(self.rename)
+        masked = {names.get(name, name) for name, _ in self.mask}
+        return masked | {name for name, _ in self.compute} & set(held.schema.names)
+
+    @property
+    def shape(self) -> str:
+        """What a target table remembers of it, empty for a plain mirror; expressions only as a digest."""
+        if not self.of_columns:
+            return "" if self.mode is Mode.MIRROR else self.mode.value
+        # In whatever order the file names them.
+        named = (self.select, self.drop, self.rename, self.mask, self.compute)
+        text = json.dumps([*(sorted(names) for names in named), self.where])
+        return f"{self.mode.value}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+SettingsByTable = Sequence[tuple[str, TableSettings]]
+"""Patterns ``schema.table`` with what they ask for; the first that matches counts."""
+
+
+def settings_for(table: TableId, given: SettingsByTable) -> TableSettings:
+    """Return what a table's first matching pattern asks for, a mirror without one."""
+    for pattern, settings in given:
+        if fnmatchcase(str(table), pattern):
+            return settings
+    return TableSettings()
+
+
+def refuse_unkept(
+    given: SettingsByTable, modes: Collection[str], target: str, *, shaping: bool
+) -> None:
+    """Refuse what a target cannot keep.
+
+    Args:
+        given: what was asked for.
+        modes: names of those that the target has.
+        target: its name.
+        shaping: whether it may have other columns or rows than the source.
+
+    Raises:
+        ConfigError: naming table, mode or setting, and target.
+    """
+    for pattern, settings in given:
+        if settings.mode.value not in modes:
+            raise ConfigError(
+                f"tables.{pattern}: the target {target} has no mode {settings.mode.value}.",
+                next_step=f"choose {' or '.join(sorted(modes))} for the table, or another target.",
+            )
+        if settings.of_columns and not shaping:
+            raise ConfigError(
+                f"tables.{pattern}: the target {target} has the source's columns and rows as they are.",
+                next_step="take select, drop, rename, mask, compute and where away, or choose another target.",
+            )
+
+
+def refuse_other_shape(table: TableId, settings: TableSettings, made: str) -> None:
+    """Refuse a target table that was made in another way: its rows are not those that were asked for.
+
+    Args:
+        table: the table.
+        settings: what is asked for now.
+        made: what the target table remembers.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    if settings.shape != made:
+        raise ConfigError(
+            f"The target table of {table} was made as {made or Mode.MIRROR.value}, and the file asks for "
+            f"{settings.shape or Mode.MIRROR.value}.",
+            next_step=f"set tables back, or move the target table away and copy it again: "
+            f"headrace dump start FILE --table {table}.",
+        )

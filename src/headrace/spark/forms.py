@@ -1,0 +1,131 @@
+"""In which form the changes of a table reach its target, by what was asked for the table.
+
+In: a step, and the settings of its table. Out: its folded form, or its changes as they came, behind the column settings
+if there are any; nothing is read yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.lake.modes import Mode, shaped
+from headrace.lake.settings import (
+    SettingsByTable,
+    TableSettings,
+    refuse_other_shape,
+    refuse_unkept,
+    settings_for,
+)
+from headrace.model.schema import TableId, TableSchema
+from headrace.registry.file import FileRegistry
+from headrace.spark.folded import FoldedStep
+from headrace.spark.ledger import Position
+from headrace.spark.logged import LoggedStep
+from headrace.spark.plan import Step
+from headrace.spark.rows import Versions
+from headrace.spark.shaped import ShapedStep
+from headrace.spark.shaping import Shaping, shaping_of
+from headrace.spark.targets.base import Folded, Target, TargetState
+
+__all__ = ["Formed", "Forms"]
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """A step's changes on their way to the target.
+
+    Attributes:
+        schema: their version, behind the column settings.
+        folded: the changes.
+        mode: of the table.
+    """
+
+    schema: TableSchema
+    folded: Folded
+    mode: Mode
+
+    @property
+    def columns(self) -> TableSchema:
+        """What the target table has.
+
+        Raises:
+            IncompatibleSchemaChange: the table has no key, or a column that the mode needs for itself.
+        """
+        return shaped(self.schema, self.mode)
+
+
+class Forms:
+    """The forms of all tables of one job.
+
+    Args:
+        target: where they are.
+        changelog: folder of the change log.
+        registry: versions of tables.
+        given: what was asked for single tables.
+    """
+
+    def __init__(
+        self, target: Target, changelog: Path, registry: FileRegistry, given: SettingsByTable
+    ) -> None:
+        self._target = target
+        self._changelog = changelog
+        self._registry = registry
+        self._given = given
+        self._shapings: dict[int, Shaping] = {}
+        # Two threads that ask Spark's analyser at once were seen to fail inside PySpark.
+        self._asking = threading.Lock()
+
+    def check(self, tables: Mapping[TableId, Position]) -> None:
+        """Look at everything that was asked for before there is any batch.
+
+        Raises:
+            ConfigError: the target lacks a mode, a table was made in another way, or a column setting cannot be.
+        """
+        can = self._target.capabilities
+        refuse_unkept(self._given, can.modes, can.name, shaping=can.shaping)
+        for table, position in tables.items():
+            self.check_table(table, position.state)
+
+    def check_table(self, table: TableId, state: TargetState | None) -> None:
+        """Look at one table; errors as of `check`."""
+        if state is None:
+            return
+        settings = settings_for(table, self._given)
+        refuse_other_shape(table, settings, state.shape)
+        if state.schema_id and settings.of_columns:
+            self._shaping(self._registry.get(state.schema_id), settings)
+
+    def of(self, schema: TableSchema, step: Step, versions: Versions, slices: int) -> Formed:
+        """Return a step's changes in the form that its table wants.
+
+        Args:
+            schema: version to bring the changes to.
+            step: the stretch of the log.
+            versions: of the changes.
+            slices: most tasks that fold it.
+
+        Raises:
+            ConfigError: a column setting does not fit the version.
+        """
+        settings = settings_for(schema.table, self._given)
+        session, mode = self._target.session(schema.table), settings.mode
+        folded: Folded
+        if mode is Mode.MIRROR:
+            folded = FoldedStep(session, self._changelog, schema, step, versions, slices)
+        else:
+            folded = LoggedStep(session, self._changelog, schema, step, versions)
+        if not settings.of_columns:
+            return Formed(schema, folded, mode)
+        shaping = self._shaping(schema, settings)
+        return Formed(shaping.shape(schema), ShapedStep(folded, schema, shaping, mode), mode)
+
+    def _shaping(self, schema: TableSchema, settings: TableSettings) -> Shaping:
+        """Return a table's column settings, looked at once per version."""
+        with self._asking:
+            if schema.schema_id not in self._shapings:
+                session = self._target.session(schema.table)
+                self._shapings[schema.schema_id] = shaping_of(session, schema, settings)
+            return self._shapings[schema.schema_id]
