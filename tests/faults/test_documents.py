@@ -31,8 +31,9 @@ def sections() -> dict[str, list[Case]]:
 @req("C107")
 def test_there_are_enough_cases_and_most_are_not_of_the_configuration() -> None:
     cases = sections()
-    assert sum(map(len, cases.values())) >= 30
-    assert len(cases["The configuration"]) <= 10
+    count = sum(map(len, cases.values()))
+    assert count >= 30
+    assert len(cases["The configuration"]) * 3 <= count
     assert sum(len(rows) for heading, rows in cases.items() if "while running" in heading) >= 10
     assert all(len(row) == 6 for rows in cases.values() for row in rows)
 
