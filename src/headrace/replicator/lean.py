@@ -1,9 +1,9 @@
 """What capture does without, for it answers in milliseconds.
 
 pyarrow imports pandas, where it is installed, before it makes its first array: capture would pay with start-up time and
-memory for a library that Spark needs and capture never touches. Arrow's own allocator keeps what it has had, a quarter of
-the memory of a busy capture; the C library's gives it back. numpy starts threads for matrices that nobody multiplies.
-And Python's collector would walk over every imported module each time it looks for garbage.
+memory for a library that Spark needs and capture never touches. Arrow's own allocator keeps what it has had, a quarter
+of the memory of a busy capture; the C library's gives it back. numpy starts threads for matrices that nobody
+multiplies. And Python's collector would walk over every imported module each time it looks for garbage.
 """
 
 from __future__ import annotations
