@@ -43,6 +43,23 @@ def test_patterns(include: str, exclude: str, table: str, selected: bool) -> Non
 
 
 @pytest.mark.parametrize(
+    ("include", "schema", "selected"),
+    [
+        ("shop.orders", "shop", True),
+        ("shop.orders", "public", False),
+        ("orders", "public", True),
+        ("shop.*", "shop", True),
+        ("s*.orders", "shop", True),
+        ("*.*", "headrace", False),
+    ],
+)
+def test_a_schema_is_looked_at_when_a_table_of_it_may_be_captured(
+    include: str, schema: str, selected: bool
+) -> None:
+    assert TableFilter((include, "other.t"), ()).selects_schema(schema) is selected
+
+
+@pytest.mark.parametrize(
     ("name", "own"),
     [
         ("shop", "headrace_shop"),

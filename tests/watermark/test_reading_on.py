@@ -1,0 +1,75 @@
+"""The next chunk is read while the last one is written, and the log is held up only where it brings nothing."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.observe import failpoints
+from headrace.watermark.pace import Chunked, Pacer
+from tests.requirements import req
+from tests.watermark.machine import ONE, TWO, Machine
+
+
+def chunks_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[Chunked]:
+    """Copy everything; return what each chunk took."""
+    took: list[Chunked] = []
+
+    def note(pacer: Pacer, chunk: Chunked, *, of_table: bool) -> None:
+        took.append(chunk)
+
+    monkeypatch.setattr(Pacer, "took", note)
+    machine.run()
+    assert machine.read_rows(TWO)
+    return took
+
+
+def test_a_log_without_changes_is_a_quiet_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {chunk.quiet for chunk in chunks_of(Machine(tmp_path), monkeypatch)} == {True}
+
+
+@req("N09", "P48")
+def test_a_change_of_any_table_inside_the_window_makes_it_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, values = Machine(tmp_path), iter(range(6))
+
+    def weather() -> None:
+        if machine.database.backlog < 3 and (value := next(values, None)) is not None:
+            machine.update(TWO, 4, f"x{value}")
+
+    machine.weather = weather
+    found = [chunk.quiet for chunk in chunks_of(machine, monkeypatch)]
+    # It ends quiet: the last updates came before the last chunks.
+    assert (found[0], found[-1]) == (False, True)
+
+
+@pytest.mark.parametrize(("heard_every_s", "reads_on"), [(3_600.0, True), (0.0, False)])
+def test_the_next_select_does_not_wait_for_the_disk(
+    tmp_path: Path, heard_every_s: float, reads_on: bool
+) -> None:
+    machine = Machine(tmp_path)
+    machine.dump = replace(machine.dump, request_interval_s=heard_every_s)
+    seen: list[tuple[str, int]] = []
+    with machine.capture() as (capture, state):
+        failpoints.arm(
+            "window.after_emit", lambda: seen.append(("emit", machine.source.statements))
+        )
+        failpoints.arm(
+            "capture.after_sync", lambda: seen.append(("sync", machine.source.statements))
+        )
+        machine.work(capture, state, lambda: any(p.completed_scn for p in state.progress()))
+    between = [
+        after - before
+        for (what, before), (then, after) in itertools.pairwise(seen)
+        if (what, then) == ("emit", "sync")
+    ]
+    assert len(between) > 5
+    assert any(between) is reads_on
+    machine.run()
+    assert set(machine.read_rows(ONE)) == {(key, f"v{key}") for key in range(10)}
