@@ -85,6 +85,30 @@ def test_a_feature_we_lack_is_refused_by_name_and_the_table_comes_back(
 
 
 @req("C62")
+def test_a_table_that_is_removed_while_running_is_copying_until_it_was_copied(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.log.write(TABLE, "+I(1,a,b) +I(2,c,d)")
+    first = bench.log.complete(TABLE)
+    applier = Applier(bench.options, bench.target)
+    applier.process(applier.begin().from_scn, first)
+    shutil.rmtree(bench.lake / "public" / "t")
+    after = bench.log.write(TABLE, "+I(3,e,f)")
+    applier.process(first, after)
+    states = [(bench.frontier.latest(), "headrace dump start FILE --table public.t" in caplog.text)]
+    bench.log.write(TABLE, "+R(1,a,b) +R(2,c,d) +R(3,e,f)")
+    end = bench.log.complete(TABLE)
+    applier.process(after, end)
+    applier.close()
+    states.append((bench.frontier.latest(), True))
+    assert [(m.tables["public.t"].state, told) for m, told in states if m] == [
+        ("copying", True),
+        ("live", True),
+    ]
+    assert sorted(bench.rows(TABLE)) == [(1, "a", "b"), (2, "c", "d"), (3, "e", "f")]
+
+
+@req("C62")
 @pytest.mark.parametrize("place", ["apply.before_commit", "apply.files_written"])
 def test_a_foreign_commit_in_the_middle_of_a_batch_costs_none_of_our_rows(
     bench: Bench, spark: SparkSession, place: str

@@ -119,6 +119,15 @@ class _Table:
         pause = min(_RETRY_FROM_S * 2 ** (self.attempts - 1), _RETRY_TO_S)
         self.retry_at = time.monotonic() + pause
 
+    def begin_anew(self) -> None:
+        """Leave the frontier set until the next copy: somebody removed the target table, and its rows with it."""
+        self.complete_scn = None
+        _LOG.warning(
+            "%s: its target table was removed; the new one has only what came since. Next step: "
+            "headrace dump start FILE --table %s",
+            *(self.id, self.id),
+        )
+
     def recover(self) -> None:
         """Come back."""
         self.error, self.attempts, self.retry_at = None, 0, 0.0
@@ -319,6 +328,8 @@ class Applier:
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             self._failed(item, translate(error, table.id, step.schema))
             return None
+        if state.version < table.version:
+            table.begin_anew()
         table.version, table.schema_id = state.version, state.schema_id
         if not step.has_changes or state.applied_scn >= step.upto_scn:
             table.position = item.steps.popleft().upto_scn
