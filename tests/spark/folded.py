@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError
 from headrace.model.schema import TableSchema
+from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.targets.base import Folded, Kernel, TableBatch, Target, TargetState
 
 
@@ -59,3 +60,16 @@ class Dying(GivenFolded):
             yield from ()
 
         return die
+
+
+def run_to(options: ApplyOptions, target: Target, *ends: int) -> Applier:
+    """Start a fresh applier, as after a restart, and apply up to each end in turn."""
+    applier = Applier(options, target)
+    try:
+        begin = applier.begin().from_scn
+        for end in ends:
+            applier.process(begin, end)
+            begin = end
+    finally:
+        applier.close()
+    return applier

@@ -24,6 +24,7 @@ from headrace.spark.targets.delta import DeltaTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.requirements import req
+from tests.spark.folded import run_to
 from tests.spark.log import Log
 
 pytestmark = pytest.mark.spark
@@ -47,15 +48,7 @@ class Bench:
 
     def run(self, *ends: int) -> Applier:
         """Start a fresh applier, as after a restart, and apply up to each end in turn."""
-        applier = Applier(self.options, self.target)
-        try:
-            begin = applier.begin().from_scn
-            for end in ends:
-                applier.process(begin, end)
-                begin = end
-        finally:
-            applier.close()
-        return applier
+        return run_to(self.options, self.target, *ends)
 
     def rows(self, schema: TableSchema, version: int | None = None) -> Rows:
         folder = self.lake / schema.table.schema / schema.table.name

@@ -23,6 +23,7 @@ from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.histories import TargetHistory
 from tests.requirements import req
+from tests.spark.folded import run_to
 from tests.spark.log import Log
 from tests.spark.subjects import DIFFERENT, OWN, SQL, Subject, made
 
@@ -53,15 +54,7 @@ class Bench:
 
     def run(self, *ends: int) -> Applier:
         """Start afresh, as after a restart, and apply up to each end in turn."""
-        applier = Applier(self.options, self.subject.make())
-        try:
-            begin = applier.begin().from_scn
-            for end in ends:
-                applier.process(begin, end)
-                begin = end
-        finally:
-            applier.close()
-        return applier
+        return run_to(self.options, self.subject.make(), *ends)
 
     def versions(self) -> list[int]:
         """Return how often each table was changed."""
