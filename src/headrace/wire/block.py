@@ -9,12 +9,12 @@ No I/O, no state.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng.zlib_ng import crc32
 
 from headrace.model.block import (
     SYSTEM_SCHEMA_ID,
@@ -116,7 +116,7 @@ def encode_parts(block: Block) -> list[Readable]:
     for schema_id, rows, stream in bodies:
         length, crc = 0, 0
         for part in stream:
-            length, crc = length + len(part), zlib.crc32(part, crc)
+            length, crc = length + len(part), crc32(part, crc)
         directory.append(_ENTRY.pack(schema_id, offset, length, rows, crc, 0))
         offset += length
     head = _filled(b"".join([*directory, index.tobytes()]))
@@ -129,7 +129,7 @@ def encode_parts(block: Block) -> list[Readable]:
         head_length,
         len(bodies),
         len(index),
-        zlib.crc32(head),
+        crc32(head),
         block.first_scn,
         block.last_scn,
         int(ended["scn"][-1]) if len(ended) else 0,
@@ -139,7 +139,7 @@ def encode_parts(block: Block) -> list[Readable]:
         b"",
         0,
     )[:_CRC_AT]
-    seal = struct.pack("<I", zlib.crc32(header))
+    seal = struct.pack("<I", crc32(header))
     return [header + seal + head, *(part for _, _, stream in bodies for part in stream)]
 
 
@@ -238,7 +238,7 @@ def read_header(buffer: Readable, offset: int = 0) -> BlockHeader:
     magic, version, *values, reserved, crc = _HEADER.unpack(view)
     if magic != MAGIC:
         raise malformed("the magic number is missing")
-    if zlib.crc32(view[:_CRC_AT]) != crc:
+    if crc32(view[:_CRC_AT]) != crc:
         raise malformed("the header fails its checksum")
     if version != VERSION:
         raise malformed(f"version {version} is not {VERSION}")
@@ -293,7 +293,7 @@ def _checked_head(buffer: Readable, header: BlockHeader, offset: int) -> memoryv
     head = memoryview(buffer)[offset + HEADER_BYTES : offset + header.head_length]
     if HEADER_BYTES + len(head) != header.head_length:
         raise malformed("the block ends inside its head")
-    if zlib.crc32(head) != header.head_crc:
+    if crc32(head) != header.head_crc:
         raise malformed("the directory or the index fails its checksum")
     return head
 

@@ -1,15 +1,15 @@
 """One body of a block as bytes: an Arrow IPC stream of one batch under a checksum, and several of them as one batch.
 
-``docs/block_format.md`` specifies the layout. No I/O, no state.
+``docs/block_format.md`` specifies the layout. No I/O; no state but what was encoded last.
 """
 
 from __future__ import annotations
 
 import mmap
-import zlib
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
 from headrace.errors import ProtocolError
 from headrace.model.block import Body
@@ -37,6 +37,8 @@ ALIGNMENT = 64
 _SCHEMA_KEY = b"headrace.schema"
 _TABLE_KEY = b"headrace.table"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_shapes: dict[TableId | None, tuple[pa.Schema, pa.Buffer]] = {}
+"""The last schema of each table that was encoded, and its bytes."""
 _PREFIX = 8
 """Bytes before an Arrow message: a marker, then its length as an int32. A schema message has nothing behind it."""
 
@@ -66,14 +68,25 @@ def encode_stream(batch: pa.RecordBatch, table: TableId | None) -> list[Readable
         batch: the rows.
         table: whose they are; None for the system events.
     """
-    schema = batch.schema
-    if table is not None:
-        schema = schema.with_metadata(
-            {**(schema.metadata or {}), _SCHEMA_KEY: table.schema, _TABLE_KEY: table.name}
-        )
-    shape, rows = schema.serialize(), batch.serialize()
+    shape, rows = _shape(batch.schema, table), batch.serialize()
     length = len(shape) + len(rows) + len(_END_OF_STREAM)
     return [shape, rows, _END_OF_STREAM + bytes(padded(length) - length)]
+
+
+def _shape(schema: pa.Schema, table: TableId | None) -> pa.Buffer:
+    """Return the message that tells columns and table; for a small body it costs more than the rows."""
+    before = _shapes.get(table)
+    # Of one version's batches the schema is one and the same, which Arrow sees without a look at its columns.
+    if before is not None and before[0].equals(schema, check_metadata=True):
+        return before[1]
+    named = schema
+    if table is not None:
+        named = schema.with_metadata(
+            {**(schema.metadata or {}), _SCHEMA_KEY: table.schema, _TABLE_KEY: table.name}
+        )
+    message = named.serialize()
+    _shapes[table] = (schema, message)
+    return message
 
 
 def checked_stream(view: memoryview, entry: BodyEntry) -> memoryview:
@@ -83,7 +96,7 @@ def checked_stream(view: memoryview, entry: BodyEntry) -> memoryview:
         ProtocolError: when they fail their checksum.
     """
     stream = view[entry.offset : entry.offset + entry.length]
-    if zlib.crc32(stream) != entry.crc:
+    if crc32(stream) != entry.crc:
         raise malformed(f"the body of schema {entry.schema_id:016x} fails its checksum")
     return stream
 
