@@ -86,14 +86,15 @@ def test_one_large_transaction_among_small_ones_is_no_load() -> None:
     assert cadence.due_at <= 10.050 + 2 * INTERVAL_S
 
 
-def test_the_more_comes_the_larger_a_block() -> None:
+@pytest.mark.parametrize(("rate", "wait_s"), [(30_000, 0.002), (75_000, 0.0125), (300_000, 0.05)])
+def test_the_more_comes_the_larger_a_block(rate: int, wait_s: float) -> None:
     cadence = Cadence(0.0)
     for number in range(50):
         cadence.begun(10 + number / 100)
-        cadence.ended(10 + number / 100, 3_000)
+        cadence.ended(10 + number / 100, rate // 100)
     assert cadence.busy
     cadence.begun(10.5)
-    assert cadence.due_at - 10.5 == pytest.approx(0.03, rel=0.01)
+    assert cadence.due_at - 10.5 == pytest.approx(wait_s, rel=0.01)
     for number in range(1, 20):
         cadence.ended(10.5 + number / 100, 50)
     assert not cadence.busy

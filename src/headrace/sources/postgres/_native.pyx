@@ -64,7 +64,16 @@ cdef extern from *:
 
 hr_make_locale()
 
-__all__ = ["COLD", "FULL", "NEED", "SPOOLED", "NativeDecoder", "NativeRows", "copy_columns"]
+__all__ = [
+    "COLD",
+    "FULL",
+    "NEED",
+    "SPOOLED",
+    "NativeDecoder",
+    "NativeIntake",
+    "NativeRows",
+    "copy_columns",
+]
 
 # Why a walk stopped; `decoder` has the same.
 NEED = 0
@@ -141,3 +150,4 @@ include "native/binary.pxi"
 include "native/rows.pxi"
 include "native/transactions.pxi"
 include "native/copy.pxi"
+include "native/intake.pxi"

@@ -144,6 +144,11 @@ class Assembler:
         return self.decoder.scn != 0
 
     @property
+    def spooling(self) -> bool:
+        """Whether changes come that wait for the commit of their transaction."""
+        return self.decoder.spooling
+
+    @property
     def has_output(self) -> bool:
         """Whether `take` would return transactions, a piece or a mark."""
         return bool(

@@ -11,8 +11,8 @@ import math
 
 __all__ = ["Cadence"]
 
-_WAIT_PER_RATE = 1e-7
-"""Seconds that rows may wait, per row a second: 30 ms at 300,000 rows/s, nothing at 1,000."""
+_LONGEST_AT = 150_000.0
+"""Rows a second that may wait for `_LONGEST_S`; the wait falls with the square of the rate: 1 ms at 20,000."""
 _SHORTEST_S = 0.001
 _LONGEST_S = 0.05
 _MEMORY_S = 0.025
@@ -62,6 +62,6 @@ class Cadence:
         kept = math.exp(-took_s / _MEMORY_S)
         self._rate = self._rate * kept + rows / took_s * (1 - kept)
         self._since, self._ended = None, now
-        wait_s = min(_LONGEST_S, self._rate * _WAIT_PER_RATE)
+        wait_s = min(1.0, (self._rate / _LONGEST_AT) ** 2) * _LONGEST_S
         self._wait_s = wait_s if wait_s >= _SHORTEST_S else 0.0
         self.busy = self._rate > (_IDLE_BELOW if self.busy else _BUSY_ABOVE)

@@ -32,10 +32,6 @@ _QUIET_S = 0.5
 # How often the publication is looked at, while the log leaves time for it.
 _WATCH_S = 20.0
 
-# How long a busy stream is left alone between two reads, so that much comes at once. A Unix socket holds some hundred
-# messages: a much longer pause would stall the server. Over TCP the kernel's queue of small segments may overflow.
-_GATHER_S = 0.0003
-
 _NOT_READY = "55000"
 _IN_USE = "55006"
 _BUSY_PAUSE_S = 0.05
@@ -219,9 +215,8 @@ class PostgresLogReader:
                 return
             if now >= self._next_feedback:
                 self._send_feedback()
-            if self._cadence.busy:
-                time.sleep(_GATHER_S)
-            if not stream.read():
+            # Of a transaction that is streamed nothing can leave before its commit.
+            if not stream.read(busy=self._cadence.busy or assembler.spooling):
                 return
 
     def _notice(self, sqlstate: str, text: str) -> None:

@@ -20,6 +20,7 @@ from psycopg import pq
 from headrace.errors import HeadraceError, SourceUnavailable
 from headrace.sources.postgres.connection import Session, wait_socket
 from headrace.sources.postgres.frames import FrameBuffer
+from headrace.sources.postgres.intake import GATHER_S, make_intake
 
 __all__ = ["LibpqTransport", "Refused", "SocketTransport", "Transport", "error_fields", "transport"]
 
@@ -62,8 +63,11 @@ class Transport(Protocol):
         """
         ...
 
-    def read(self) -> int:
-        """Add what is there to ``frames``, without waiting; return its bytes.
+    def read(self, *, busy: bool = False) -> int:
+        """Add what is there to ``frames``; return its bytes.
+
+        Args:
+            busy: much comes, and none of it is urgent: leave it a moment to gather. Else nothing is waited for.
 
         Raises:
             SourceUnavailable: the connection is gone.
@@ -111,11 +115,18 @@ class _Common:
 
     def wait(self, timeout_s: float) -> None:
         """See `Transport`."""
-        if timeout_s < _TICK_S:
+        if self._is_taken_in():
+            # The socket is empty all the time; what was read from it is asked for after a tick.
+            time.sleep(min(timeout_s, _TICK_S))
+        elif timeout_s < _TICK_S:
             # Polling counts whole milliseconds and rounds up, which is longer than a block waits.
             time.sleep(max(0.0, timeout_s))
         else:
             self._poller.poll(timeout_s * 1000)
+
+    def _is_taken_in(self) -> bool:
+        """Whether somebody else empties the socket."""
+        return False
 
     def _silent(self) -> SourceUnavailable:
         return SourceUnavailable(
@@ -133,6 +144,7 @@ class SocketTransport(_Common):
         super().__init__(session, on_notice, timeout_s)
         self._socket = socket.socket(fileno=os.dup(session.pgconn.socket))
         self._socket.setblocking(False)
+        self._intake = make_intake(self._socket.fileno())
 
     def start(self, sql: str) -> None:
         """See `Transport`."""
@@ -170,9 +182,28 @@ class SocketTransport(_Common):
                     raise self._silent()
                 self.wait(deadline - time.monotonic())
 
-    def read(self) -> int:
+    def read(self, *, busy: bool = False) -> int:
         """See `Transport`."""
-        return self.frames.fill(self._read_into)
+        if self._is_taken_in():
+            return self.frames.fill(self._take_into)
+        if busy and self._intake is None:
+            time.sleep(GATHER_S)
+        size = self.frames.fill(self._read_into)
+        if busy and size and self._intake is not None:
+            self._intake.begin()
+        return size
+
+    def _is_taken_in(self) -> bool:
+        return self._intake is not None and self._intake.running
+
+    def _take_into(self, view: memoryview) -> int:
+        assert self._intake is not None
+        try:
+            return self._intake.read_into(view)
+        except BrokenPipeError as error:
+            raise self._session.lost("the server closed it") from error
+        except OSError as error:
+            raise self._session.lost(os.strerror(error.errno or 0)) from error
 
     def _read_into(self, view: memoryview) -> int:
         try:
@@ -203,6 +234,8 @@ class SocketTransport(_Common):
 
     def close(self) -> None:
         """Let the socket go; the session closes the connection."""
+        if self._intake is not None:
+            self._intake.close()
         self._socket.close()
 
 
@@ -226,8 +259,10 @@ class LibpqTransport(_Common):
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise Refused("", "no stream, and no reason given")
 
-    def read(self) -> int:
+    def read(self, *, busy: bool = False) -> int:
         """See `Transport`."""
+        if busy:
+            time.sleep(GATHER_S)
         added, connection = 0, self._session.pgconn
         fresh = False
         try:

@@ -239,8 +239,14 @@ cdef int _endless(const uint8_t *s, Py_ssize_t n) noexcept nogil:
 cdef bint _is_utf8(const uint8_t *s, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i = 0
     cdef uint64_t eight
+    cdef uint64_t many[4]
     cdef uint8_t c
     while i < n:
+        if n - i >= 32:
+            memcpy(many, s + i, 32)
+            if not ((many[0] | many[1] | many[2] | many[3]) & <uint64_t> 0x8080808080808080):
+                i += 32
+                continue
         if n - i >= 8:
             memcpy(&eight, s + i, 8)
             if not (eight & <uint64_t> 0x8080808080808080):

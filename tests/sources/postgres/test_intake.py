@@ -1,0 +1,121 @@
+"""A socket that a thread of its own empties: every byte once and in order, whatever ends it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.sources.postgres.decoder import ENGINES
+from headrace.sources.postgres.intake import Intake
+
+pytestmark = pytest.mark.skipif(ENGINES[0] != "native", reason="installed without the C parts")
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Return two ends of a Unix socket; the second is read without blocking, as a stream's is."""
+    writer, reader = socket.socketpair()
+    reader.setblocking(False)
+    with writer, reader:
+        yield writer, reader
+
+
+@pytest.fixture
+def intake(ends: tuple[socket.socket, socket.socket]) -> Iterator[Intake]:
+    found = Intake(ends[1].fileno())
+    yield found
+    found.close()
+
+
+def taken(intake: Intake, count: int, sizes: random.Random) -> bytes:
+    """Take ``count`` bytes in pieces of random room."""
+    found, deadline = bytearray(), time.monotonic() + LIMIT_S
+    while len(found) < count:
+        assert time.monotonic() < deadline
+        room = bytearray(sizes.choice((1, 7, 1_000, 1 << 20)))
+        with memoryview(room) as view:
+            size = intake.read_into(view)
+        found += room[:size]
+    return bytes(found)
+
+
+def ended(intake: Intake) -> None:
+    """Wait until the thread has ended by itself."""
+    deadline = time.monotonic() + LIMIT_S
+    while intake.running:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_byte_comes_once_and_in_order(
+    ends: tuple[socket.socket, socket.socket], intake: Intake, seed: int
+) -> None:
+    """More than the ring holds, so that it wraps, and is full while nobody takes."""
+    sizes = random.Random(seed)
+    sent = sizes.randbytes(12 << 20)
+    intake.begin()
+    sender = threading.Thread(target=ends[0].sendall, args=(sent,))
+    sender.start()
+    assert taken(intake, len(sent), sizes) == sent
+    sender.join()
+
+
+def test_it_ends_when_nothing_comes_and_begins_again(
+    ends: tuple[socket.socket, socket.socket], intake: Intake
+) -> None:
+    sizes = random.Random(1)
+    for sent in (b"first", b"second"):
+        ends[0].sendall(sent)
+        intake.begin()
+        assert taken(intake, len(sent), sizes) == sent
+        ended(intake)
+    assert intake.read_into(memoryview(bytearray(8))) == 0
+
+
+def test_what_came_before_the_other_end_closed_is_taken_first(
+    ends: tuple[socket.socket, socket.socket], intake: Intake
+) -> None:
+    ends[0].sendall(b"the last words")
+    ends[0].close()
+    intake.begin()
+    assert taken(intake, 14, random.Random(1)) == b"the last words"
+    ended(intake)
+    with pytest.raises(BrokenPipeError):
+        intake.read_into(memoryview(bytearray(8)))
+
+
+def test_a_socket_that_fails_says_why(ends: tuple[socket.socket, socket.socket]) -> None:
+    listener = socket.socket()
+    listener.setblocking(False)
+    with listener:
+        intake = Intake(listener.fileno())
+        intake.begin()
+        ended(intake)
+        with pytest.raises(OSError) as raised:
+            intake.read_into(memoryview(bytearray(8)))
+        intake.close()
+    assert raised.value.errno == errno.ENOTCONN
+
+
+def test_it_can_be_closed_while_its_ring_is_full_and_nobody_takes(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    before = len(os.listdir("/proc/self/task"))
+    intake = Intake(ends[1].fileno())
+    intake.begin()
+    ends[0].settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        ends[0].sendall(bytes(16 << 20))
+    began = time.monotonic()
+    intake.close()
+    assert time.monotonic() - began < 5
+    assert len(os.listdir("/proc/self/task")) == before
