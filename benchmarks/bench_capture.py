@@ -1,5 +1,8 @@
 """How fast the log gets from PostgreSQL into the change log on disk, beside pg_recvlogical and Debezium.
 
+A bare client, which receives the bytes, writes and syncs them and looks at none, stands beside both: what it takes is
+the kernel's, the disk's and the server's share, and nobody who keeps what he received takes less.
+
 Four parts, each on one server that syncs every write (--parts):
   backlog  a recorded load is read from copies of one slot, every contender in turn, round by round
   heap     the smallest heap at which Debezium keeps 95 % of its rate, and the memory it takes there
@@ -20,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import contenders, harness, latency
-from benchmarks.capture_summary import PEER, SYNC, US, summarise
+from benchmarks.capture_summary import BARE, PEER, US, summarise
 from benchmarks.debezium.engine import SETTINGS
 from benchmarks.debezium.jars import VERSION
 from benchmarks.server import TRANSPORTS, BenchServer, Region
@@ -86,6 +89,9 @@ class _Bench:
                 with self._steps.step(f"{name} {transport} {PEER}, round {round_ + 1}"):
                     found = contenders.pg_recvlogical(server, region, transport, options)
                     self._keep("backlog", PEER, round_, found, **about)
+                with self._steps.step(f"{name} {transport} {BARE}, round {round_ + 1}"):
+                    found = contenders.bare(server, region, transport)
+                    self._keep("backlog", BARE, round_, found, **about)
             if round_ >= self._given.peer_runs:
                 continue
             for setting in _settings(self._given, name):
@@ -123,9 +129,9 @@ class _Bench:
             with self._steps.step(f"{title}, {US}, round {round_ + 1}"):
                 found = latency.headrace_latency(self._server, rate, seconds)
                 self._keep(part, US, round_, found, rate=rate)
-            if not rate:
-                with self._steps.step(f"{title}, a sync alone, round {round_ + 1}"):
-                    self._keep(part, SYNC, round_, latency.sync_latency(seconds), rate=rate)
+            with self._steps.step(f"{title}, {BARE}, round {round_ + 1}"):
+                found = latency.bare_latency(self._server, rate, seconds)
+                self._keep(part, BARE, round_, found, rate=rate)
             if not rate or not self._given.debezium or round_ >= self._given.peer_runs:
                 continue
             for setting in _LATENCY_SETTINGS:
@@ -151,13 +157,13 @@ def _steps(given: argparse.Namespace) -> int:
     count = len(given.loads)
     for name in given.loads:
         if "backlog" in given.parts:
-            count += given.runs * 2 * len(given.transports)
+            count += given.runs * 3 * len(given.transports)
             count += given.peer_runs * len(_settings(given, name))
         if "heap" in given.parts and given.debezium and name == given.heap_load:
             count += given.peer_runs * len(given.heaps)
     for rate in _rates(given):
         peers = len(_LATENCY_SETTINGS) if rate and given.debezium else 0
-        count += given.runs * (1 if rate else 2) + given.peer_runs * peers
+        count += given.runs * 2 + given.peer_runs * peers
     return count
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from benchmarks.harness import least, median, most, paired, select
 from benchmarks.workloads import WORKLOADS
 
-__all__ = ["PEER", "SYNC", "US", "summarise"]
+__all__ = ["BARE", "PEER", "US", "summarise"]
 
 US = "headrace"
-SYNC = "sync"
+BARE = "bare client"
 PEER = "pg_recvlogical"
 _KEPT = 0.95
 
@@ -27,6 +27,7 @@ def summarise(records: Runs) -> dict[str, float]:
     found: dict[str, float | None] = {}
     backlog = select(records, part="backlog")
     found |= _against_recvlogical(backlog)
+    found |= _against_bare(backlog)
     found |= _against_debezium(backlog)
     found |= _heap(records, backlog)
     found |= _latency(records)
@@ -69,6 +70,23 @@ def _against_recvlogical(backlog: Runs) -> dict[str, float | None]:
         "rss_mib": most(run["rss_mib"] for run in ours),
         **ratios,
     }
+
+
+def _against_bare(backlog: Runs) -> dict[str, float | None]:
+    """Compare with a client that keeps the bytes as they came: what it takes is not ours."""
+    found: dict[str, float | None] = {}
+    for kind, narrow in (("narrow", True), ("wide", False)):
+        ratios, ours_alone = list[float | None](), list[float | None]()
+        for load in _loads(backlog, narrow):
+            for transport in sorted({run["transport"] for run in backlog}):
+                at = select(backlog, load=load, transport=transport)
+                ours, bare = select(at, contender=US), select(at, contender=BARE)
+                ratios.append(paired(ours, bare, "rows_per_s"))
+                used, least_used = (median(some, "cpu_s_per_million") for some in (ours, bare))
+                ours_alone.append(used - least_used if used and least_used else None)
+        found[f"{kind}_vs_bare_client"] = least(ratios)
+        found[f"cpu_s_per_million_rows_{kind}_over_bare"] = most(ours_alone)
+    return found
 
 
 def _best_setting(runs: Runs, prefix: str, field: str) -> Runs:
@@ -136,7 +154,8 @@ def _heap(records: Runs, backlog: Runs) -> dict[str, float | None]:
 def _latency(records: Runs) -> dict[str, float | None]:
     found: dict[str, float | None] = {
         "p50_ms_idle": median(select(records, part="idle", contender=US), "p50_ms"),
-        "p50_ms_sync": median(select(records, part="idle", contender=SYNC), "p50_ms"),
+        "p50_ms_idle_bare": median(select(records, part="idle", contender=BARE), "p50_ms"),
+        "p99_ms_idle_bare": median(select(records, part="idle", contender=BARE), "p99_ms"),
         "p99_ms_idle": median(select(records, part="idle", contender=US), "p99_ms"),
         "inside_p99_ms_idle": median(select(records, part="idle", contender=US), "inside_p99_ms"),
     }
@@ -147,7 +166,8 @@ def _latency(records: Runs) -> dict[str, float | None]:
         found[f"inside_p99_ms_{rate}tps"] = median(ours, "inside_p99_ms")
         for field in ("p50_ms", "p95_ms", "p99_ms"):
             found[f"{field}_{rate}tps"] = median(ours, field)
-            names = {run["contender"] for run in at if run["contender"] != US}
+            found[f"{field}_{rate}tps_bare"] = median(select(at, contender=BARE), field)
+            names = {run["contender"] for run in at} - {US, BARE}
             found[f"debezium_best_{field}_{rate}tps"] = least(
                 median(select(at, contender=name), field) for name in names
             )

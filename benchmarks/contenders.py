@@ -1,4 +1,4 @@
-"""Who reads a stretch of the log: our capture, pg_recvlogical, Debezium. Each run is one flat record.
+"""Who reads a stretch of the log: our capture, pg_recvlogical, Debezium, a bare client. Each run is one flat record.
 
 ``run_s`` is the time from the first connection to the last change: durable in the change log for us, handed to the
 consumer for Debezium, the whole process for pg_recvlogical. ``process_s`` and ``process_cpu_s_per_million`` count
@@ -8,16 +8,17 @@ from the start of the process. ``steady_…`` is the second half alone. Memory i
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.captures import capture_run, count_changes
 from benchmarks.debezium.engine import Setting, debezium_run
-from benchmarks.processes import Child, Usage
+from benchmarks.processes import Child, Usage, python
 from benchmarks.server import BenchServer, Region
 
-__all__ = ["debezium", "headrace", "pg_recvlogical"]
+__all__ = ["bare", "debezium", "headrace", "pg_recvlogical"]
 
 Record = dict[str, Any]
 
@@ -88,6 +89,16 @@ def pg_recvlogical(
             command += ["--option", f"{name}={value}"]
         usage = Child.run(command, _LIMIT_S)
     record = _record(region, usage, usage.wall_s, usage.cpu_s)
+    return record | _server_side(server, before, region)
+
+
+def bare(server: BenchServer, region: Region, transport: str) -> Record:
+    """Receive a region, write its bytes to a file and sync it: the least that any client does that keeps anything."""
+    before = server.ended_children_cpu_s()
+    with server.slot_copy(region) as slot, tempfile.TemporaryDirectory() as folder:
+        given = (server.address(transport), slot, region.publication, folder, "--until", region.end)
+        usage = Child.run(python("benchmarks.bare_child", *given), _LIMIT_S)
+    record = _record(region, usage, usage.said["run_s"], usage.said["run_cpu_s"])
     return record | _server_side(server, before, region)
 
 

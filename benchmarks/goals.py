@@ -51,6 +51,14 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         ),
         "cpu_s_per_million_rows_identity_full": Figure("the same with identity FULL", most=1.2),
         "cpu_s_per_million_rows_wide": Figure("the same, rows of 2.5 KB"),
+        "narrow_vs_bare_client": Figure(
+            f"worst narrow load and transport, beside a client that only keeps bytes, {_OURS}"
+        ),
+        "wide_vs_bare_client": Figure(f"the same, rows of 2.5 KB, {_OURS}"),
+        "cpu_s_per_million_rows_narrow_over_bare": Figure(
+            "what we take on top of that client, CPU seconds per million changes, worst narrow load"
+        ),
+        "cpu_s_per_million_rows_wide_over_bare": Figure("the same, rows of 2.5 KB"),
         "rss_mib": Figure("anonymous resident peak, MiB, worst load", most=512),
         "narrow_vs_debezium_connect": Figure(
             f"worst narrow load, whole run, its fastest Connect setting, {_OURS}", least=2.0
@@ -81,11 +89,12 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "p50_ms_idle": Figure(
             "statement to readable by another process, idle server, ms", most=1.0
         ),
-        "p50_ms_sync": Figure(
-            "the disk's share of that: one of its two syncs, alone, in the same rounds, ms"
-        ),
+        "p50_ms_idle_bare": Figure("the same of a client that only receives, syncs and tells"),
+        "p99_ms_idle_bare": Figure("its 99th percentile"),
         "p99_ms_idle": Figure("the same, 99th percentile"),
         "p99_ms_1000tps": Figure("the same at 1,000 tx/s, 99th percentile", most=5.0),
+        "p99_ms_1000tps_bare": Figure("that of the bare client"),
+        "p99_ms_5000tps_bare": Figure("that of the bare client at 5,000 tx/s"),
         "p99_ms_5000tps": Figure("the same at 5,000 tx/s, 99th percentile", most=5.0),
         "inside_p99_ms_1000tps": Figure(
             "read from the socket to readable, 1,000 tx/s, 99th percentile, ms", most=3.0

@@ -9,7 +9,6 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -47,11 +46,15 @@ class Arrivals:
             self._decoder = make_decoder(*given)
             return self._decoder
 
-        with (
-            mock.patch.object(stream, "transport", watched),
-            mock.patch.object(stream, "make_decoder", decoder),
-        ):
+        places = {"transport": watched, "make_decoder": decoder}
+        before = {name: getattr(stream, name) for name in places}
+        try:
+            for name, watcher in places.items():
+                setattr(stream, name, watcher)
             yield
+        finally:
+            for name, own in before.items():
+                setattr(stream, name, own)
 
     def looked(self) -> None:
         """Take note of how far the decoder has come, before more is read."""
@@ -103,9 +106,9 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def read(self) -> bool:
+    def read(self, *, busy: bool = False) -> int:
         self._arrivals.looked()
-        found: bool = self._inner.read()
+        found: int = self._inner.read(busy=busy)
         if found:
             self._arrivals.came()
         return found

@@ -28,13 +28,13 @@ from benchmarks.server import BenchServer
 __all__ = [
     "Load",
     "Reader",
+    "bare_latency",
     "debezium_latency",
     "finish",
     "headrace_latency",
     "percentiles",
     "prepare",
     "reading",
-    "sync_latency",
 ]
 
 _TABLE = "lat"
@@ -43,7 +43,6 @@ INSERT = f"INSERT INTO {_TABLE} (at_us) VALUES ({_CLOCK});"
 _LIMIT_S = 600.0
 # Long enough that nobody takes the log for a busy one.
 _IDLE_PAUSE_S = 0.15
-_BLOCK_BYTES = 600
 
 Record = dict[str, Any]
 Times = npt.NDArray[np.int64]
@@ -226,22 +225,22 @@ def _play(server: BenchServer, rate: float, seconds: float) -> None:
             time.sleep(_IDLE_PAUSE_S)
 
 
-def sync_latency(seconds: float) -> Record:
-    """Return percentiles of what the disk takes for as many bytes as one commit's block has: written and synced.
-
-    A commit is synced twice before it can be read, by the server and by us; nothing is sooner than that.
-    """
-    took: list[int] = []
-    at: list[int] = []
-    with tempfile.TemporaryFile() as file:
-        for _ in range(max(10, round(seconds / _IDLE_PAUSE_S))):
-            time.sleep(_IDLE_PAUSE_S)
-            begun = time.perf_counter_ns()
-            os.write(file.fileno(), bytes(_BLOCK_BYTES))
-            os.fdatasync(file.fileno())
-            took.append((time.perf_counter_ns() - begun) // 1000)
-            at.append(begun // 1000)
-    return percentiles(np.array(took, np.int64), np.array(at, np.int64), skip=0.2)
+def bare_latency(server: BenchServer, rate: float, seconds: float) -> Record:
+    """Return the percentiles of a client that only receives, writes, syncs and tells; the least there can be here."""
+    with server.fresh_slot() as slot, tempfile.TemporaryDirectory() as folder:
+        given = (server.address("tcp"), slot, _TABLE, folder)
+        out = Path(folder) / "seen.npy"
+        with running(python("benchmarks.bare_child", *given)) as client:
+            client.until_said("streaming", READY_S)
+            with running(python("benchmarks.bare_reader", folder, str(out))) as child:
+                child.until_said("waiting", READY_S)
+                _play(server, rate, seconds)
+                finish(server, _TABLE)
+                child.wait(_LIMIT_S)
+            usage = client.end()
+        times: Times = np.load(out)
+    found = percentiles(times[:, 3] - times[:, 1], times[:, 1], skip=0.2)
+    return found | {"cpu_s": round(usage.cpu_s, 2), "rss_mib": round(usage.rss_mib, 1)}
 
 
 def percentiles(latencies_us: Times, sent_us: Times, skip: float = 0.0) -> Record:

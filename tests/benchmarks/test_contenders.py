@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_capture, bench_chunks, bench_memory, contenders, harness
+from benchmarks import bench_capture, bench_chunks, bench_memory, contenders, harness, latency
 from benchmarks.debezium import jars
 from benchmarks.processes import Child, anonymous_mib
 from benchmarks.server import BenchServer
@@ -34,11 +34,22 @@ def test_both_read_the_same_stretch_again_and_again(server: BenchServer) -> None
         # Raises when the change log does not hold exactly what was played.
         ours, options = contenders.headrace(server, region, transport)
         theirs = contenders.pg_recvlogical(server, region, transport, options)
+        bare = contenders.bare(server, region, transport)
+        assert 0 < bare["run_s"] < bare["process_s"]
         assert "proto_version" in options
         assert ours["changes"] == theirs["changes"] == 1000
         assert 0 < ours["run_s"] < ours["process_s"]
         assert ours["rss_mib"] > 10
     assert server.value("SELECT count(*) FROM pg_replication_slots") == 1
+
+
+@pytest.mark.postgres
+def test_a_bare_client_sees_every_commit_after_it_was_made(server: BenchServer) -> None:
+    latency.prepare(server)
+    found = latency.bare_latency(server, 0, 3)
+    # None is left out, and the clock of none lies after the moment at which it was read.
+    assert found["events"] == 20
+    assert 0 < found["p50_ms"] < 3000
 
 
 @pytest.mark.postgres

@@ -30,10 +30,10 @@ from headrace.errors import ChangeLogLost, CorruptSegment, ProtocolError, ScnNot
 from headrace.model.block import Block
 from headrace.wire.block import decode_merged, join_indexes, read_index
 
-__all__ = ["ChangeLogReader"]
+__all__ = ["POLL_S", "ChangeLogReader"]
 
-# A look at the tail costs microseconds, and who waits here wants to know at once.
-_POLL_S = 0.0005
+POLL_S = 0.0005
+"""How often a reader that waits looks: a look costs microseconds, and who waits here wants to know at once."""
 
 
 class ChangeLogReader:
@@ -63,7 +63,7 @@ class ChangeLogReader:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            time.sleep(min(_POLL_S, left))
+            time.sleep(min(POLL_S, left))
         return True
 
     def blocks(
