@@ -14,12 +14,11 @@ from typing import Literal
 import psycopg
 import pytest
 
-from headrace.model.block import Block
 from headrace.model.schema import TableId
 from headrace.sources.base import Chunk, ReceivedMark
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
-from headrace.watermark.closing import Closing, Job
+from headrace.watermark.closing import Closed, Closing, Job
 from headrace.watermark.tasks import Task
 from tests.integration.running import Running, running_capture
 from tests.requirements import req
@@ -115,11 +114,9 @@ def test_the_plain_algorithm_ends_with_a_stale_row(
 ) -> None:
     emit = Closing.chunk
 
-    def plain(
-        self: Closing, job: Job, task: Task, chunk: Chunk, mark: ReceivedMark
-    ) -> Iterator[Block]:
+    def plain(self: Closing, job: Job, task: Task, chunk: Chunk, mark: ReceivedMark) -> Closed:
         as_paper = Chunk(chunk.schema, chunk.rows, _BeforeLow(job.low_scn), chunk.last_key)
-        yield from emit(self, job, task, as_paper, mark)
+        return emit(self, job, task, as_paper, mark)
 
     monkeypatch.setattr(Closing, "chunk", plain)
     monkeypatch.setattr("headrace.testing.oracle.LedgerOracle.feed", lambda self, block: None)

@@ -12,7 +12,6 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -24,7 +23,6 @@ import pytest
 from benchmarks import harness
 from headrace.errors import HeadraceError
 from headrace.fold import origin_name
-from headrace.model.block import Block
 from headrace.model.schema import TableSchema
 from headrace.model.snapshot import NO, YES
 from headrace.observe import failpoints
@@ -33,7 +31,7 @@ from headrace.sources.base import Chunk, ReceivedMark
 from headrace.testing.oracle import OracleViolation
 from headrace.testing.simulation import CAPTURE_FAILPOINTS, Simulation, SimulationFailed
 from headrace.watermark import reconciler as reconciler_module
-from headrace.watermark.closing import Closing, Job
+from headrace.watermark.closing import Closed, Closing, Job
 from headrace.watermark.reconciler import Reconciled
 from tests.requirements import req
 from tests.scenarios.crashing_log import open_log
@@ -205,9 +203,9 @@ def test_oracle_finds_a_missing_visibility_guard(monkeypatch: pytest.MonkeyPatch
         task: object,
         chunk: Chunk,
         mark: ReceivedMark,
-    ) -> Iterator[Block]:
+    ) -> Closed:
         as_paper = Chunk(chunk.schema, chunk.rows, _BeforeLow(job.low_scn), chunk.last_key)
-        yield from emit(self, job, task, as_paper, mark)  # type: ignore[arg-type]
+        return emit(self, job, task, as_paper, mark)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Closing, "chunk", plain)
     assert seeds_until_found(200)

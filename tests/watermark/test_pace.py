@@ -9,6 +9,7 @@ from headrace.watermark.pace import (
     CHUNK_BYTES,
     EMIT_S,
     FIRST_ROWS,
+    FULL_EMIT_S,
     LEAST_ROWS,
     MOST_ROWS,
     QUIET_EMIT_S,
@@ -118,10 +119,11 @@ def test_wide_rows_are_bounded_by_their_bytes() -> None:
 
 
 @req("N09", "P48")
-def test_a_window_that_holds_the_log_up_makes_chunks_smaller() -> None:
-    source = Source(AIM, 1e6, emit_per_s=100_000)
+@pytest.mark.parametrize(("load", "held_s"), [(1.0, FULL_EMIT_S), (0.5, EMIT_S)])
+def test_a_window_that_holds_the_log_up_makes_chunks_smaller(load: float, held_s: float) -> None:
+    source = Source(DumpPace(chunk_s=AIM.chunk_s, load=load), 1e6, emit_per_s=100_000)
     source.read(12)
-    assert source.pacer.rows == pytest.approx(EMIT_S * 100_000, rel=0.05)
+    assert source.pacer.rows == pytest.approx(held_s * 100_000, rel=0.05)
 
 
 def test_a_log_that_brings_nothing_is_held_up_for_longer() -> None:
@@ -130,7 +132,7 @@ def test_a_log_that_brings_nothing_is_held_up_for_longer() -> None:
     assert source.pacer.rows == pytest.approx(QUIET_EMIT_S * 100_000, rel=0.05)
     source.quiet = False
     source.read(4)
-    assert source.pacer.rows == pytest.approx(EMIT_S * 100_000, rel=0.05)
+    assert source.pacer.rows == pytest.approx(FULL_EMIT_S * 100_000, rel=0.05)
 
 
 def test_a_log_that_is_behind_makes_chunks_longer_so_that_dumps_go_on() -> None:
@@ -153,7 +155,20 @@ def test_selects_stay_within_their_share_of_the_time(load: float) -> None:
 def test_time_that_a_mark_takes_counts_as_rest() -> None:
     last = chunk(100, select_s=0.1, wait_s=0.25)
     assert ready_at(DumpPace(load=0.25), last) == pytest.approx(0.1 + 0.3)
-    assert ready_at(DumpPace(load=0.5), last) == pytest.approx(last.emitted)
+    assert ready_at(DumpPace(load=0.5), last) == pytest.approx(last.received)
+
+
+def test_the_next_chunk_does_not_wait_until_the_last_is_written() -> None:
+    last = chunk(100, select_s=0.1, wait_s=0.2, emit_s=0.3)
+    assert ready_at(DumpPace(), last) == pytest.approx(0.3)
+
+
+def test_what_writing_will_take_is_told_by_what_it_took() -> None:
+    pacer = Pacer(AIM)
+    assert pacer.emit_s(1_000) == 0
+    pacer.emitted(500, 0.25)
+    pacer.emitted(0, 9.0)
+    assert pacer.emit_s(1_000) == pytest.approx(0.5)
 
 
 @req("P57", "N04")

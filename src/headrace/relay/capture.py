@@ -366,12 +366,11 @@ class Capture:
         failpoint("capture.after_append")
         # A mark at or below what the log holds was taken before a reconnect.
         if item.mark is not None and item.mark.scn > held:
-            for block in self.coordinator.receive(item.mark):
+            reads_on = not self._pace.log_paused
+            for block in self.coordinator.receive(item.mark, reads_on=reads_on):
                 failpoint("window.before_emit")
                 self._append(block)
             failpoint("window.after_emit")
-            if not self._pace.log_paused:
-                self.coordinator.read_on()
         self._unsettled = item
         if item.more:
             # The disk works while the next round is read; that one is appended after this is settled.

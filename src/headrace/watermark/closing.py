@@ -37,7 +37,7 @@ from headrace.watermark.reconciler import Reconciler
 from headrace.watermark.tasks import Phase, Task, TaskQueue
 from headrace.watermark.telling import Telling
 
-__all__ = ["Closing", "Job", "LogBlocks"]
+__all__ = ["Closed", "Closing", "Job", "LogBlocks"]
 
 _NEWEST = 0.3
 """Share of the newest chunk in the rate that is shown."""
@@ -62,6 +62,19 @@ class Job:
     versions: dict[TableId, int] = field(default_factory=dict)
     look: CatalogLook | None = None
     heard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What became of a chunk.
+
+    Attributes:
+        block: its rows, None without any.
+        told: says so; to be called once the rows are in the change log.
+    """
+
+    block: Block | None
+    told: Callable[[], None]
 
 
 class Closing:
@@ -114,8 +127,8 @@ class Closing:
         changed = now != job.versions.get(schema.table) and now != schema.schema_id
         return changed or not self._reconciler.can_reconcile
 
-    def chunk(self, job: Job, task: Task, chunk: Chunk, mark: ReceivedMark) -> Iterator[Block]:
-        """Yield the rows of a chunk that the log does not contradict, none for a void window; moves the task on."""
+    def chunk(self, job: Job, task: Task, chunk: Chunk, mark: ReceivedMark) -> Closed:
+        """Return the rows of a chunk that the log does not contradict, none for a void window; moves the task on."""
         received = self._clock()
         if self._is_void(job, chunk.schema):
             changed = self._reconciler.can_reconcile
@@ -124,7 +137,7 @@ class Closing:
             )
             self._queue.update(task, rows_voided=task.progress.rows_voided + chunk.rows.num_rows)
             self._took(job, chunk, received)
-            return
+            return Closed(None, lambda: None)
         result = self._reconciler.reconcile(chunk.schema, chunk.rows, chunk.visibility)
         absent = self._absent(job, task, chunk)
         gone = self._gone(task, chunk, absent)
@@ -132,12 +145,19 @@ class Closing:
         self._registry.put(chunk.schema)
         announce = not self._is_told(chunk.schema)
         emitted = result.rows.num_rows + gone.num_rows
+        block: Block | None = None
         if emitted:
             self._adopt(chunk.schema)
-            yield chunk_block(mark, chunk.schema, result.rows, gone, announce=announce)
+            block = chunk_block(mark, chunk.schema, result.rows, gone, announce=announce)
         certificate = self._certify(job, task, chunk, result.rows, mark)
-        self._telling.completed(mark, emitted, result.dropped, chunk.last_key, certificate)
-        self.forget(chunk.visibility)
+        before = self._reconciler.remembered
+        self._reconciler.forget(chunk.visibility)
+        left = self._reconciler.remembered
+
+        def told() -> None:
+            self._telling.completed(mark, emitted, result.dropped, chunk.last_key, certificate)
+            self._telling.forgot(chunk.visibility, before, left)
+
         self._took(job, chunk, received)
         task.schema = chunk.schema
         if task.phase is Phase.CHUNKS:
@@ -150,6 +170,7 @@ class Closing:
             self._settle_rereads(job, task, chunk, result.unsettled)
         else:
             self._settle_keys(job, task, chunk, absent, emitted)
+        return Closed(block, told)
 
     def _absent(self, job: Job, task: Task, chunk: Chunk) -> list[tuple[str, ...]]:
         """Return the requested keys for which the chunk has no row."""
@@ -168,9 +189,10 @@ class Closing:
     def _took(self, job: Job, chunk: Chunk, received: float) -> None:
         """Let the pace follow what the chunk took."""
         rows, now = chunk.rows, self._clock()
+        written = now + self._pacer.emit_s(rows.num_rows)
         # One that was cut for its bytes had all the rows that it might have.
         asked = rows.num_rows if chunk.cut else job.limit or len(job.keys)
-        times = (*self._reads.selected, received, now)
+        times = (*self._reads.selected, received, written)
         took = Chunked(asked, rows.num_rows, rows.nbytes, *times, quiet=not job.heard)
         self._pacer.took(took, of_table=bool(job.limit))
 

@@ -22,7 +22,7 @@ from headrace.errors import HeadraceError, Retry, SourceUnavailable
 from headrace.model.block import Block, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS, Numbers
-from headrace.sources.base import CatalogLook, ReceivedMark, SchemaStore
+from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.pace import Pace
 from headrace.state.records import Cause
 from headrace.watermark.catalog import Catalog, catalog_block
@@ -174,8 +174,12 @@ class Coordinator:
                 self._queue.add_reread(schema.table, [key])
                 self._telling.listed(schema.table, [key], "moved in")
 
-    def receive(self, mark: ReceivedMark) -> Iterator[Block]:
+    def receive(self, mark: ReceivedMark, *, reads_on: bool = False) -> Iterator[Block]:
         """Take a watermark from the log; yields the window that it closes, if any.
+
+        Args:
+            mark: the received one.
+            reads_on: start the next read as soon as this window is decided, not only at the next `tick`.
 
         Raises:
             WatermarkOutOfOrder: the mark breaks a rule.
@@ -197,12 +201,21 @@ class Coordinator:
             self._telling.voided("read failed")
             self._back_off()
             return
+        if isinstance(result, Chunk):
+            closed = self._closing.chunk(job, job.task, result, mark)
+            # While these rows are encoded and written the source selects the next.
+            self._read_on(reads_on)
+            if closed.block is not None:
+                begun = self._clock()
+                yield closed.block
+                self._pacer.emitted(closed.block.rows, self._clock() - begun)
+            closed.told()
+            return
         if result is None:
             yield from self._closing.complete(job.task, mark)
-        elif isinstance(result, Spool):
-            yield from self._closing.table(job, job.task, result, mark)
         else:
-            yield from self._closing.chunk(job, job.task, result, mark)
+            yield from self._closing.table(job, job.task, result, mark)
+        self._read_on(reads_on)
 
     def reconnected(self, held_scn: int) -> None:
         """Void the open window before the log is opened again: its marks may be gone or come twice.
@@ -276,12 +289,12 @@ class Coordinator:
             return
         self._start(task)
 
-    def read_on(self) -> None:
+    def _read_on(self, wanted: bool) -> None:
         """Start the next read while the last window is still on its way to the disk.
 
         What that window changed is not written yet, so people cannot be heard: when that is due, it waits for `tick`.
         """
-        if not self._queue.is_to_look:
+        if wanted and not self._queue.is_to_look:
             self.tick()
 
     def _wants_snapshot(self, task: Task | None, now: float) -> bool:

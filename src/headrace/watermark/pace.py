@@ -23,10 +23,12 @@ LEAST_ROWS = 100
 MOST_ROWS = 250_000
 CHUNK_BYTES = 32 << 20
 """Most bytes of rows that one chunk aims at."""
-EMIT_S = 0.02
+EMIT_S = 0.005
 """How long the log may stand still while one window's rows are written."""
+FULL_EMIT_S = 0.05
+"""Likewise where the dump was given all the time there is: then it comes before the log's latency."""
 QUIET_EMIT_S = 0.1
-"""Likewise when it brought no change during the last chunk, so that nobody is likely to wait."""
+"""Likewise when the log brought no change during the last chunk, so that nobody is likely to wait."""
 STRETCH = 4.0
 """How much longer than its aim a select may take on a source whose log is behind."""
 CHANGE = 2.0
@@ -61,7 +63,7 @@ class Chunked:
         rows: rows that it had, ``nbytes`` their size.
         begun: when its select began, ``read`` when it ended.
         received: when its high mark came back.
-        emitted: when its rows were written.
+        emitted: when its rows are written, as far as that can be known before it is done.
         quiet: whether the log brought no change between its marks.
     """
 
@@ -85,10 +87,9 @@ def next_rows(pace: DumpPace, rows: int, last: Chunked) -> int:
     """
     if last.rows >= last.asked and last.rows:
         aim_s = min(max(pace.chunk_s, last.received - last.read), STRETCH * pace.chunk_s)
-        emit_s = QUIET_EMIT_S if last.quiet else EMIT_S
         wanted = min(
             _per(last.rows, aim_s, last.read - last.begun),
-            _per(last.rows, emit_s, last.emitted - last.received),
+            _per(last.rows, _emit_s(pace, last), last.emitted - last.received),
             _per(last.rows, CHUNK_BYTES, last.nbytes),
         )
         rows = int(min(max(wanted, rows / CHANGE), rows * CHANGE))
@@ -97,16 +98,24 @@ def next_rows(pace: DumpPace, rows: int, last: Chunked) -> int:
     return min(rows, max(1, int(pace.rows_per_s))) if pace.rows_per_s else rows
 
 
+def _emit_s(pace: DumpPace, last: Chunked) -> float:
+    """Return how long the log may stand still for the next chunk."""
+    if last.quiet:
+        return QUIET_EMIT_S
+    return EMIT_S if pace.load < 1 else FULL_EMIT_S
+
+
 def _per(rows: int, aim: float, took: float) -> float:
     """Return how many rows would take ``aim`` where ``rows`` took ``took``."""
     return rows * aim / took if took > 0 else float("inf")
 
 
 def ready_at(pace: DumpPace, last: Chunked) -> float:
-    """Return when the chunk after ``last`` may begin."""
+    """Return when the chunk after ``last`` may begin: unless people want a pause, while its rows are still written."""
     rested = last.read + (last.read - last.begun) * (1 / pace.load - 1)
     within_rate = last.begun + (last.rows / pace.rows_per_s if pace.rows_per_s else 0.0)
-    return max(last.emitted + pace.delay_s, rested, within_rate)
+    paused = last.emitted + pace.delay_s if pace.delay_s else last.received
+    return max(paused, rested, within_rate)
 
 
 class Pacer:
@@ -119,6 +128,7 @@ class Pacer:
         self.pace = pace
         self._rows = FIRST_ROWS
         self._last: Chunked | None = None
+        self._emit_s_per_row = 0.0
 
     @property
     def rows(self) -> int:
@@ -129,6 +139,15 @@ class Pacer:
     def ready_at(self) -> float:
         """When the next chunk may begin."""
         return ready_at(self.pace, self._last) if self._last else 0.0
+
+    def emit_s(self, rows: int) -> float:
+        """Return what writing so many rows is likely to take, by those before."""
+        return rows * self._emit_s_per_row
+
+    def emitted(self, rows: int, seconds: float) -> None:
+        """Take note of what the rows of a window took on their way into the log."""
+        if rows:
+            self._emit_s_per_row = seconds / rows
 
     def took(self, chunk: Chunked, *, of_table: bool) -> None:
         """Take note of a chunk; reads by key say nothing about a good size."""
