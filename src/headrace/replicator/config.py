@@ -18,6 +18,7 @@ from headrace.replicator.units import Bytes
 __all__ = [
     "ApplyConfig",
     "ChangeLogConfig",
+    "ChangesConfig",
     "ColumnsConfig",
     "Config",
     "DuckdbTargetConfig",
@@ -177,6 +178,20 @@ class PostgresTargetConfig(_Section):
         return _postgres_url(value)
 
 
+class ChangesConfig(_Section):
+    """What target tables do when their sources change in a way that has more than one answer.
+
+    Attributes:
+        incompatible: to a column of another type: wait, keep the old column aside, or copy the table again.
+        dropped_column: to a column that was dropped.
+        dropped_table: to a table that was dropped.
+    """
+
+    incompatible: Literal["stop", "new_column", "recopy"] = "stop"
+    dropped_column: Literal["drop", "keep"] = "drop"
+    dropped_table: Literal["keep", "drop"] = "keep"
+
+
 class TableConfig(_Section):
     """How the target keeps some tables.
 
@@ -188,6 +203,7 @@ class TableConfig(_Section):
         mask: columns with the Spark SQL expressions that stand in their places.
         compute: further columns with their expressions.
         where: condition on the source's rows.
+        changes: what it does when its source changes; what is not said here is said for all tables.
     """
 
     mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
@@ -197,6 +213,7 @@ class TableConfig(_Section):
     mask: dict[_Identifier, _Expression] = Field({}, repr=False)
     compute: dict[_Identifier, _Expression] = Field({}, repr=False)
     where: _Expression | None = Field(None, repr=False)
+    changes: ChangesConfig = ChangesConfig()
 
     @model_validator(mode="after")
     def _one_choice(self) -> Self:
@@ -300,6 +317,7 @@ class Config(_Section):
         TargetConfig | DuckdbTargetConfig | PostgresTargetConfig, Field(discriminator="type")
     ]
     tables: dict[_Pattern, TableConfig] = {}
+    changes: ChangesConfig = ChangesConfig()
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()
     apply: ApplyConfig = ApplyConfig()

@@ -19,7 +19,6 @@ from headrace.replicator.worker import Report
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
-    from headrace.lake.settings import SettingsByTable
     from headrace.lake.sql.session import Warehouse
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.replicas import Replicas
@@ -168,6 +167,7 @@ def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextMan
 
 def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
     """Fold the change log into the target until asked to stop."""
+    from headrace.replicator.asked import table_settings
     from headrace.replicator.config import TargetConfig
     from headrace.spark.job import ApplySettings, run_apply
 
@@ -186,30 +186,9 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         max_rows_per_batch=config.apply.max_rows,
         trigger_s=config.apply.trigger_s,
         freshness=paths.freshness,
-        settings=_table_settings(config),
+        settings=table_settings(config),
     )
     run_apply(settings, stop, lambda status: report(status.to_json()))
-
-
-def _table_settings(config: Config) -> SettingsByTable:
-    from headrace.lake.modes import Mode
-    from headrace.lake.settings import TableSettings
-
-    return tuple(
-        (
-            pattern,
-            TableSettings(
-                Mode(given.mode),
-                given.select,
-                given.drop,
-                tuple(given.rename.items()),
-                tuple(given.mask.items()),
-                tuple(given.compute.items()),
-                given.where,
-            ),
-        )
-        for pattern, given in config.tables.items()
-    )
 
 
 def _source(config: Config) -> PostgresSource:
@@ -267,11 +246,12 @@ def _warehouse(config: Config) -> Warehouse | None:
 
 def _replicas(config: Config) -> Replicas:
     """Return how the target's tables are read."""
+    from headrace.replicator.asked import table_settings
     from headrace.replicator.replicas import DeltaReplicas, WarehouseReplicas
 
     warehouse = _warehouse(config)
     if warehouse is None:
-        return DeltaReplicas(config.lake, config.name, _table_settings(config))
+        return DeltaReplicas(config.lake, config.name, table_settings(config))
     return WarehouseReplicas(warehouse, config.lake, config.name)
 
 

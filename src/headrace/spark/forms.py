@@ -16,7 +16,6 @@ from headrace.lake.settings import (
     SettingsByTable,
     TableSettings,
     refuse_other_shape,
-    refuse_unkept,
     settings_for,
 )
 from headrace.model.schema import TableId, TableSchema
@@ -82,10 +81,8 @@ class Forms:
         """Look at everything that was asked for before there is any batch.
 
         Raises:
-            ConfigError: the target lacks a mode, a table was made in another way, or a column setting cannot be.
+            ConfigError: a table was made in another way, or a column setting cannot be.
         """
-        can = self._target.capabilities
-        refuse_unkept(self._given, can.modes, can.name, shaping=can.shaping)
         for table, position in tables.items():
             self.check_table(table, position.state)
 

@@ -1,4 +1,4 @@
-"""The port of a target, and what each target says it can do.
+"""The port of a target.
 
 A target takes the folded changes of tables and makes them, and the position they reach, durable: each table in one
 step of its own. It is called by `headrace.spark.apply` alone; `Target.apply` from one thread, `Target.evolve` for
@@ -15,47 +15,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError
+from headrace.lake.capabilities import Capabilities
 from headrace.lake.modes import Mode
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Capabilities", "Folded", "Kernel", "TableBatch", "Target", "TargetState"]
+__all__ = ["Folded", "Kernel", "TableBatch", "Target", "TargetState"]
 
 Kernel = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Work on record batches that runs in a task."""
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a target can do, as data: the assessment reads it without starting Spark.
-
-    Attributes:
-        name: of the implementation.
-        format: table format it writes.
-        atomic_ledger: whether rows and applied SCN become durable in one commit.
-        keyless: whether tables without a key are kept as multisets.
-        truncate: whether a truncate is carried over.
-        add_column: whether a new column is carried over without a new copy.
-        drop_column: whether one that is dropped or renamed is.
-        widening: pairs of neutral type names ``(from, to)`` carried over without a new copy; ``decimal`` stands for
-            every growth of precision that loses no digit.
-        versions: whether older states of a table can be read.
-        distributed: whether tasks on other machines can write it.
-        modes: names of the modes that its tables may have.
-        shaping: whether its tables may have other columns or rows than the source's.
-    """
-
-    name: str
-    format: str
-    atomic_ledger: bool
-    keyless: bool
-    truncate: bool
-    add_column: bool
-    drop_column: bool
-    widening: frozenset[tuple[str, str]]
-    versions: bool
-    distributed: bool
-    modes: frozenset[str] = frozenset({Mode.MIRROR.value})
-    shaping: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,17 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, TargetConflict
 from headrace.lake.actions import check_writable
+from headrace.lake.capabilities import DELTA
 from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import Action, CommitConflict, commit_info, put_commit, transaction
-from headrace.lake.modes import Mode, shaped
+from headrace.lake.modes import shaped
 from headrace.lake.settle import discard
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.spark.targets.base import TableBatch, TargetState
 from headrace.spark.targets.files import write_files
-from headrace.spark.targets.tables import DeltaTables, capabilities, translated
+from headrace.spark.targets.tables import DeltaTables, translated
 
 __all__ = ["DeltaTarget"]
 
@@ -44,7 +45,7 @@ class DeltaTarget:
         parallel: tasks that tables share, and commits at the same time.
     """
 
-    capabilities = capabilities("delta", Mode)
+    capabilities = DELTA
 
     def __init__(
         self,

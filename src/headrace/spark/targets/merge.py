@@ -17,12 +17,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, TargetConflict
+from headrace.lake.capabilities import MERGE
 from headrace.model.schema import KeyCheck, TableId
 from headrace.observe.failpoints import failpoint
 from headrace.spark.targets.base import TableBatch, TargetState
 from headrace.spark.targets.keyed import KeyedBatch
 from headrace.spark.targets.multiset import MultisetBatch
-from headrace.spark.targets.tables import DeltaTables, capabilities, translated
+from headrace.spark.targets.tables import DeltaTables, translated
 
 __all__ = ["MergeTarget"]
 
@@ -44,7 +45,7 @@ class MergeTarget:
         parallel: tables worked on at the same time.
     """
 
-    capabilities = capabilities("merge")
+    capabilities = MERGE
 
     def __init__(
         self, spark: SparkSession, lake: Path, pipeline: str, *, parallel: int = 2

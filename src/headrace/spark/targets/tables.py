@@ -5,7 +5,6 @@ Nothing here needs Spark: a table's columns change by an entry of its log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,38 +15,18 @@ from headrace.lake.delta_log import DeltaTable, FollowedTable
 from headrace.lake.evolution import (
     SCHEMA_PROPERTY,
     SHAPE_PROPERTY,
-    WIDENING,
     create_actions,
     evolve_actions,
     numbers_of,
 )
 from headrace.lake.ledger import app_id, applied_scn, table_path
-from headrace.lake.modes import Mode
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.tidy import tidy
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.failures import translate
-from headrace.spark.targets.base import Capabilities, TargetState
+from headrace.spark.targets.base import TargetState
 
-__all__ = ["DeltaTables", "capabilities", "translated"]
-
-
-def capabilities(name: str, modes: Iterable[Mode] = (Mode.MIRROR,)) -> Capabilities:
-    """Return what every implementation that writes these tables can do, and the modes of one of them."""
-    return Capabilities(
-        name=name,
-        format="delta",
-        atomic_ledger=True,
-        keyless=True,
-        truncate=True,
-        add_column=True,
-        drop_column=True,
-        widening=WIDENING,
-        versions=True,
-        distributed=True,
-        modes=frozenset(mode.value for mode in modes),
-        shaping=True,
-    )
+__all__ = ["DeltaTables", "translated"]
 
 
 def translated(

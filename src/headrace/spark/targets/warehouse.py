@@ -8,31 +8,14 @@ from contextlib import AbstractContextManager
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
-from headrace.lake.evolution import WIDENING
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, Warehouse, told
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.failures import translate
-from headrace.spark.targets.base import Capabilities, TableBatch, TargetState
+from headrace.spark.targets.base import TableBatch, TargetState
 
-__all__ = ["WarehouseTarget", "said", "sql_capabilities", "state_of"]
-
-
-def sql_capabilities(name: str, *, distributed: bool) -> Capabilities:
-    """Return what a target in SQL can do."""
-    return Capabilities(
-        name=name,
-        format=name,
-        atomic_ledger=True,
-        keyless=True,
-        truncate=True,
-        add_column=True,
-        drop_column=True,
-        widening=WIDENING,
-        versions=False,
-        distributed=distributed,
-    )
+__all__ = ["WarehouseTarget", "said", "state_of"]
 
 
 def state_of(entry: Entry) -> TargetState:

@@ -1,0 +1,70 @@
+"""What a configuration asks for single tables, and whether its target can do that."""
+
+from __future__ import annotations
+
+from headrace.lake.capabilities import (
+    DELTA,
+    DUCKDB,
+    MERGE,
+    POSTGRES,
+    Capabilities,
+    refuse_unkept,
+)
+from headrace.lake.modes import Mode
+from headrace.lake.policies import Dropped, Incompatible, Policies
+from headrace.lake.settings import SettingsByTable, TableSettings
+from headrace.replicator.config import (
+    ChangesConfig,
+    Config,
+    DuckdbTargetConfig,
+    PostgresTargetConfig,
+    TableConfig,
+)
+
+__all__ = ["refuse_what_the_target_lacks", "table_settings"]
+
+
+def table_settings(config: Config) -> SettingsByTable:
+    """Return what was asked for, by pattern; the last one stands for all tables that no other names."""
+    named = tuple((pattern, _settings(config, given)) for pattern, given in config.tables.items())
+    return (*named, ("*", TableSettings(policies=_policies(config.changes))))
+
+
+def refuse_what_the_target_lacks(config: Config) -> None:
+    """Refuse what the target cannot keep.
+
+    Raises:
+        ConfigError: naming table, setting and target.
+    """
+    refuse_unkept(table_settings(config), _capabilities(config))
+
+
+def _capabilities(config: Config) -> Capabilities:
+    target = config.target
+    if isinstance(target, DuckdbTargetConfig):
+        return DUCKDB
+    if isinstance(target, PostgresTargetConfig):
+        return POSTGRES
+    return MERGE if target.merge else DELTA
+
+
+def _settings(config: Config, given: TableConfig) -> TableSettings:
+    said = given.changes.model_dump(include=given.changes.model_fields_set)
+    return TableSettings(
+        Mode(given.mode),
+        given.select,
+        given.drop,
+        tuple(given.rename.items()),
+        tuple(given.mask.items()),
+        tuple(given.compute.items()),
+        given.where,
+        _policies(config.changes.model_copy(update=said)),
+    )
+
+
+def _policies(changes: ChangesConfig) -> Policies:
+    return Policies(
+        Incompatible(changes.incompatible),
+        Dropped(changes.dropped_column),
+        Dropped(changes.dropped_table),
+    )
