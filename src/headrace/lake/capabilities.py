@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.errors import ConfigError
-from headrace.lake.evolution import WIDENING
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Incompatible
 from headrace.lake.settings import SettingsByTable, TableSettings
+from headrace.lake.widening import WIDENING
 
 __all__ = ["DELTA", "DUCKDB", "MERGE", "POSTGRES", "Capabilities", "refuse_unkept"]
 

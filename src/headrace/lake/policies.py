@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Dropped", "Incompatible", "Policies"]
+__all__ = ["DEFAULTS", "Dropped", "Incompatible", "Policies"]
 
 
 class Incompatible(Enum):
@@ -45,3 +45,7 @@ class Policies:
     incompatible: Incompatible = Incompatible.STOP
     dropped_column: Dropped = Dropped.DROP
     dropped_table: Dropped = Dropped.KEEP
+
+
+DEFAULTS = Policies()
+"""What is done where nobody asked for anything else."""

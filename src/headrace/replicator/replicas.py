@@ -21,6 +21,7 @@ from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
 from headrace.lake.ledger import shown_version, table_path
 from headrace.lake.modes import Mode, live_batches, mode_of, shaped
 from headrace.lake.planned import ColumnChange, column_changes, planned_changes
+from headrace.lake.remembered import kept_names
 from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.sql.ledger import Entry
@@ -106,7 +107,7 @@ class DeltaReplicas:
         if held is None:
             return
         settings = settings_for(schema.table, self._given)
-        mode, own = mode_of(held), settings.of_its_own(held)
+        mode, own = mode_of(held), settings.of_its_own(held) | kept_names(held)
         alike = [name for name in held.schema.names if name not in own]
         seen = settings.renamed(schema)
         names = later_names(replace(held, schema=held.schema_of(alike)), shaped(seen, mode))
@@ -135,7 +136,7 @@ class DeltaReplicas:
         own = settings.of_its_own(held)
         alike = [name for name in held.schema.names if name not in own]
         seen = shaped(settings.renamed(settings.alike(schema)), mode_of(held))
-        return planned_changes(replace(held, schema=held.schema_of(alike)), seen)
+        return planned_changes(replace(held, schema=held.schema_of(alike)), seen, settings.policies)
 
     def alike(self, schema: TableSchema) -> TableSchema:
         """Return the columns that can be compared."""

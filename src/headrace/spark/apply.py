@@ -23,9 +23,11 @@ from pathlib import Path
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
-from headrace.lake.evolution import follows
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
-from headrace.lake.settings import SettingsByTable
+from headrace.lake.modes import Mode
+from headrace.lake.policies import Incompatible
+from headrace.lake.settings import SettingsByTable, settings_for
+from headrace.lake.widening import follows
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
@@ -322,9 +324,16 @@ class Applier:
         try:
             schema = self._version_for(table, step)
             schema = replace(schema, numbers=step.numbers.get(schema.schema_id, NO_NUMBERS))
-            versions = step.versions(self._registry, schema)
+            policies = settings_for(table.id, self._options.settings).policies
+            # Rows of a transaction that changes a type on its way are read again.
+            fitting = policies.incompatible is not Incompatible.STOP
+            versions = step.versions(self._registry, schema, fitting=fitting)
             formed = self._forms.of(schema, step, versions, self._slices(step))
-            state = self._target.evolve(formed.columns)
+            state = self._target.evolve(formed.columns, policies)
+            if state.kept and formed.mode is Mode.MIRROR:
+                schema = schema.keeping(state.kept)
+                versions = step.versions(self._registry, schema, fitting=fitting)
+                formed = self._forms.of(schema, step, versions, self._slices(step))
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             self._failed(item, translate(error, table.id, step.schema))
             return None

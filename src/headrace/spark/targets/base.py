@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.errors import HeadraceError
 from headrace.lake.capabilities import Capabilities
 from headrace.lake.modes import Mode
-from headrace.model.schema import TableId, TableSchema
+from headrace.lake.policies import DEFAULTS, Policies
+from headrace.model.schema import Column, TableId, TableSchema
 
 __all__ = ["Folded", "Kernel", "TableBatch", "Target", "TargetState"]
 
@@ -34,12 +35,14 @@ class TargetState:
         applied_scn: position committed with the newest data commit, 0 before the first.
         schema_id: table version that the target's columns were last brought to, 0 when unknown.
         shape: mode and settings by which the table was made, empty for a plain mirror.
+        kept: its columns that the source no longer has.
     """
 
     version: int
     applied_scn: int
     schema_id: int
     shape: str = ""
+    kept: tuple[Column, ...] = ()
 
 
 class Folded(Protocol):
@@ -103,12 +106,13 @@ class Target(Protocol):
         """Return what is durable, read from the target; None when there is no such table."""
         ...
 
-    def evolve(self, schema: TableSchema) -> TargetState:
+    def evolve(self, schema: TableSchema, policies: Policies = DEFAULTS) -> TargetState:
         """Create the table, or bring its columns to a newer version; does nothing when they are there.
 
         Args:
             schema: the version, with the columns that the table's mode adds; the numbers of its columns tell one that
                 was renamed from one that was dropped.
+            policies: what happens to columns that cannot live on; those that the target lacks are never asked for.
 
         Raises:
             IncompatibleSchemaChange: the change cannot be carried over; names table and column.

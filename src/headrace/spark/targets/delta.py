@@ -20,6 +20,7 @@ from headrace.lake.capabilities import DELTA
 from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import Action, CommitConflict, commit_info, put_commit, transaction
 from headrace.lake.modes import shaped
+from headrace.lake.remembered import kept_names
 from headrace.lake.settle import discard
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
@@ -141,7 +142,8 @@ class DeltaTarget:
         """
         table = schema.table
         check_writable(snapshot.protocol, snapshot.properties, snapshot.folder.name)
-        if snapshot.partition_columns or set(snapshot.schema.names) != set(schema.names):
+        ours = set(schema.names) | kept_names(snapshot)
+        if snapshot.partition_columns or set(snapshot.schema.names) != ours:
             raise TargetConflict(
                 f"The columns of the target table of {table} are not those that headrace made.",
                 next_step="undo the change of its columns; the batch is tried again.",

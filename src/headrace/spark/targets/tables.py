@@ -17,9 +17,10 @@ from headrace.lake.evolution import (
     SHAPE_PROPERTY,
     create_actions,
     evolve_actions,
-    numbers_of,
 )
 from headrace.lake.ledger import app_id, applied_scn, table_path
+from headrace.lake.policies import DEFAULTS, Policies
+from headrace.lake.remembered import kept_columns, numbers_of
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.tidy import tidy
 from headrace.model.schema import TableId, TableSchema
@@ -88,6 +89,7 @@ class DeltaTables:
             applied_scn=applied_scn(snapshot, self._pipeline, table),
             schema_id=int(snapshot.properties.get(SCHEMA_PROPERTY, "0")),
             shape=snapshot.properties.get(SHAPE_PROPERTY, ""),
+            kept=kept_columns(snapshot),
         )
 
     def existing(self, table: TableId) -> Snapshot:
@@ -104,7 +106,7 @@ class DeltaTables:
             )
         return snapshot
 
-    def evolve(self, schema: TableSchema) -> TargetState:
+    def evolve(self, schema: TableSchema, policies: Policies = DEFAULTS) -> TargetState:
         """Create the table, or bring its columns to ``schema``; nothing when they are there.
 
         Raises:
@@ -132,7 +134,8 @@ class DeltaTables:
                 put_commit(folder, 0, create_actions(schema, vectors=self._vectors))
             else:
                 check_writable(snapshot.protocol, snapshot.properties, folder.name)
-                put_commit(folder, snapshot.version + 1, evolve_actions(snapshot, schema))
+                actions = evolve_actions(snapshot, schema, policies)
+                put_commit(folder, snapshot.version + 1, actions)
         except OSError as error:
             raise translate(error, table, schema) from error
         return self.state_of(self.existing(table), table)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
+from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, Warehouse, told
 from headrace.lake.sql.tables import WarehouseTables
@@ -56,7 +57,7 @@ class WarehouseTarget:
             entry = self._tables.entry(session, table)
         return None if entry is None else state_of(entry)
 
-    def evolve(self, schema: TableSchema) -> TargetState:
+    def evolve(self, schema: TableSchema, _policies: Policies = DEFAULTS) -> TargetState:
         """Create the table, or bring its columns to ``schema``; nothing when they are there."""
         with self._one_at_a_time, told(self._warehouse, schema.table), self._connected() as session:
             return state_of(self._tables.evolve(session, schema))
