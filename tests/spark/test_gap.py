@@ -27,6 +27,7 @@ class Still:
     """A target with one table that nobody writes: a gap and a completion are no changes of rows."""
 
     capabilities = DELTA
+    copies = None
 
     def state(self, table: TableId) -> TargetState | None:
         return TargetState(0, 0, ORDERS.schema_id) if table == ORDERS.table else None

@@ -37,6 +37,7 @@ __all__ = [
     "create_actions",
     "evolve_actions",
     "later_names",
+    "with_features",
 ]
 
 SCHEMA_PROPERTY = "headrace.schema_id"
@@ -82,7 +83,7 @@ def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
     }
     return [
         {
-            "protocol": _protocol(
+            "protocol": with_features(
                 {"minReaderVersion": 1, "minWriterVersion": 2}, _features(columns, vectors)
             )
         },
@@ -150,7 +151,7 @@ def evolve_actions(
         },
         commit_info("ALTER TABLE"),
     ]
-    protocol = _protocol(held.protocol, features)
+    protocol = with_features(held.protocol, features)
     if protocol != dict(held.protocol):
         actions.insert(0, {"protocol": protocol})
     return actions
@@ -224,7 +225,7 @@ def _features(columns: pa.Schema, vectors: bool) -> list[str]:
     return features
 
 
-def _protocol(held: Mapping[str, Any], features: list[str]) -> dict[str, Any]:
+def with_features(held: Mapping[str, Any], features: list[str]) -> dict[str, Any]:
     """Return ``held`` with further features; tables without any stay open to the oldest readers."""
     reader = list(held.get("readerFeatures") or ())
     writer = list(held.get("writerFeatures") or ())

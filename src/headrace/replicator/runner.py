@@ -20,6 +20,7 @@ from headrace.replicator.worker import Report
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.lake.sql.session import Warehouse
+    from headrace.model.schema import TableId
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.replicas import Replicas
     from headrace.replicator.schema_diff import TableDiff
@@ -169,6 +170,7 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
     """Fold the change log into the target until asked to stop."""
     from headrace.replicator.asked import table_settings
     from headrace.replicator.config import TargetConfig
+    from headrace.replicator.copies import ask_for_copy
     from headrace.spark.job import ApplySettings, run_apply
 
     given = config.target
@@ -188,7 +190,11 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         freshness=paths.freshness,
         settings=table_settings(config),
     )
-    run_apply(settings, stop, lambda status: report(status.to_json()))
+
+    def ask(table: TableId, before: str) -> str:
+        return ask_for_copy(paths.database, table, before)
+
+    run_apply(settings, stop, lambda status: report(status.to_json()), ask)
 
 
 def _source(config: Config) -> PostgresSource:

@@ -23,9 +23,10 @@ from pathlib import Path
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
+from headrace.lake.aside import Copy, CopyNeeded
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
 from headrace.lake.modes import Mode
-from headrace.lake.policies import Incompatible
+from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.lake.widening import follows
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
@@ -94,6 +95,8 @@ class _Table:
     attempts: int = 0
     retry_at: float = 0.0
     left: str = ""
+    goes: bool = False
+    copy: Copy | None = None
 
     @classmethod
     def of(cls, table: TableId, position: Position) -> _Table:
@@ -104,6 +107,7 @@ class _Table:
             position.complete_scn,
             state.version if state else -1,
             state.schema_id if state else 0,
+            copy=state.copy if state else None,
         )
 
     @property
@@ -157,6 +161,8 @@ class Applier:
         options: where and how much.
         target: where the tables are.
         on_status: told after every batch.
+        ask: asks for a dump of a table that is to be copied again, if the one asked for before will not come, and
+            returns the request; None where nobody can be asked.
     """
 
     def __init__(
@@ -164,10 +170,12 @@ class Applier:
         options: ApplyOptions,
         target: Target,
         on_status: Callable[[ApplyStatus], None] = lambda _status: None,
+        ask: Callable[[TableId, str], str] | None = None,
     ) -> None:
         self._options = options
         self._target = target
         self._on_status = on_status
+        self._ask = ask
         self._reader = ChangeLogReader(options.changelog)
         self._registry = FileRegistry(options.changelog / "schemas")
         self._frontier = FrontierStore(options.lake, options.pipeline)
@@ -203,6 +211,10 @@ class Applier:
         for table in self._tables.values():
             entry = manifest.tables.get(str(table.id)) if manifest else None
             table.left = entry.reason if entry and entry.state == "left" else ""
+            # Its end was written down, and a crash came before it was carried out.
+            table.goes = bool(table.left and entry and entry.version < 0 and table.version >= 0)
+            if table.copy is not None:
+                self._resume_copy(table, table.copy)
         self._first_end = start.first_end
         self._commit_us = manifest.commit_us if manifest else 0
         self.status.frontier_scn = manifest.scn if manifest else 0
@@ -222,6 +234,7 @@ class Applier:
         before = sum(table.rows for table in self._tables.values())
         work = self._plan(batch)
         self._work_on(work)
+        self._end_copies()
         for table in self._tables.values():
             if table.error is None:
                 # What no step spoke of has no change for the table; only the manifest records that.
@@ -276,13 +289,18 @@ class Applier:
             if entry is None:
                 continue
             if event.kind is SystemKind.DUMP_COMPLETE:
+                if entry.copy and event.payload.get("request_id") != entry.copy.request:
+                    # It began before the copy did, or reads a part of the table.
+                    continue
                 entry.complete_scn = max(entry.complete_scn or 0, event.scn)
             elif event.kind is SystemKind.GAP and (entry.complete_scn or 0) < event.scn:
                 entry.complete_scn = None
             elif event.kind is SystemKind.TRUNCATE and event.payload.get("anew"):
-                entry.complete_scn, entry.left = None, ""
+                entry.complete_scn, entry.left, entry.goes = None, "", False
             elif reason := _left(event):
                 entry.complete_scn, entry.left = None, reason
+                dropped = self._policies(entry.id).dropped_table
+                entry.goes = event.kind is SystemKind.DROP_TABLE and dropped is Dropped.DROP
 
     def _plan(self, batch: Range) -> list[_Work]:
         """Return the tables that have something to do."""
@@ -324,12 +342,15 @@ class Applier:
         try:
             schema = self._version_for(table, step)
             schema = replace(schema, numbers=step.numbers.get(schema.schema_id, NO_NUMBERS))
-            policies = settings_for(table.id, self._options.settings).policies
+            policies = self._policies(table.id)
             # Rows of a transaction that changes a type on its way are read again.
             fitting = policies.incompatible is not Incompatible.STOP
             versions = step.versions(self._registry, schema, fitting=fitting)
             formed = self._forms.of(schema, step, versions, self._slices(step))
-            state = self._target.evolve(formed.columns, policies)
+            try:
+                state = self._target.evolve(formed.columns, policies)
+            except CopyNeeded as needed:
+                state = self._begin_copy(table, formed.columns, step, needed)
             if state.kept and formed.mode is Mode.MIRROR:
                 schema = schema.keeping(state.kept)
                 versions = step.versions(self._registry, schema, fitting=fitting)
@@ -390,6 +411,48 @@ class Applier:
         )
         return held if comes else step.schema
 
+    def _policies(self, table: TableId) -> Policies:
+        return settings_for(table, self._options.settings).policies
+
+    # -- tables that are copied again beside themselves -------------------------------------------
+
+    def _begin_copy(
+        self, table: _Table, columns: TableSchema, step: Step, needed: CopyNeeded
+    ) -> TargetState:
+        """Begin a new copy of a table, which leaves the frontier until it is whole."""
+        copies = self._target.copies
+        if copies is None or self._ask is None:
+            raise needed
+        request = self._ask(table.id, "")
+        state = copies.begin_copy(columns, Copy(request, step.after_scn))
+        table.copy, table.complete_scn = state.copy, None
+        _LOG.warning("%s is copied again: %s", table.id, needed.message)
+        return state
+
+    def _resume_copy(self, table: _Table, copy: Copy) -> None:
+        """Go on with a copy after a restart; its dump may have been given up meanwhile."""
+        if (table.complete_scn or 0) <= copy.after_scn:
+            table.complete_scn = None
+        copies = self._target.copies
+        if copies is None or self._ask is None or table.complete_scn or table.left:
+            return
+        request = self._ask(table.id, copy.request)
+        if request != copy.request:
+            table.copy = copies.ask_again(table.id, request).copy
+
+    def _end_copies(self) -> None:
+        """Put copies that are whole in the places of their tables."""
+        copies = self._target.copies
+        for table in self._tables.values():
+            if copies is None or table.copy is None or table.complete_scn is None or table.error:
+                continue
+            try:
+                state = copies.end_copy(table.id)
+            except Exception as error:  # noqa: BLE001 - the table's, no other's
+                table.fail(translate(error, table.id, None))
+                continue
+            table.copy, table.version = None, state.version
+
     def _slices(self, step: Step) -> int:
         """Return how many tasks fold a step."""
         options = self._options
@@ -408,15 +471,32 @@ class Applier:
             return
         failpoint("apply.before_manifest")
         now_us = time.time_ns() // 1_000
+        going = [table for table in self._tables.values() if table.goes]
+        for table in going:
+            # Said first: a table that is gone and not said to go would be taken for one that somebody removed.
+            table.recover()
+            table.version, table.schema_id, table.copy = -1, 0, None
+            table.position = max(table.position, scn)
         entries = {str(table.id): self._entry(table) for table in self._tables.values()}
         self._frontier.write(Manifest(scn, self._commit_us, entries, now_us))
         failpoint("apply.after_manifest")
+        for table in going:
+            self._drop(table)
         self.status.frontier_scn = scn
         logged = index[index["origin"] == ORIGIN_LOG]
         self._freshness.add(scn, logged["commit_us"], now_us)
         self._tidy()
         held = min([scn, *(table.position for table in self._tables.values())])
         register_job(self._options.changelog, self._options.pipeline, held)
+
+    def _drop(self, table: _Table) -> None:
+        """Remove the target of a table that was dropped; what refuses is tried again with the next frontier."""
+        try:
+            self._target.drop(table.id)
+            table.goes = False
+            _LOG.warning("%s: its target table was removed", table.left.removesuffix("."))
+        except HeadraceError as error:
+            _LOG.warning("%s: its target table cannot be removed: %s", table.id, error)
 
     def _tidy(self) -> None:
         """Now and then, have the target let go of what no frontier names any more."""
@@ -446,7 +526,7 @@ class Applier:
                 table.position,
                 table.rows,
                 table.version,
-                _described(table.error) or _said(table.left),
+                _described(table.error) or _said(table),
             )
             for table in self._tables.values()
         }
@@ -478,13 +558,15 @@ def _left(event: SystemEvent) -> str:
     return ""
 
 
-def _said(left: str) -> dict[str, str] | None:
-    if not left:
+def _said(table: _Table) -> dict[str, str] | None:
+    if not table.left:
         return None
+    kept = "its target table keeps its last rows; remove it when nobody reads it."
+    gone = "there is no target table of it any more."
     return {
         "name": "TableLeft",
-        "message": left,
-        "next_step": "its target table keeps its last rows; remove it when nobody reads it.",
+        "message": table.left,
+        "next_step": gone if table.version < 0 else kept,
     }
 
 

@@ -23,6 +23,7 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ApplyInterrupted
 from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
+from headrace.model.schema import TableId
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
 from headrace.spark.session import SessionSettings, build_session
@@ -106,6 +107,7 @@ def run_apply(
     settings: ApplySettings,
     stop: threading.Event,
     on_status: Callable[[ApplyStatus], None] = lambda _status: None,
+    ask: Callable[[TableId, str], str] | None = None,
     *,
     spark: SparkSession | None = None,
 ) -> None:
@@ -115,6 +117,7 @@ def run_apply(
         settings: of the job.
         stop: asks the job to end; a batch at work is finished first.
         on_status: told after every batch, from the job's threads.
+        ask: asks for dumps of tables that are copied again, see `headrace.spark.apply.Applier`.
         spark: a session to use and leave open; by default the job has its own.
 
     Raises:
@@ -133,7 +136,7 @@ def run_apply(
         _await_log(settings.changelog, stop)
         if not stop.is_set():
             with closing(
-                Applier(settings.options(), _target(settings, session), on_status)
+                Applier(settings.options(), _target(settings, session), on_status, ask)
             ) as applier:
                 _Clock(settings, session, applier, stop).run()
     except (Py4JError, ConnectionError) as error:

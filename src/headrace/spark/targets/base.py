@@ -15,12 +15,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError
+from headrace.lake.aside import Copy
 from headrace.lake.capabilities import Capabilities
 from headrace.lake.modes import Mode
 from headrace.lake.policies import DEFAULTS, Policies
 from headrace.model.schema import Column, TableId, TableSchema
 
-__all__ = ["Folded", "Kernel", "TableBatch", "Target", "TargetState"]
+__all__ = ["Copies", "Folded", "Kernel", "TableBatch", "Target", "TargetState"]
 
 Kernel = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Work on record batches that runs in a task."""
@@ -36,6 +37,7 @@ class TargetState:
         schema_id: table version that the target's columns were last brought to, 0 when unknown.
         shape: mode and settings by which the table was made, empty for a plain mirror.
         kept: its columns that the source no longer has.
+        copy: of a table that is copied again, the new copy, whose position and columns these are.
     """
 
     version: int
@@ -43,6 +45,7 @@ class TargetState:
     schema_id: int
     shape: str = ""
     kept: tuple[Column, ...] = ()
+    copy: Copy | None = None
 
 
 class Folded(Protocol):
@@ -93,10 +96,36 @@ class TableBatch:
     mode: Mode = Mode.MIRROR
 
 
+class Copies(Protocol):
+    """How tables are copied again beside themselves: what is applied goes to the copy, readers see the table."""
+
+    def begin_copy(self, schema: TableSchema, copy: Copy) -> TargetState:
+        """Begin an empty copy, in the place of one that was begun before."""
+        ...
+
+    def ask_again(self, table: TableId, request: str) -> TargetState:
+        """Let another dump fill the copy that was begun."""
+        ...
+
+    def end_copy(self, table: TableId) -> TargetState:
+        """Put the copy in the table's place, at once.
+
+        Raises:
+            TargetConflict: somebody else writes the table all the time, or removed it.
+        """
+        ...
+
+
 class Target(Protocol):
-    """One lake or warehouse."""
+    """One lake or warehouse.
+
+    Attributes:
+        capabilities: what it can do.
+        copies: how tables are copied again, None where it cannot.
+    """
 
     capabilities: Capabilities
+    copies: Copies | None
 
     def session(self, table: TableId) -> SparkSession:
         """Return the session that belongs to a table; what `apply` takes is made in it."""
@@ -115,6 +144,7 @@ class Target(Protocol):
             policies: what happens to columns that cannot live on; those that the target lacks are never asked for.
 
         Raises:
+            CopyNeeded: the change takes a new copy, which `copies` begins.
             IncompatibleSchemaChange: the change cannot be carried over; names table and column.
             TargetUnwritable: the target refused.
         """
@@ -127,6 +157,14 @@ class Target(Protocol):
             for each batch what the table says afterwards, or why nothing was written: MissingBase (a complete table
             lacks the row that a change patches), NegativeCount (a row of a keyless table is removed more often than it
             is held), TargetConflict (somebody else wrote the table), TargetUnwritable (the target refused).
+        """
+        ...
+
+    def drop(self, table: TableId) -> None:
+        """Remove a table that this pipeline made, with its position; does nothing when there is none.
+
+        Raises:
+            TargetUnwritable: the target refused.
         """
         ...
 

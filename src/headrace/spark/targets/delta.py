@@ -25,7 +25,7 @@ from headrace.lake.settle import discard
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
-from headrace.spark.targets.base import TableBatch, TargetState
+from headrace.spark.targets.base import Copies, TableBatch, TargetState
 from headrace.spark.targets.files import write_files
 from headrace.spark.targets.tables import DeltaTables, translated
 
@@ -63,6 +63,8 @@ class DeltaTarget:
         self.state = self._tables.state
         self.evolve = self._tables.evolve
         self.tidy = self._tables.tidy
+        self.drop = self._tables.drop
+        self.copies: Copies | None = self._tables
 
     def session(self, _table: TableId) -> SparkSession:
         """Return the session: no table has settings of its own."""

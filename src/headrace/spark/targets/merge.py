@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, TargetConflict
 from headrace.lake.capabilities import MERGE
 from headrace.model.schema import KeyCheck, TableId
 from headrace.observe.failpoints import failpoint
-from headrace.spark.targets.base import TableBatch, TargetState
+from headrace.spark.targets.base import Copies, TableBatch, TargetState
 from headrace.spark.targets.keyed import KeyedBatch
 from headrace.spark.targets.multiset import MultisetBatch
 from headrace.spark.targets.tables import DeltaTables, translated
@@ -46,6 +46,7 @@ class MergeTarget:
     """
 
     capabilities = MERGE
+    copies: Copies | None = None
 
     def __init__(
         self, spark: SparkSession, lake: Path, pipeline: str, *, parallel: int = 2
@@ -57,6 +58,7 @@ class MergeTarget:
         self.state = self._tables.state
         self.evolve = self._tables.evolve
         self.tidy = self._tables.tidy
+        self.drop = self._tables.drop
         self._sessions: dict[TableId, SparkSession] = {}
         self._lock = threading.Lock()
 

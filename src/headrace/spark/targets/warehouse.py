@@ -14,7 +14,7 @@ from headrace.lake.sql.session import Session, Warehouse, told
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.failures import translate
-from headrace.spark.targets.base import TableBatch, TargetState
+from headrace.spark.targets.base import Copies, TableBatch, TargetState
 
 __all__ = ["WarehouseTarget", "said", "state_of"]
 
@@ -41,6 +41,8 @@ class WarehouseTarget:
         pipeline: name under which positions are committed.
     """
 
+    copies: Copies | None = None
+
     def __init__(self, spark: SparkSession, warehouse: Warehouse, pipeline: str) -> None:
         self._spark = spark
         self._warehouse = warehouse
@@ -61,6 +63,11 @@ class WarehouseTarget:
         """Create the table, or bring its columns to ``schema``; nothing when they are there."""
         with self._one_at_a_time, told(self._warehouse, schema.table), self._connected() as session:
             return state_of(self._tables.evolve(session, schema))
+
+    def drop(self, table: TableId) -> None:
+        """Remove a table and its row in the ledger, in one transaction."""
+        with self._one_at_a_time, told(self._warehouse, table), self._connected() as session:
+            self._tables.drop(session, table)
 
     def tidy(self, table: TableId, promised: int) -> None:
         """Do nothing: a warehouse keeps no older version."""
