@@ -11,7 +11,7 @@ from headrace.lake.policies import Dropped, Incompatible
 from headrace.lake.settings import SettingsByTable, TableSettings
 from headrace.lake.widening import WIDENING
 
-__all__ = ["DELTA", "DUCKDB", "MERGE", "POSTGRES", "Capabilities", "refuse_unkept"]
+__all__ = ["DELTA", "DUCKDB", "MERGE", "PARQUET", "POSTGRES", "Capabilities", "refuse_unkept"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ DUCKDB = Capabilities("duckdb", "duckdb", distributed=False)
 """A DuckDB file."""
 POSTGRES = Capabilities("postgres", "postgres")
 """A PostgreSQL database."""
+PARQUET = Capabilities("parquet", "parquet", modes=frozenset({Mode.APPEND.value}), shaping=True)
+"""Files of changes."""
 
 
 def refuse_unkept(given: SettingsByTable, target: Capabilities) -> None:

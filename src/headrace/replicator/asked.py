@@ -6,6 +6,7 @@ from headrace.lake.capabilities import (
     DELTA,
     DUCKDB,
     MERGE,
+    PARQUET,
     POSTGRES,
     Capabilities,
     refuse_unkept,
@@ -17,6 +18,7 @@ from headrace.replicator.config import (
     ChangesConfig,
     Config,
     DuckdbTargetConfig,
+    ParquetTargetConfig,
     PostgresTargetConfig,
     TableConfig,
 )
@@ -27,7 +29,7 @@ __all__ = ["refuse_what_the_target_lacks", "table_settings"]
 def table_settings(config: Config) -> SettingsByTable:
     """Return what was asked for, by pattern; the last one stands for all tables that no other names."""
     named = tuple((pattern, _settings(config, given)) for pattern, given in config.tables.items())
-    return (*named, ("*", TableSettings(policies=_policies(config.changes))))
+    return (*named, ("*", TableSettings(_usual(config), policies=_policies(config.changes))))
 
 
 def refuse_what_the_target_lacks(config: Config) -> None:
@@ -45,13 +47,15 @@ def _capabilities(config: Config) -> Capabilities:
         return DUCKDB
     if isinstance(target, PostgresTargetConfig):
         return POSTGRES
+    if isinstance(target, ParquetTargetConfig):
+        return PARQUET
     return MERGE if target.merge else DELTA
 
 
 def _settings(config: Config, given: TableConfig) -> TableSettings:
     said = given.changes.model_dump(include=given.changes.model_fields_set)
     return TableSettings(
-        Mode(given.mode),
+        Mode(given.mode) if "mode" in given.model_fields_set else _usual(config),
         given.select,
         given.drop,
         tuple(given.rename.items()),
@@ -60,6 +64,11 @@ def _settings(config: Config, given: TableConfig) -> TableSettings:
         given.where,
         _policies(config.changes.model_copy(update=said)),
     )
+
+
+def _usual(config: Config) -> Mode:
+    """Return the mode of tables of which nothing else is said."""
+    return Mode.APPEND if isinstance(config.target, ParquetTargetConfig) else Mode.MIRROR
 
 
 def _policies(changes: ChangesConfig) -> Policies:

@@ -23,6 +23,7 @@ __all__ = [
     "Config",
     "DuckdbTargetConfig",
     "DumpConfig",
+    "ParquetTargetConfig",
     "PostgresConfig",
     "PostgresTargetConfig",
     "SparkConfig",
@@ -134,6 +135,22 @@ class TargetConfig(_Section):
     path: Path
     vectors: bool = True
     merge: bool = False
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _is_local(cls, value: object) -> object:
+        return _local(value)
+
+
+class ParquetTargetConfig(_Section):
+    """Plain files of changes: ``<path>/<schema>/<table>/*.parquet``, whose tables have the mode ``append``.
+
+    Attributes:
+        path: folder of all tables.
+    """
+
+    type: Literal["parquet"]
+    path: Path
 
     @field_validator("path", mode="before")
     @classmethod
@@ -314,7 +331,8 @@ class Config(_Section):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
     source: PostgresConfig
     target: Annotated[
-        TargetConfig | DuckdbTargetConfig | PostgresTargetConfig, Field(discriminator="type")
+        TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
+        Field(discriminator="type"),
     ]
     tables: dict[_Pattern, TableConfig] = {}
     changes: ChangesConfig = ChangesConfig()
@@ -328,7 +346,7 @@ class Config(_Section):
     @property
     def lake(self) -> Path:
         """Absolute folder of the frontier manifests, and of the tables where these are files."""
-        if isinstance(self.target, TargetConfig):
+        if isinstance(self.target, TargetConfig | ParquetTargetConfig):
             return self.target.path
         return self.state_dir / "target"
 

@@ -24,6 +24,7 @@ from headrace.replicator.config import (
     ChangesConfig,
     Config,
     DuckdbTargetConfig,
+    ParquetTargetConfig,
     PostgresTargetConfig,
     TargetConfig,
 )
@@ -37,6 +38,7 @@ _TARGETS: Mapping[Any, type[BaseModel]] = {
     "delta": TargetConfig,
     "duckdb": DuckdbTargetConfig,
     "postgres": PostgresTargetConfig,
+    "parquet": ParquetTargetConfig,
 }
 _EXPECTED = {
     "bool_type": "true or false",

@@ -15,6 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from headrace.fold import renamed
+from headrace.lake.change_files import head_of, told_changes
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import later_names
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
@@ -32,7 +33,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import successors
 from headrace.replicator.verify_report import Uncompared
 
-__all__ = ["DeltaReplicas", "Replicas", "Shown", "WarehouseReplicas"]
+__all__ = ["DeltaReplicas", "ParquetReplicas", "Replicas", "Shown", "WarehouseReplicas"]
 
 
 class Shown(Protocol):
@@ -140,6 +141,54 @@ class DeltaReplicas:
 
     def alike(self, schema: TableSchema) -> TableSchema:
         """Return the columns that can be compared."""
+        return settings_for(schema.table, self._given).alike(schema)
+
+
+class ParquetReplicas:
+    """Files of changes under one folder, which have no rows that would be the source's.
+
+    Args:
+        lake: the folder.
+        pipeline: name of the pipeline.
+        given: what was asked for single tables.
+    """
+
+    def __init__(self, lake: Path, pipeline: str, given: SettingsByTable = ()) -> None:
+        self._lake = lake
+        self._given = given
+        self._frontiers = FrontierStore(lake, pipeline)
+        self.latest = self._frontiers.latest
+        self.at_or_below = self._frontiers.at_or_below
+
+    @contextmanager
+    def opened(self) -> Iterator[Shown]:
+        """Give the tables: what is there stays."""
+        yield self
+
+    def version(self, _table: TableId, entry: TableEntry) -> int:
+        """Return the number of the newest file."""
+        return entry.version
+
+    def rows(self, _schema: TableSchema, _version: int) -> Iterator[pa.RecordBatch]:
+        """Yield nothing: no table of changes is compared."""
+        yield from ()
+
+    def uncompared(self, _table: TableId, _version: int) -> Uncompared | None:
+        """Return why no table is compared."""
+        return "append"
+
+    def changes(self, schema: TableSchema) -> list[ColumnChange] | None:
+        """Return how the columns of a table's next file differ; those that the target makes for itself aside."""
+        head = head_of(table_path(self._lake, schema.table))
+        if head is None:
+            return None
+        settings = settings_for(schema.table, self._given)
+        made = {name for name, _ in (*settings.mask, *settings.compute)}
+        own = replace(head, now=tuple(name for name in head.now if name not in made))
+        return told_changes(own, shaped(settings.renamed(settings.alike(schema)), Mode.APPEND))
+
+    def alike(self, schema: TableSchema) -> TableSchema:
+        """Return the columns that could be compared."""
         return settings_for(schema.table, self._given).alike(schema)
 
 

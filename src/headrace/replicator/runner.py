@@ -169,7 +169,7 @@ def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextMan
 def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
     """Fold the change log into the target until asked to stop."""
     from headrace.replicator.asked import table_settings
-    from headrace.replicator.config import TargetConfig
+    from headrace.replicator.config import ParquetTargetConfig, TargetConfig
     from headrace.replicator.copies import ask_for_copy
     from headrace.spark.job import ApplySettings, run_apply
 
@@ -181,6 +181,7 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         warehouse=_warehouse(config),
         vectors=not isinstance(given, TargetConfig) or given.vectors,
         merge=isinstance(given, TargetConfig) and given.merge,
+        parquet=isinstance(given, ParquetTargetConfig),
         spark_dir=paths.spark,
         master=config.spark.master,
         driver_memory=config.spark.driver_memory,
@@ -253,8 +254,11 @@ def _warehouse(config: Config) -> Warehouse | None:
 def _replicas(config: Config) -> Replicas:
     """Return how the target's tables are read."""
     from headrace.replicator.asked import table_settings
-    from headrace.replicator.replicas import DeltaReplicas, WarehouseReplicas
+    from headrace.replicator.config import ParquetTargetConfig
+    from headrace.replicator.replicas import DeltaReplicas, ParquetReplicas, WarehouseReplicas
 
+    if isinstance(config.target, ParquetTargetConfig):
+        return ParquetReplicas(config.lake, config.name, table_settings(config))
     warehouse = _warehouse(config)
     if warehouse is None:
         return DeltaReplicas(config.lake, config.name, table_settings(config))

@@ -32,6 +32,7 @@ from headrace.spark.status import ApplyStatus
 from headrace.spark.targets.base import Target
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.merge import MergeTarget
+from headrace.spark.targets.parquet import ParquetTarget
 
 __all__ = ["ApplySettings", "run_apply"]
 
@@ -56,6 +57,7 @@ class ApplySettings:
         warehouse: where the tables are instead, None for the folder.
         vectors: whether new tables may use deletion vectors.
         merge: whether Spark's MERGE writes the tables, and not commits of our own.
+        parquet: whether they are plain files of changes, and no tables of Delta.
         spark_dir: Spark's own files; may be deleted whenever the job does not run.
         master: any Spark master.
         driver_memory: heap of the driver.
@@ -80,6 +82,7 @@ class ApplySettings:
     warehouse: Warehouse | None = None
     vectors: bool = True
     merge: bool = False
+    parquet: bool = False
     tables: tuple[str, ...] = ()
     max_rows_per_batch: int = 2_000_000
     max_bytes_per_batch: int = 1024 * 2**20
@@ -152,6 +155,8 @@ def _target(settings: ApplySettings, session: SparkSession) -> Target:
     lake, name, parallel = settings.lake, settings.pipeline, settings.parallel_tables
     if settings.warehouse is not None:
         return _in_warehouse(settings.warehouse, session, name, parallel)
+    if settings.parquet:
+        return ParquetTarget(session, lake, name, parallel=parallel)
     if settings.merge:
         return MergeTarget(session, lake, name, parallel=parallel)
     return DeltaTarget(session, lake, name, vectors=settings.vectors, parallel=parallel)
