@@ -146,7 +146,7 @@ def begun(bench: Bench) -> None:
     assert bench.state() == "live"
 
 
-@req("C30", "C40")
+@req("C30", "C45")
 @pytest.mark.parametrize("together", [True, False])
 def test_a_column_of_another_type_is_put_aside_and_the_new_one_filled(
     bench: Bench, together: bool
@@ -226,7 +226,7 @@ def test_without_a_policy_the_table_stops_and_keeps_its_rows(bench: Bench) -> No
     assert (bench.rows(), bench.state(), bench.asked) == (before, "failing", [])
 
 
-@req("C30", "C40", "C58")
+@req("C30", "C45")
 def test_a_table_that_is_copied_again_shows_old_rows_until_the_new_ones_are_whole(
     bench: Bench,
 ) -> None:
@@ -277,7 +277,7 @@ def crash() -> None:
     raise Crash
 
 
-@req("C40", "C58")
+@req("C12", "C43")
 @pytest.mark.parametrize("name", CRASHES)
 @pytest.mark.parametrize("policies", [NEW, RECOPY], ids=["new_column", "recopy"])
 def test_a_crash_at_any_step_changes_nothing(bench: Bench, policies: Policies, name: str) -> None:
