@@ -71,7 +71,9 @@ class Source:
         if key not in self.rows:
             self.rows[key] = self.row(key)
             self.shown[key] = dict.fromkeys(self.kept) | self.rows[key]
-            return [("+I", self.rows[key], list(self.columns))]
+            # Some come without a word in the log, and are seen by a read alone.
+            op = "+R" if self.rng.random() < 0.3 else "+I"
+            return [(op, self.rows[key], list(self.columns))]
         roll = self.rng.random()
         if roll < 0.2:
             del self.rows[key], self.shown[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import IncompatibleSchemaChange
+from headrace.errors import ConfigError, IncompatibleSchemaChange
 from headrace.lake.aside import aside_path
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.frontier import FrontierStore, TableEntry
@@ -26,6 +27,8 @@ from headrace.model.succession import column_number
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.targets.delta import DeltaTarget
+from headrace.spark.targets.merge import MergeTarget
+from headrace.testing.lives import Transaction, random_life
 from headrace.testing.notation import table_of
 from tests.requirements import req
 from tests.spark.log import Log
@@ -58,6 +61,7 @@ class Bench:
         self.log = Log(folder / "changelog")
         self.lake = folder / "lake"
         self.asked: list[str] = []
+        self.merges = False
         self.options = ApplyOptions("test", self.log.folder, self.lake)
 
     def policies(self, policies: Policies, mode: Mode = Mode.MIRROR) -> None:
@@ -72,7 +76,8 @@ class Bench:
 
     def run(self, *ends: int) -> Applier:
         """Start a fresh applier, as after a restart, and apply up to each end that is ahead."""
-        applier = Applier(self.options, DeltaTarget(self.spark, self.lake, "test"), ask=self.ask)
+        kind = MergeTarget if self.merges else DeltaTarget
+        applier = Applier(self.options, kind(self.spark, self.lake, "test"), ask=self.ask)
         try:
             start = applier.begin()
             begin = start.from_scn
@@ -317,6 +322,94 @@ def test_a_crash_at_any_step_changes_nothing(bench: Bench, policies: Policies, n
     if policies is NEW:
         assert {row["k"]: row["b_was_string"] for row in bench.rows()} == kept
     assert bench.state() == "live"
+
+
+def lived(bench: Bench, schema: TableSchema, life: list[Transaction]) -> list[int]:
+    """Append a life, and return the SCNs of its transactions."""
+    return [bench.log.write(schema, transaction.notation) for transaction in life]
+
+
+def shown(bench: Bench) -> set[tuple[Any, ...]]:
+    """Return the rows that readers see, all cells as text."""
+    return {
+        tuple(cell.decode() if isinstance(cell, bytes) else cell for cell in row.values())
+        for row in bench.rows()
+    }
+
+
+def copied_through(bench: Bench, rng: random.Random) -> None:
+    """Let a table live, change a type, and live on while it is copied again, with random cuts and crashes."""
+    bench.policies(RECOPY)
+    old = table_of(3)
+    new = replace(old, columns=(*old.columns[:2], replace(old.columns[2], type=pa.binary())))
+    first, second = random_life(old, rng, 6), random_life(new, rng, 10)
+    bench.log.announce(old)
+    lived(bench, old, first)
+    bench.run(bench.log.complete(old))
+    before = set(first[-1].state.values())
+    assert shown(bench) == before
+    bench.log.announce(new)
+    whole = rng.randrange(1, len(second))
+    ends = lived(bench, new, second[:whole])
+    done = bench.log.tell(
+        SystemKind.DUMP_COMPLETE,
+        T,
+        schema_id=bench.log.registry.put(new),
+        request_id="asked 1",
+    )
+    later = lived(bench, new, second[whole:])
+    for name in rng.sample(CRASHES, 3):
+        ends = sorted(rng.sample(ends, rng.randrange(len(ends) + 1)))
+        arm(name, crash)
+        with contextlib.suppress(Crash):
+            bench.run(*(ends or [done - 10]))
+        disarm()
+        assert shown(bench) == before
+        assert bench.state() in ("live", "copying")
+    arm(rng.choice(CRASHES), crash)
+    with contextlib.suppress(Crash):
+        bench.run(*rng.choice([[done], [later[-1]], later]))
+    disarm()
+    # The old rows or the new ones, and nothing between.
+    among = {frozenset(one.state.values()) for one in second[whole - 1 :]}
+    assert shown(bench) == before or frozenset(shown(bench)) in among
+    bench.run(later[-1])
+    assert shown(bench) == set(second[-1].state.values())
+    assert (bench.state(), bench.asked[:1]) == ("live", ["asked 1"])
+
+
+@req("C12", "C43", "C45")
+@pytest.mark.parametrize("seed", range(3))
+def test_random_lives_are_copied_again_whatever_the_cut_and_the_crash(
+    bench: Bench, seed: int
+) -> None:
+    copied_through(bench, random.Random(seed))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", range(3, 60))
+def test_many_random_lives_are_copied_again(bench: Bench, seed: int) -> None:
+    copied_through(bench, random.Random(seed))
+
+
+@pytest.mark.parametrize(
+    ("policies", "said"), [(KEEP, "columns that the source no longer has"), (RECOPY, "a new copy")]
+)
+def test_a_target_that_cannot_go_on_with_a_table_says_so(
+    bench: Bench, policies: Policies, said: str
+) -> None:
+    bench.policies(policies)
+    begun(bench)
+    later = NARROW if policies is KEEP else RETYPED
+    announce(bench, later)
+    bench.run(bench.log.write(later, "+I(8,a)" if policies is KEEP else "+I(8,a,b)"))
+    before = bench.rows()
+    bench.policies(Policies())
+    bench.merges = True
+    with pytest.raises(ConfigError, match=f"public.t has {said}.* which the target merge cannot"):
+        bench.run(bench.log.write(later, "-D(1)"))
+    assert bench.rows() == before
 
 
 @req("C30", "C-11")

@@ -34,6 +34,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
+from headrace.spark.again import Again, Ask
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
@@ -161,8 +162,7 @@ class Applier:
         options: where and how much.
         target: where the tables are.
         on_status: told after every batch.
-        ask: asks for a dump of a table that is to be copied again, if the one asked for before will not come, and
-            returns the request; None where nobody can be asked.
+        ask: asks for dumps of tables that are copied again, None where nobody can be asked.
     """
 
     def __init__(
@@ -170,12 +170,12 @@ class Applier:
         options: ApplyOptions,
         target: Target,
         on_status: Callable[[ApplyStatus], None] = lambda _status: None,
-        ask: Callable[[TableId, str], str] | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self._options = options
         self._target = target
         self._on_status = on_status
-        self._ask = ask
+        self._again = Again(target.copies, ask)
         self._reader = ChangeLogReader(options.changelog)
         self._registry = FileRegistry(options.changelog / "schemas")
         self._frontier = FrontierStore(options.lake, options.pipeline)
@@ -213,8 +213,7 @@ class Applier:
             table.left = entry.reason if entry and entry.state == "left" else ""
             # Its end was written down, and a crash came before it was carried out.
             table.goes = bool(table.left and entry and entry.version < 0 and table.version >= 0)
-            if table.copy is not None:
-                self._resume_copy(table, table.copy)
+            self._again.resume(table)
         self._first_end = start.first_end
         self._commit_us = manifest.commit_us if manifest else 0
         self.status.frontier_scn = manifest.scn if manifest else 0
@@ -234,8 +233,9 @@ class Applier:
         before = sum(table.rows for table in self._tables.values())
         work = self._plan(batch)
         self._work_on(work)
-        self._end_copies()
         for table in self._tables.values():
+            if table.error is None:
+                self._end_copy(table)
             if table.error is None:
                 # What no step spoke of has no change for the table; only the manifest records that.
                 table.position = max(table.position, to_scn)
@@ -289,10 +289,8 @@ class Applier:
             if entry is None:
                 continue
             if event.kind is SystemKind.DUMP_COMPLETE:
-                if entry.copy and event.payload.get("request_id") != entry.copy.request:
-                    # It began before the copy did, or reads a part of the table.
-                    continue
-                entry.complete_scn = max(entry.complete_scn or 0, event.scn)
+                if self._again.completes(entry, event):
+                    entry.complete_scn = max(entry.complete_scn or 0, event.scn)
             elif event.kind is SystemKind.GAP and (entry.complete_scn or 0) < event.scn:
                 entry.complete_scn = None
             elif event.kind is SystemKind.TRUNCATE and event.payload.get("anew"):
@@ -350,7 +348,7 @@ class Applier:
             try:
                 state = self._target.evolve(formed.columns, policies)
             except CopyNeeded as needed:
-                state = self._begin_copy(table, formed.columns, step, needed)
+                state = self._again.begin(table, formed.columns, step.after_scn, needed)
             if state.kept and formed.mode is Mode.MIRROR:
                 schema = schema.keeping(state.kept)
                 versions = step.versions(self._registry, schema, fitting=fitting)
@@ -414,44 +412,12 @@ class Applier:
     def _policies(self, table: TableId) -> Policies:
         return settings_for(table, self._options.settings).policies
 
-    # -- tables that are copied again beside themselves -------------------------------------------
-
-    def _begin_copy(
-        self, table: _Table, columns: TableSchema, step: Step, needed: CopyNeeded
-    ) -> TargetState:
-        """Begin a new copy of a table, which leaves the frontier until it is whole."""
-        copies = self._target.copies
-        if copies is None or self._ask is None:
-            raise needed
-        request = self._ask(table.id, "")
-        state = copies.begin_copy(columns, Copy(request, step.after_scn))
-        table.copy, table.complete_scn = state.copy, None
-        _LOG.warning("%s is copied again: %s", table.id, needed.message)
-        return state
-
-    def _resume_copy(self, table: _Table, copy: Copy) -> None:
-        """Go on with a copy after a restart; its dump may have been given up meanwhile."""
-        if (table.complete_scn or 0) <= copy.after_scn:
-            table.complete_scn = None
-        copies = self._target.copies
-        if copies is None or self._ask is None or table.complete_scn or table.left:
-            return
-        request = self._ask(table.id, copy.request)
-        if request != copy.request:
-            table.copy = copies.ask_again(table.id, request).copy
-
-    def _end_copies(self) -> None:
-        """Put copies that are whole in the places of their tables."""
-        copies = self._target.copies
-        for table in self._tables.values():
-            if copies is None or table.copy is None or table.complete_scn is None or table.error:
-                continue
-            try:
-                state = copies.end_copy(table.id)
-            except Exception as error:  # noqa: BLE001 - the table's, no other's
-                table.fail(translate(error, table.id, None))
-                continue
-            table.copy, table.version = None, state.version
+    def _end_copy(self, table: _Table) -> None:
+        """Put the new copy of a table in its place, if it has one that is whole."""
+        try:
+            self._again.end(table)
+        except Exception as error:  # noqa: BLE001 - the table's, no other's
+            table.fail(translate(error, table.id, None))
 
     def _slices(self, step: Step) -> int:
         """Return how many tasks fold a step."""

@@ -23,7 +23,7 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ApplyInterrupted
 from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
-from headrace.model.schema import TableId
+from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
 from headrace.spark.session import SessionSettings, build_session
@@ -110,7 +110,7 @@ def run_apply(
     settings: ApplySettings,
     stop: threading.Event,
     on_status: Callable[[ApplyStatus], None] = lambda _status: None,
-    ask: Callable[[TableId, str], str] | None = None,
+    ask: Ask | None = None,
     *,
     spark: SparkSession | None = None,
 ) -> None:
@@ -120,7 +120,7 @@ def run_apply(
         settings: of the job.
         stop: asks the job to end; a batch at work is finished first.
         on_status: told after every batch, from the job's threads.
-        ask: asks for dumps of tables that are copied again, see `headrace.spark.apply.Applier`.
+        ask: asks for dumps of tables that are copied again.
         spark: a session to use and leave open; by default the job has its own.
 
     Raises:
