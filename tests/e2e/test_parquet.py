@@ -13,7 +13,12 @@ from headrace.replicator.reading import read
 from tests.e2e.pipeline import Pipeline
 from tests.requirements import req
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.spark,
+    pytest.mark.long,
+    pytest.mark.timeout(1200),
+]
 
 
 @pytest.fixture

@@ -216,20 +216,20 @@ def live_through(folder: Path, seed: int) -> tuple[Source, Target]:
 
 
 @req("C30", "C45")
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_lives_keep_every_column_with_its_rows(tmp_path: Path, seed: int) -> None:
     live_through(tmp_path / "t", seed)
 
 
 @pytest.mark.long
 def test_many_random_lives_keep_every_column_with_its_rows(tmp_path: Path) -> None:
-    for seed in range(15, 400):
+    for seed in range(8, 400):
         live_through(tmp_path / f"t{seed}", seed)
 
 
 @pytest.mark.spark
 def test_spark_reads_kept_columns(spark: SparkSession, tmp_path: Path) -> None:
-    for seed in (1, 5):
+    for seed in (1,):
         source, target = live_through(tmp_path / f"t{seed}", seed)
         found = spark.read.format("delta").load(str(target.folder)).toArrow().to_pylist()
         assert source.kept
