@@ -85,8 +85,6 @@ def _resolve(
     live = found & ~falls
     still = missing.copy()
     still[live] &= first_missing[place[live]]
-    # What the source no longer has is null in a row that came after one died.
-    still[falls] &= ~np.isin(schema.names, [*schema.kept])
     hole |= falls & still.any(axis=1)
     hole[live] |= first_hole[place[live]] & still[live].any(axis=1)
     return _rebuild(schema, first, second, place, live, falls, missing & ~still, still, hole)

@@ -48,8 +48,6 @@ class Followed:
         places = np.where(self.dead[:, None], FROM_ORIGIN, self.cells)
         places[:, schema.key_indexes] = self.last[:, None]
         lacking = (places < 0) & ~self.dead[:, None]
-        # What the source no longer has is null in a row that came after one died.
-        lacking &= ~(np.isin(schema.names, [*schema.kept]) & (places == HOLE))
         origins = np.where(self.dead, ABSOLUTE, self.origins)
         cells = {
             "_effect": pa.array([ROW, DEAD], pa.string()).take(pa.array(self.dead.astype(np.int8))),
