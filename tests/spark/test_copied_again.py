@@ -19,6 +19,7 @@ from headrace.testing.notation import table_of
 from tests.requirements import req
 from tests.spark.policies import (
     CRASHES,
+    NARROW,
     RECOPY,
     RETYPED,
     Bench,
@@ -64,6 +65,25 @@ def test_a_table_that_is_copied_again_shows_old_rows_until_the_new_ones_are_whol
     # Versions from before are what they were; the table goes on as any other.
     policed.run(policed.log.write(RETYPED, "=U(1,?,11)"))
     assert policed.rows()[0] == {"k": 1, "a": "A1", "b": b"11"}
+
+
+def test_a_mapped_table_is_copied_again_and_spark_reads_it(policed: Bench) -> None:
+    policed.policies(RECOPY)
+    begun(policed)
+    announce(policed, NARROW)
+    policed.run(policed.log.write(NARROW, "=U(1,A1)"))
+    binary = shape(a=pa.binary())
+    announce(policed, binary)
+    policed.run(policed.log.write(binary, "+R(1,A1) +R(2,a2)"))
+    policed.run(policed.dumped(binary, "+R(3,a3) | =U(1,x)", "asked 1"))
+    wanted = [{"k": 1, "a": b"x"}, {"k": 2, "a": b"a2"}, {"k": 3, "a": b"a3"}]
+    assert policed.rows() == policed.in_spark() == wanted
+    # Columns can go on coming and going.
+    wide = shape(a=pa.binary(), b=pa.string())
+    announce(policed, wide)
+    policed.run(policed.log.write(wide, "=U(3,?,new)"))
+    assert policed.rows() == policed.in_spark()
+    assert policed.rows()[2] == {"k": 3, "a": b"a3", "b": "new"}
 
 
 def test_a_type_that_changes_again_begins_the_copy_again(policed: Bench) -> None:

@@ -38,7 +38,7 @@ def test_a_column_of_another_type_is_put_aside_and_the_new_one_filled(
 ) -> None:
     policed.policies(NEW)
     begun(policed)
-    last = policed.log.write(OLD, "=U(1,A1,?)")
+    last = policed.log.write(OLD, "=U(1,A1,B1)")
     announce(policed, RETYPED)
     middle = policed.log.write(RETYPED, "=U(2,A2,?) | +I(4,a4,40)")
     end = policed.dumped(RETYPED, "+R(1,A1,10) +R(2,A2,20) | -D(3)", "again")
@@ -47,7 +47,7 @@ def test_a_column_of_another_type_is_put_aside_and_the_new_one_filled(
         policed.rows()
         == policed.in_spark()
         == [
-            {"k": 1, "a": "A1", "b_was_string": "b1", "b": b"10"},
+            {"k": 1, "a": "A1", "b_was_string": "B1", "b": b"10"},
             {"k": 2, "a": "A2", "b_was_string": "b2", "b": b"20"},
             {"k": 4, "a": "a4", "b_was_string": None, "b": b"40"},
         ]
@@ -58,7 +58,7 @@ def test_a_column_of_another_type_is_put_aside_and_the_new_one_filled(
     assert policed.rows() == [
         {"k": 2, "a": "x", "b_was_string": "b2", "b": b"20"},
         {"k": 4, "a": "y", "b_was_string": None, "b": b"41"},
-        {"k": 9, "a": "A1", "b_was_string": "b1", "b": b"10"},
+        {"k": 9, "a": "A1", "b_was_string": "B1", "b": b"10"},
     ]
 
 
