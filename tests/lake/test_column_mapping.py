@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 from headrace.errors import IncompatibleSchemaChange, UnsupportedTableFeature
 from headrace.fold import fold
 from headrace.lake.commit import put_commit
-from headrace.lake.evolution import evolve_actions, numbers_of
+from headrace.lake.evolution import evolve_actions
 from headrace.lake.planned import ChangeKind, ColumnChange, planned_changes
+from headrace.lake.remembered import numbers_of
 from headrace.model.change import change_schema
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from tests.lake.local_table import LocalTable

@@ -11,10 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ConfigError, IncompatibleSchemaChange, MissingBase
+from headrace.errors import IncompatibleSchemaChange, MissingBase
 from headrace.lake import settle
 from headrace.lake.modes import Mode, shaped
-from headrace.lake.settings import TableSettings, refuse_unkept
 from headrace.model.schema import Column, KeyCheck, TableSchema
 from headrace.testing.lives import Transaction, random_life
 from headrace.testing.notation import table_of
@@ -150,21 +149,3 @@ def test_patches_of_a_row_that_has_not_come_leave_no_version_even_when_they_make
     for batch in [[first, second, chunk]] if together else [[first], [second], [chunk]]:
         table.apply(batch, complete=False)
     assert table.rows() == Counter({(1, "a", "b", chunk.commit_us, None, 30, None, True): 1})
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        TableSettings(select=("c1",)),
-        TableSettings(drop=("c1",)),
-        TableSettings(rename=(("c1", "x"),)),
-        TableSettings(mask=(("c1", "'***'"),)),
-        TableSettings(compute=(("loud", "upper(c1)"),)),
-        TableSettings(where="k > 3"),
-    ],
-)
-def test_a_target_that_keeps_rows_as_they_are_refuses_column_settings(asked: TableSettings) -> None:
-    given = (("shop.*", TableSettings()), ("public.t", asked))
-    refuse_unkept(given, {"mirror"}, "delta", shaping=True)
-    with pytest.raises(ConfigError, match=r"tables\.public\.t: the target duckdb has the source's"):
-        refuse_unkept(given, {"mirror"}, "duckdb", shaping=False)

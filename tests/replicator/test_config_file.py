@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from headrace.errors import ConfigError, TargetError
+from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.model.schema import TableId
+from headrace.replicator.asked import table_settings
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.reading import read
-from headrace.replicator.runner import _source, _table_settings, _warehouse
+from headrace.replicator.runner import _source, _warehouse
 from headrace.sources.postgres.settings import ColumnChoice
 from tests.requirements import req
 
@@ -130,7 +132,7 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
     mask = "tables: {public.t: {mask: {mail: \"sha2('${env:SALT}' || mail, 256)\"}}}\n"
     config = load(write(tmp_path, SMALLEST + mask))
     assert config.tables["public.t"].mask == {"mail": "sha2('swordfish' || mail, 256)"}
-    (given,) = _table_settings(config)
+    given, _ = table_settings(config)
     assert "swordfish" not in f"{config!r} {config} {given!r} {given[1].shape}"
 
 
@@ -257,3 +259,34 @@ def test_a_choice_of_columns_that_cannot_be_meant_is_refused(
     tmp_path: Path, columns: str, problem: str
 ) -> None:
     assert problem in refused(tmp_path, CHOSEN.replace("{COLUMNS}", columns)).message
+
+
+def test_what_the_target_lacks_is_refused_where_the_file_is_read(tmp_path: Path) -> None:
+    duckdb = SMALLEST.replace("{type: delta, path: ./lake}", "{type: duckdb, path: ./shop.db}")
+    for more, said in (
+        ("tables: {public.t: {mode: history}}\n", "tables.public.t: the target duckdb has no mode"),
+        ("changes: {incompatible: recopy}\n", "changes: the target duckdb cannot do incompatible"),
+        ("tables: {public.t: {where: 'a > 1'}}\n", "tables.public.t: the target duckdb has the"),
+    ):
+        load(write(tmp_path, SMALLEST + more))
+        error = refused(tmp_path, duckdb + more)
+        assert said in error.message
+    merge = SMALLEST.replace("./lake}", "./lake, merge: true}")
+    error = refused(tmp_path, merge + "changes: {dropped_column: keep}\n")
+    assert "changes: the target merge cannot do dropped_column: keep" in error.message
+
+
+def test_what_a_table_does_not_say_of_changes_is_said_for_all(tmp_path: Path) -> None:
+    text = (
+        "changes: {incompatible: new_column, dropped_table: drop}\n"
+        "tables: {public.a: {changes: {incompatible: stop}}, public.b: {changes: {dropped_column: keep}}}\n"
+    )
+    given = table_settings(load(write(tmp_path, SMALLEST + text)))
+    stop, new = Incompatible.STOP, Incompatible.NEW_COLUMN
+    assert [(name, settings.policies) for name, settings in given] == [
+        ("public.a", Policies(stop, Dropped.DROP, Dropped.DROP)),
+        ("public.b", Policies(new, Dropped.KEEP, Dropped.DROP)),
+        ("*", Policies(new, Dropped.DROP, Dropped.DROP)),
+    ]
+    # How a table takes changes is no part of what it was made as.
+    assert {settings.shape for _, settings in given} == {""}

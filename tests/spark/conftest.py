@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.observe.failpoints import disarm
 from headrace.spark.session import SessionSettings, build_session
 from tests.fixtures_postgres import database, postgres_server, sql
+from tests.spark.policies import Bench
 from tests.spark.subjects import KINDS, Subject, made
 
 __all__ = ["database", "postgres_server", "spark", "sql", "subject"]
@@ -28,3 +30,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def subject(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Subject:
     """Give each implementation of the target port in turn."""
     return made(request.param, request, spark, tmp_path)
+
+
+@pytest.fixture
+def policed(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
+    """Give a table whose source changes its shape."""
+    made = Bench(spark, tmp_path)
+    yield made
+    disarm()
+    made.log.writer.close()

@@ -7,12 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headrace.lake.capabilities import DELTA
 from headrace.lake.frontier import FrontierStore
-from headrace.lake.modes import Mode
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.targets.base import TargetState
-from headrace.spark.targets.tables import capabilities
 from tests.requirements import req
 from tests.spark.log import Log
 
@@ -27,7 +26,8 @@ ORDERS = TableSchema(
 class Still:
     """A target with one table that nobody writes: a gap and a completion are no changes of rows."""
 
-    capabilities = capabilities("still", [Mode.MIRROR])
+    capabilities = DELTA
+    copies = None
 
     def state(self, table: TableId) -> TargetState | None:
         return TargetState(0, 0, ORDERS.schema_id) if table == ORDERS.table else None

@@ -32,7 +32,6 @@ from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.read import frontier_at, read
 from headrace.spark.targets.base import Target
 from headrace.spark.targets.delta import DeltaTarget
-from headrace.spark.targets.merge import MergeTarget
 from headrace.testing.lives import Transaction, commit_us, random_life
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.versions import ModelVersions
@@ -260,16 +259,6 @@ def test_a_table_without_a_key_has_no_versions(bench: Bench) -> None:
     assert isinstance(error, IncompatibleSchemaChange)
     assert "public.history has no key" in error.message
     assert bench.rows(other) == Counter({(1, "a"): 1})
-
-
-def test_a_mode_that_the_target_lacks_is_refused_by_name(bench: Bench, spark: SparkSession) -> None:
-    bench.target = MergeTarget(spark, bench.lake, "test")
-    bench.log.write(named(Mode.MIRROR), "+I(1,a)")
-    with pytest.raises(
-        ConfigError, match=r"tables\.public\.append\*: the target merge has no mode append"
-    ):
-        bench.run(bench.log.scn)
-    assert not bench.lake.exists()
 
 
 @pytest.mark.parametrize("held", [Mode.MIRROR, Mode.HISTORY])

@@ -158,3 +158,21 @@ def test_a_position_that_is_reached_is_not_committed_again(subject: Subject) -> 
     with pytest.raises(TargetConflict, match="at SCN"):
         apply_one(pair.target, pair.schema, given, pair.scn, complete=True)
     assert pair.content() == Counter({(1, "a", "b"): 1})
+
+
+@req("C30")
+def test_a_table_that_is_dropped_is_gone_with_its_position_and_may_come_back(
+    subject: Subject,
+) -> None:
+    pair = Pair(subject, table_of(3))
+    pair.target.drop(pair.schema.table)
+    pair.apply("+I(1,a,b)")
+    other = table_of(3, name="other")
+    pair.target.evolve(other)
+    pair.target.drop(pair.schema.table)
+    assert pair.target.state(pair.schema.table) is None
+    assert subject.make().state(pair.schema.table) is None
+    assert pair.target.state(other.table) is not None
+    again = Pair(subject, pair.schema)
+    again.apply("+I(2,c,d)")
+    assert again.content() == Counter({(2, "c", "d"): 1})

@@ -27,7 +27,15 @@ schema = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_STYLES = {"refused": "bold red", "drop": "yellow", "rename": "cyan", "add": "green"}
+_STYLES = {
+    "refused": "bold red",
+    "drop": "yellow",
+    "keep": "yellow",
+    "aside": "yellow",
+    "recopy": "magenta",
+    "rename": "cyan",
+    "add": "green",
+}
 
 
 @schema.callback()
@@ -46,6 +54,7 @@ def diff(
     """Show how the source's tables differ from the target's, column by column; change nothing.
 
     The target follows with the first change of a table after its migration, so a difference may stand for a while.
+    Where the file has a policy (changes), the detail names it.
     Try a migration on a copy of the source, and see here what it will do.
 
     Exit code: 0 when the target can follow everything, 1 when a change is refused, 2 on an error.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.fold.form import DEAD, ROW, folded_schema, origin_name
 from headrace.model.schema import TableSchema
 
-__all__ = ["ABSOLUTE", "FROM_ORIGIN", "HOLE", "Followed", "Places"]
+__all__ = ["ABSOLUTE", "FROM_ORIGIN", "HOLE", "Followed", "Places", "masks"]
 
 FROM_ORIGIN = -1
 """The cell is the one that the target holds at the row's origin key."""
@@ -51,7 +51,7 @@ class Followed:
         origins = np.where(self.dead, ABSOLUTE, self.origins)
         cells = {
             "_effect": pa.array([ROW, DEAD], pa.string()).take(pa.array(self.dead.astype(np.int8))),
-            "_missing": _masks(lacking),
+            "_missing": masks(lacking),
             "_hole": pa.array((lacking & (places == HOLE)).any(axis=1)),
         }
         for name in schema.key:
@@ -69,7 +69,7 @@ def _take(column: pa.ChunkedArray, places: Places) -> pa.ChunkedArray:
     return column.take(pa.array(places, mask=places < 0))
 
 
-def _masks(lacking: npt.NDArray[np.bool_]) -> pa.Array:
+def masks(lacking: npt.NDArray[np.bool_]) -> pa.Array:
     """Return the ``_missing`` cell of each row, null where nothing is missing."""
     packed = np.packbits(lacking, axis=1, bitorder="little")
     valid = pa.array(lacking.any(axis=1)).buffers()[1]

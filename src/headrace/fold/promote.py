@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import IncompatibleSchemaChange
-from headrace.model.change import META, change_schema, missing_matrix, pack_missing
+from headrace.fold.followed import masks
+from headrace.model.change import INSERT, META, PATCH, READ, change_schema, missing_matrix
 from headrace.model.schema import TableSchema
 
 __all__ = ["cells_as", "promote", "renamed"]
@@ -23,7 +25,8 @@ def promote(
     """Return the same changes with the columns of ``new``.
 
     A column that ``old`` does not have is null: rows of that time had no value for it. A column whose type grew
-    is cast exactly. A column that ``new`` does not have is left out.
+    is cast exactly. A column that ``new`` does not have is left out. A column that the target keeps is missing in
+    every change but an insert, so that rows keep what they had; a row that was read again is a patch of it then.
 
     Args:
         batch: changes.
@@ -40,14 +43,18 @@ def promote(
     later = {name: name for name in old.names} if names is None else names
     places = {later[name]: index for index, name in enumerate(old.names) if name in later}
     cells: list[pa.Array] = [batch.column(name) for name in META]
-    if batch.column("_missing").null_count < batch.num_rows:
+    kept = [i for i, name in enumerate(new.names) if name in new.kept and name not in places]
+    if kept or batch.column("_missing").null_count < batch.num_rows:
         missing = missing_matrix(batch.column("_missing"), len(old.columns))
         moved = np.zeros((batch.num_rows, len(new.columns)), bool)
         for index, name in enumerate(new.names):
             if name in places:
                 moved[:, index] = missing[:, places[name]]
-        masks = [pack_missing(np.flatnonzero(row), len(new.columns)) for row in moved]
-        cells[3] = pa.array(masks, pa.binary())
+        if kept:
+            ops = batch.column("_op")
+            moved[:, kept] = np.asarray(pc.not_equal(ops, INSERT))[:, None]
+            cells[2] = pc.if_else(pc.equal(ops, READ), PATCH, ops)
+        cells[3] = masks(moved)
     refusal = "{column} changed to {type}, which cannot hold its older values."
     cells += cells_as(renamed(batch, later), new, refusal)
     return pa.record_batch(cells, schema=target)

@@ -15,7 +15,7 @@ from headrace.lake.snapshot import Snapshot
 from headrace.model.change import missing_matrix
 from headrace.model.schema import TableSchema
 
-__all__ = ["commit_append"]
+__all__ = ["commit_append", "named_missing"]
 
 
 def commit_append(snapshot: Snapshot, schema: TableSchema, changes: pa.Table) -> list[Action]:
@@ -30,9 +30,14 @@ def commit_append(snapshot: Snapshot, schema: TableSchema, changes: pa.Table) ->
         CorruptTable: a file of the table does not read.
         OSError: the folder refused.
     """
+    rows = in_table_order(snapshot, named_missing(schema, changes))
+    return settle(snapshot, {}, rows, (SCN, ORD))
+
+
+def named_missing(schema: TableSchema, changes: pa.Table) -> pa.Table:
+    """Return changes whose missing columns are told by name."""
     place = changes.schema.get_field_index(MISSING)
-    named = changes.set_column(place, MISSING, _names(schema, changes["_missing"]))
-    return settle(snapshot, {}, in_table_order(snapshot, named), (SCN, ORD))
+    return changes.set_column(place, MISSING, _names(schema, changes["_missing"]))
 
 
 def _names(schema: TableSchema, masks: pa.ChunkedArray) -> pa.Array:

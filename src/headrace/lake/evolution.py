@@ -1,8 +1,8 @@
 """Which log actions create a target table, and bring its columns to a newer version of the source's table.
 
 Pure: schemas in, actions out. What Delta cannot do without a new copy of the table is refused here, before a row is
-written. Columns are exactly the source's; one that was renamed there keeps its values, because the table remembers
-the numbers that the source gives its columns.
+written. Columns are exactly the source's, and those that a policy keeps; one that was renamed there keeps its values,
+because the table remembers the numbers that the source gives its columns.
 
 Source: Delta protocol, "Change Metadata", "Type Widening" and "Column Mapping".
 """
@@ -20,23 +20,24 @@ from headrace.errors import IncompatibleSchemaChange
 from headrace.lake import mapping
 from headrace.lake.commit import Action, commit_info, now_ms
 from headrace.lake.delta_types import delta_type
+from headrace.lake.planned import ChangeKind, planned_changes
+from headrace.lake.policies import DEFAULTS, Policies
+from headrace.lake.remembered import kept, kept_names, numbered, numbers_of
 from headrace.lake.retention import RETENTION
 from headrace.lake.snapshot import Snapshot
+from headrace.lake.widening import can_widen
 from headrace.model.change import table_arrow_schema
-from headrace.model.schema import TableSchema, render_type
+from headrace.model.schema import TableSchema
 from headrace.model.succession import Numbers, successors
 
 __all__ = [
     "SCHEMA_PROPERTY",
     "SHAPE_PROPERTY",
     "VECTORS_PROPERTY",
-    "WIDENING",
-    "can_widen",
     "create_actions",
     "evolve_actions",
-    "follows",
     "later_names",
-    "numbers_of",
+    "with_features",
 ]
 
 SCHEMA_PROPERTY = "headrace.schema_id"
@@ -47,49 +48,8 @@ VECTORS_PROPERTY = "delta.enableDeletionVectors"
 """Table property that allows deletion vectors."""
 
 _CHECKPOINT_INTERVAL = "20"
-_INTEGERS = {"int16": 5, "int32": 10, "int64": 20}
-"""Decimal digits that hold every value of an integer type, as Delta counts them."""
-_NUMBER = "headrace.number"
-"""Field metadata: the source's number of the column."""
 _REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What Delta's writers do not allow in a name without column mapping."""
-
-WIDENING = frozenset(
-    {
-        ("int16", "int32"),
-        ("int16", "int64"),
-        ("int32", "int64"),
-        ("int16", "float64"),
-        ("int32", "float64"),
-        ("float32", "float64"),
-        ("date", "timestamp"),
-        ("int16", "decimal"),
-        ("int32", "decimal"),
-        ("int64", "decimal"),
-        ("decimal", "decimal"),
-    }
-)
-
-
-def can_widen(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether Delta turns a column of ``old`` into ``new`` without rewriting it, exactly."""
-    before, after = render_type(old), render_type(new)
-    if pa.types.is_decimal128(new):
-        whole = new.precision - new.scale
-        if pa.types.is_decimal128(old):
-            return bool(new.scale >= old.scale and whole >= old.precision - old.scale)
-        return bool(whole >= max(_INTEGERS.get(before, 99), 10))
-    return (before, after) in WIDENING
-
-
-def follows(old: TableSchema, new: TableSchema) -> bool:
-    """Whether ``new`` has every column of ``old``, in the same or a wider type."""
-    after = {column.name: column.type for column in new.columns}
-    return all(
-        column.name in after
-        and (column.type == after[column.name] or can_widen(column.type, after[column.name]))
-        for column in old.columns
-    )
 
 
 def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
@@ -123,7 +83,7 @@ def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
     }
     return [
         {
-            "protocol": _protocol(
+            "protocol": with_features(
                 {"minReaderVersion": 1, "minWriterVersion": 2}, _features(columns, vectors)
             )
         },
@@ -132,16 +92,19 @@ def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
     ]
 
 
-def evolve_actions(held: Snapshot, schema: TableSchema) -> list[Action]:
+def evolve_actions(
+    held: Snapshot, schema: TableSchema, policies: Policies = DEFAULTS
+) -> list[Action]:
     """Return the actions that bring a table to ``schema``.
 
     Args:
         held: the table as it is.
         schema: the source's newer version; the numbers of its columns tell one that was renamed.
+        policies: what happens to columns that cannot live on; by default they go, or stop the table.
 
     Raises:
-        IncompatibleSchemaChange: a column has a type that its values do not fit, or nobody knows whether it was
-            dropped or renamed.
+        IncompatibleSchemaChange: a column has a type that its values do not fit, nobody knows whether it was
+            dropped or renamed, or it cannot be kept.
     """
     _check_names(schema)
     wanted = table_arrow_schema(schema)
@@ -151,24 +114,32 @@ def evolve_actions(held: Snapshot, schema: TableSchema) -> list[Action]:
     names = later_names(held, schema)
     if names is None:
         raise _undecided(held, schema)
-    if not mapping.is_on(configuration) and any(names.get(old) != old for old in held.schema.names):
+    stays = _staying(held, schema, policies)
+    renamed = {**names, **stays}
+    if not mapping.is_on(configuration) and any(
+        renamed.get(old) != old for old in held.schema.names
+    ):
         mapping.switch_on(text["fields"], configuration)
     if mapping.is_on(configuration):
         features.append(mapping.FEATURE)
-    fields = []
+    fields, followed = [], set()
     for field in text["fields"]:
         before = field["name"]
+        if before in stays:
+            fields.append(kept(field, stays[before]))
+            continue
         if before not in names:
             continue
         now = wanted.field(names[before])
         old = held.schema.field(before).type
-        fields.append(_numbered({**field, "name": now.name}, schema.numbers))
+        followed.add(now.name)
+        fields.append(numbered({**field, "name": now.name}, schema.numbers))
         if old != now.type:
             _widen(fields[-1], old, now.type, schema)
             # Only now: the feature shuts out readers that do not know it.
             configuration["delta.enableTypeWidening"] = "true"
             features.append("typeWidening")
-    new = [field for field in wanted if field.name not in names.values()]
+    new = [field for field in wanted if field.name not in followed]
     text["fields"] = fields + [mapping.given(_field(f, schema.numbers), configuration) for f in new]
     actions: list[Action] = [
         {
@@ -180,10 +151,21 @@ def evolve_actions(held: Snapshot, schema: TableSchema) -> list[Action]:
         },
         commit_info("ALTER TABLE"),
     ]
-    protocol = _protocol(held.protocol, features)
+    protocol = with_features(held.protocol, features)
     if protocol != dict(held.protocol):
         actions.insert(0, {"protocol": protocol})
     return actions
+
+
+def _staying(held: Snapshot, schema: TableSchema, policies: Policies) -> dict[str, str]:
+    """Return the later name of each column that stays although the source has it no more."""
+    stays = {name: name for name in kept_names(held)}
+    for change in planned_changes(held, schema, policies):
+        if change.kind in (ChangeKind.KEEP, ChangeKind.ASIDE):
+            stays[change.column] = change.later
+        elif change.kind is ChangeKind.REFUSED and change.kept:
+            raise _incompatible(schema, change.column, change.detail)
+    return stays
 
 
 def later_names(held: Snapshot, schema: TableSchema) -> dict[str, str] | None:
@@ -193,24 +175,17 @@ def later_names(held: Snapshot, schema: TableSchema) -> dict[str, str] | None:
         held: the table as it is.
         schema: a newer version; the numbers of its columns tell one that was renamed.
     """
-    return successors(held.schema.names, schema.names, numbers_of(held), schema.numbers)
+    gone = kept_names(held)
+    names = [name for name in held.schema.names if name not in gone]
+    return successors(names, schema.names, numbers_of(held), schema.numbers)
 
 
 def _undecided(held: Snapshot, schema: TableSchema) -> IncompatibleSchemaChange:
-    names = held.schema.names
+    left = kept_names(held)
+    names = [name for name in held.schema.names if name not in left]
     moved = (name for name, other in zip(names, schema.names, strict=False) if name != other)
     gone = next((name for name in names if name not in schema.names), None) or next(moved)
     return _incompatible(schema, gone, "was dropped or renamed, nobody knows which,")
-
-
-def numbers_of(held: Snapshot) -> Numbers:
-    """Return the source's numbers of a table's columns, as far as they were told."""
-    fields = json.loads(held.metadata["schemaString"])["fields"]
-    return {
-        field["name"]: int(field["metadata"][_NUMBER])
-        for field in fields
-        if _NUMBER in (field.get("metadata") or {})
-    }
 
 
 def _check_names(schema: TableSchema) -> None:
@@ -226,15 +201,7 @@ def _check_names(schema: TableSchema) -> None:
 
 def _field(field: pa.Field, numbers: Numbers) -> dict[str, Any]:
     text = {"name": field.name, "type": delta_type(field.type), "nullable": True, "metadata": {}}
-    return _numbered(text, numbers)
-
-
-def _numbered(field: dict[str, Any], numbers: Numbers) -> dict[str, Any]:
-    """Return a column that remembers the source's number of it, where that is known."""
-    number = numbers.get(field["name"])
-    if number is None:
-        return field
-    return {**field, "metadata": {**field["metadata"], _NUMBER: number}}
+    return numbered(text, numbers)
 
 
 def _widen(field: dict[str, Any], old: pa.DataType, new: pa.DataType, schema: TableSchema) -> None:
@@ -258,7 +225,7 @@ def _features(columns: pa.Schema, vectors: bool) -> list[str]:
     return features
 
 
-def _protocol(held: Mapping[str, Any], features: list[str]) -> dict[str, Any]:
+def with_features(held: Mapping[str, Any], features: list[str]) -> dict[str, Any]:
     """Return ``held`` with further features; tables without any stay open to the oldest readers."""
     reader = list(held.get("readerFeatures") or ())
     writer = list(held.get("writerFeatures") or ())

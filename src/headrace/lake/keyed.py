@@ -17,6 +17,7 @@ from headrace.fold import ALL_DEAD, ROW
 from headrace.lake.commit import Action
 from headrace.lake.lent import filled, origins_of
 from headrace.lake.probe import KeySet, places_of, rows_at
+from headrace.lake.remembered import kept_names
 from headrace.lake.settle import Dead, settle
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.vectors import Places
@@ -69,7 +70,13 @@ def all_dead(snapshot: Snapshot) -> Dead:
 
 
 def in_table_order(snapshot: Snapshot, rows: pa.Table) -> pa.Table:
-    """Return rows with the columns in the table's order: a column that the source put between others stands last."""
+    """Return rows with the columns in the table's order: a column that the source put between others stands last.
+
+    A kept column that they do not speak of is null.
+    """
+    for name in kept_names(snapshot).difference(rows.schema.names):
+        field = snapshot.schema.field(name)
+        rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows.select(snapshot.schema.names).cast(snapshot.schema)
 
 

@@ -52,7 +52,9 @@ def filled(
             [*own[name].chunks, *lenders[name].chunks], type=own.schema.field(name).type
         )
         cells.append(both.take(pa.array(lent)))
-    lost = missing.any(axis=1) & (place < 0)
+    # A row that came after one died, or was not there, has nothing in a column that the source no longer has.
+    needed = ~np.isin(schema.names, [*schema.kept])
+    lost = (missing & needed).any(axis=1) & (place < 0)
     return pa.table(cells, schema=own.schema), lost
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from headrace.errors import ConfigError
 from headrace.lake.modes import Mode
+from headrace.lake.policies import Policies
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
 
@@ -17,7 +18,6 @@ __all__ = [
     "SettingsByTable",
     "TableSettings",
     "refuse_other_shape",
-    "refuse_unkept",
     "settings_for",
 ]
 
@@ -34,6 +34,7 @@ class TableSettings:
         mask: columns with the Spark SQL expressions that stand in their places.
         compute: further columns with the expressions that they hold.
         where: condition of the rows that it has, None for all.
+        policies: what it does when its source changes.
     """
 
     mode: Mode = Mode.MIRROR
@@ -43,11 +44,12 @@ class TableSettings:
     mask: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     compute: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     where: str | None = field(default=None, repr=False)
+    policies: Policies = field(default_factory=Policies)
 
     @property
     def of_columns(self) -> bool:
         """Whether the target's columns or rows are others than the source's."""
-        return replace(self, mode=Mode.MIRROR) != TableSettings()
+        return replace(self, mode=Mode.MIRROR, policies=Policies()) != TableSettings()
 
     def kept(self, schema: TableSchema) -> list[str]:
         """Return the source's columns that the target has, as they are or masked, by their names at the source."""
@@ -101,33 +103,6 @@ def settings_for(table: TableId, given: SettingsByTable) -> TableSettings:
         if fnmatchcase(str(table), pattern):
             return settings
     return TableSettings()
-
-
-def refuse_unkept(
-    given: SettingsByTable, modes: Collection[str], target: str, *, shaping: bool
-) -> None:
-    """Refuse what a target cannot keep.
-
-    Args:
-        given: what was asked for.
-        modes: names of those that the target has.
-        target: its name.
-        shaping: whether it may have other columns or rows than the source.
-
-    Raises:
-        ConfigError: naming table, mode or setting, and target.
-    """
-    for pattern, settings in given:
-        if settings.mode.value not in modes:
-            raise ConfigError(
-                f"tables.{pattern}: the target {target} has no mode {settings.mode.value}.",
-                next_step=f"choose {' or '.join(sorted(modes))} for the table, or another target.",
-            )
-        if settings.of_columns and not shaping:
-            raise ConfigError(
-                f"tables.{pattern}: the target {target} has the source's columns and rows as they are.",
-                next_step="take select, drop, rename, mask, compute and where away, or choose another target.",
-            )
 
 
 def refuse_other_shape(table: TableId, settings: TableSettings, made: str) -> None:

@@ -22,7 +22,7 @@ from headrace.lake.evolution import VECTORS_PROPERTY
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.vectors import Places, vector_path, write_vectors
 
-__all__ = ["Dead", "discard", "settle"]
+__all__ = ["Dead", "discard", "remove_of", "settle"]
 
 Dead = Mapping[int, Places]
 """Places of rows that die, per index of the snapshot's file; none of them was dead before."""
@@ -79,7 +79,7 @@ def settle(snapshot: Snapshot, dead: Dead, born: pa.Table, key: Sequence[str]) -
     for touched, descriptor in zip(marked, descriptors, strict=True):
         removed.append(touched.file)
         adds.append(_marked(touched.file, descriptor))
-    return [*({"remove": _removed(file)} for file in removed), *({"add": add} for add in adds)]
+    return [*({"remove": remove_of(file)} for file in removed), *({"add": add} for add in adds)]
 
 
 def discard(snapshot: Snapshot, actions: Sequence[Action]) -> None:
@@ -133,7 +133,7 @@ def _living(snapshot: Snapshot, touched: _Touched) -> list[pa.RecordBatch]:
         raise snapshot.corrupt(touched.file, error) from error
 
 
-def _removed(file: DataFile) -> dict[str, Any]:
+def remove_of(file: DataFile) -> dict[str, Any]:
     """Return the body of the ``remove`` that ends a file and its vector."""
     body = {
         "path": file.action["path"],

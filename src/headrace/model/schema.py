@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -89,6 +90,7 @@ class TableSchema:
         key_check: when the key is checked.
         numbers: the source's own of the columns, as far as they are known; no part of what makes versions equal.
         shape: of a target table whose columns are not those of the source, None of all others.
+        kept: of a target table, names of columns that the source no longer has; no part of the version.
     """
 
     table: TableId
@@ -97,6 +99,7 @@ class TableSchema:
     key_check: KeyCheck
     numbers: Numbers = field(default_factory=dict, compare=False, repr=False)
     shape: Shape | None = field(default=None, compare=False)
+    kept: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def schema_id(self) -> int:
@@ -116,6 +119,12 @@ class TableSchema:
         """Places of the key columns in ``columns``."""
         names = self.names
         return [names.index(name) for name in self.key]
+
+    def keeping(self, columns: Iterable[Column]) -> TableSchema:
+        """Return the same version behind which a target has further columns, that the source no longer has."""
+        further = tuple(columns)
+        kept = frozenset(column.name for column in further)
+        return replace(self, columns=(*self.columns, *further), kept=self.kept | kept)
 
     def column(self, name: str) -> Column:
         """Return the column called ``name``.
@@ -141,6 +150,7 @@ class TableSchema:
                     "nullable": c.nullable,
                 }
                 for c in self.columns
+                if c.name not in self.kept
             ],
             "key": list(self.key),
             "key_check": self.key_check.value,

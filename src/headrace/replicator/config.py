@@ -18,10 +18,12 @@ from headrace.replicator.units import Bytes
 __all__ = [
     "ApplyConfig",
     "ChangeLogConfig",
+    "ChangesConfig",
     "ColumnsConfig",
     "Config",
     "DuckdbTargetConfig",
     "DumpConfig",
+    "ParquetTargetConfig",
     "PostgresConfig",
     "PostgresTargetConfig",
     "SparkConfig",
@@ -140,6 +142,22 @@ class TargetConfig(_Section):
         return _local(value)
 
 
+class ParquetTargetConfig(_Section):
+    """Plain files of changes: ``<path>/<schema>/<table>/*.parquet``, whose tables have the mode ``append``.
+
+    Attributes:
+        path: folder of all tables.
+    """
+
+    type: Literal["parquet"]
+    path: Path
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _is_local(cls, value: object) -> object:
+        return _local(value)
+
+
 class DuckdbTargetConfig(_Section):
     """A DuckDB file, whose tables have the names they have at the source.
 
@@ -177,6 +195,20 @@ class PostgresTargetConfig(_Section):
         return _postgres_url(value)
 
 
+class ChangesConfig(_Section):
+    """What target tables do when their sources change in a way that has more than one answer.
+
+    Attributes:
+        incompatible: to a column of another type: wait, keep the old column aside, or copy the table again.
+        dropped_column: to a column that was dropped.
+        dropped_table: to a table that was dropped.
+    """
+
+    incompatible: Literal["stop", "new_column", "recopy"] = "stop"
+    dropped_column: Literal["drop", "keep"] = "drop"
+    dropped_table: Literal["keep", "drop"] = "keep"
+
+
 class TableConfig(_Section):
     """How the target keeps some tables.
 
@@ -188,6 +220,7 @@ class TableConfig(_Section):
         mask: columns with the Spark SQL expressions that stand in their places.
         compute: further columns with their expressions.
         where: condition on the source's rows.
+        changes: what it does when its source changes; what is not said here is said for all tables.
     """
 
     mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
@@ -197,6 +230,7 @@ class TableConfig(_Section):
     mask: dict[_Identifier, _Expression] = Field({}, repr=False)
     compute: dict[_Identifier, _Expression] = Field({}, repr=False)
     where: _Expression | None = Field(None, repr=False)
+    changes: ChangesConfig = ChangesConfig()
 
     @model_validator(mode="after")
     def _one_choice(self) -> Self:
@@ -297,9 +331,11 @@ class Config(_Section):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
     source: PostgresConfig
     target: Annotated[
-        TargetConfig | DuckdbTargetConfig | PostgresTargetConfig, Field(discriminator="type")
+        TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
+        Field(discriminator="type"),
     ]
     tables: dict[_Pattern, TableConfig] = {}
+    changes: ChangesConfig = ChangesConfig()
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()
     apply: ApplyConfig = ApplyConfig()
@@ -310,7 +346,7 @@ class Config(_Section):
     @property
     def lake(self) -> Path:
         """Absolute folder of the frontier manifests, and of the tables where these are files."""
-        if isinstance(self.target, TargetConfig):
+        if isinstance(self.target, TargetConfig | ParquetTargetConfig):
             return self.target.path
         return self.state_dir / "target"
 

@@ -21,8 +21,10 @@ from pydantic_core import ErrorDetails
 
 from headrace.errors import ConfigError
 from headrace.replicator.config import (
+    ChangesConfig,
     Config,
     DuckdbTargetConfig,
+    ParquetTargetConfig,
     PostgresTargetConfig,
     TargetConfig,
 )
@@ -36,6 +38,7 @@ _TARGETS: Mapping[Any, type[BaseModel]] = {
     "delta": TargetConfig,
     "duckdb": DuckdbTargetConfig,
     "postgres": PostgresTargetConfig,
+    "parquet": ParquetTargetConfig,
 }
 _EXPECTED = {
     "bool_type": "true or false",
@@ -66,7 +69,7 @@ def load(path: Path) -> Config:
     """Return the configuration in ``path``.
 
     Raises:
-        ConfigError: naming every problem, each with what to do.
+        ConfigError: naming every problem, each with what to do; or, where there is none, what the target lacks.
     """
     path = path.absolute()
     document = _parse(path)
@@ -85,7 +88,19 @@ def load(path: Path) -> Config:
             next_step=f"correct {path.name} as said above, then check it with: "
             f"headrace preflight {path.name}",
         )
+    try:
+        _refuse_what_the_target_lacks(config)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", next_step=error.next_step) from None
     return _with_absolute_paths(config, path.parent)
+
+
+def _refuse_what_the_target_lacks(config: Config) -> None:
+    if config.tables or config.changes != ChangesConfig():
+        # What is asked for is said in terms of Arrow; a file that asks for nothing does without.
+        from headrace.replicator.asked import refuse_what_the_target_lacks
+
+        refuse_what_the_target_lacks(config)
 
 
 def _parse(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import TargetError
 from headrace.replicator import config_file
-from headrace.replicator.config import Config, TargetConfig
+from headrace.replicator.config import Config, ParquetTargetConfig, TargetConfig
 
 if TYPE_CHECKING:
     from headrace.lake.frontier import Manifest
@@ -41,6 +41,11 @@ def read(
     from headrace.spark.read import read as read_table
 
     config = _config(pipeline)
+    if isinstance(config.target, ParquetTargetConfig):
+        raise TargetError(
+            f"The tables of {config.name} are files of changes, which hold no state of a table.",
+            next_step=f"read the files themselves: {config.target.path}/<schema>/<table>/*.parquet.",
+        )
     if not isinstance(config.target, TargetConfig):
         raise TargetError(
             f"The tables of {config.name} are in a warehouse, which keeps no frontier but its present.",

@@ -15,12 +15,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from headrace.fold import renamed
+from headrace.lake.change_files import head_of, told_changes
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import later_names
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
 from headrace.lake.ledger import shown_version, table_path
 from headrace.lake.modes import Mode, live_batches, mode_of, shaped
 from headrace.lake.planned import ColumnChange, column_changes, planned_changes
+from headrace.lake.remembered import kept_names
 from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.sql.ledger import Entry
@@ -31,7 +33,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import successors
 from headrace.replicator.verify_report import Uncompared
 
-__all__ = ["DeltaReplicas", "Replicas", "Shown", "WarehouseReplicas"]
+__all__ = ["DeltaReplicas", "ParquetReplicas", "Replicas", "Shown", "WarehouseReplicas"]
 
 
 class Shown(Protocol):
@@ -106,7 +108,7 @@ class DeltaReplicas:
         if held is None:
             return
         settings = settings_for(schema.table, self._given)
-        mode, own = mode_of(held), settings.of_its_own(held)
+        mode, own = mode_of(held), settings.of_its_own(held) | kept_names(held)
         alike = [name for name in held.schema.names if name not in own]
         seen = settings.renamed(schema)
         names = later_names(replace(held, schema=held.schema_of(alike)), shaped(seen, mode))
@@ -135,10 +137,58 @@ class DeltaReplicas:
         own = settings.of_its_own(held)
         alike = [name for name in held.schema.names if name not in own]
         seen = shaped(settings.renamed(settings.alike(schema)), mode_of(held))
-        return planned_changes(replace(held, schema=held.schema_of(alike)), seen)
+        return planned_changes(replace(held, schema=held.schema_of(alike)), seen, settings.policies)
 
     def alike(self, schema: TableSchema) -> TableSchema:
         """Return the columns that can be compared."""
+        return settings_for(schema.table, self._given).alike(schema)
+
+
+class ParquetReplicas:
+    """Files of changes under one folder, which have no rows that would be the source's.
+
+    Args:
+        lake: the folder.
+        pipeline: name of the pipeline.
+        given: what was asked for single tables.
+    """
+
+    def __init__(self, lake: Path, pipeline: str, given: SettingsByTable = ()) -> None:
+        self._lake = lake
+        self._given = given
+        self._frontiers = FrontierStore(lake, pipeline)
+        self.latest = self._frontiers.latest
+        self.at_or_below = self._frontiers.at_or_below
+
+    @contextmanager
+    def opened(self) -> Iterator[Shown]:
+        """Give the tables: what is there stays."""
+        yield self
+
+    def version(self, _table: TableId, entry: TableEntry) -> int:
+        """Return the number of the newest file."""
+        return entry.version
+
+    def rows(self, _schema: TableSchema, _version: int) -> Iterator[pa.RecordBatch]:
+        """Yield nothing: no table of changes is compared."""
+        yield from ()
+
+    def uncompared(self, _table: TableId, _version: int) -> Uncompared | None:
+        """Return why no table is compared."""
+        return "append"
+
+    def changes(self, schema: TableSchema) -> list[ColumnChange] | None:
+        """Return how the columns of a table's next file differ; those that the target makes for itself aside."""
+        head = head_of(table_path(self._lake, schema.table))
+        if head is None:
+            return None
+        settings = settings_for(schema.table, self._given)
+        made = {name for name, _ in (*settings.mask, *settings.compute)}
+        own = replace(head, now=tuple(name for name in head.now if name not in made))
+        return told_changes(own, shaped(settings.renamed(settings.alike(schema)), Mode.APPEND))
+
+    def alike(self, schema: TableSchema) -> TableSchema:
+        """Return the columns that could be compared."""
         return settings_for(schema.table, self._given).alike(schema)
 
 

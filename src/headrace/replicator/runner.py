@@ -19,8 +19,8 @@ from headrace.replicator.worker import Report
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
-    from headrace.lake.settings import SettingsByTable
     from headrace.lake.sql.session import Warehouse
+    from headrace.model.schema import TableId
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.replicas import Replicas
     from headrace.replicator.schema_diff import TableDiff
@@ -168,7 +168,9 @@ def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextMan
 
 def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
     """Fold the change log into the target until asked to stop."""
-    from headrace.replicator.config import TargetConfig
+    from headrace.replicator.asked import table_settings
+    from headrace.replicator.config import ParquetTargetConfig, TargetConfig
+    from headrace.replicator.copies import ask_for_copy
     from headrace.spark.job import ApplySettings, run_apply
 
     given = config.target
@@ -179,6 +181,7 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         warehouse=_warehouse(config),
         vectors=not isinstance(given, TargetConfig) or given.vectors,
         merge=isinstance(given, TargetConfig) and given.merge,
+        parquet=isinstance(given, ParquetTargetConfig),
         spark_dir=paths.spark,
         master=config.spark.master,
         driver_memory=config.spark.driver_memory,
@@ -186,30 +189,13 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         max_rows_per_batch=config.apply.max_rows,
         trigger_s=config.apply.trigger_s,
         freshness=paths.freshness,
-        settings=_table_settings(config),
+        settings=table_settings(config),
     )
-    run_apply(settings, stop, lambda status: report(status.to_json()))
 
+    def ask(table: TableId, before: str) -> str:
+        return ask_for_copy(paths.database, table, before)
 
-def _table_settings(config: Config) -> SettingsByTable:
-    from headrace.lake.modes import Mode
-    from headrace.lake.settings import TableSettings
-
-    return tuple(
-        (
-            pattern,
-            TableSettings(
-                Mode(given.mode),
-                given.select,
-                given.drop,
-                tuple(given.rename.items()),
-                tuple(given.mask.items()),
-                tuple(given.compute.items()),
-                given.where,
-            ),
-        )
-        for pattern, given in config.tables.items()
-    )
+    run_apply(settings, stop, lambda status: report(status.to_json()), ask)
 
 
 def _source(config: Config) -> PostgresSource:
@@ -267,11 +253,15 @@ def _warehouse(config: Config) -> Warehouse | None:
 
 def _replicas(config: Config) -> Replicas:
     """Return how the target's tables are read."""
-    from headrace.replicator.replicas import DeltaReplicas, WarehouseReplicas
+    from headrace.replicator.asked import table_settings
+    from headrace.replicator.config import ParquetTargetConfig
+    from headrace.replicator.replicas import DeltaReplicas, ParquetReplicas, WarehouseReplicas
 
+    if isinstance(config.target, ParquetTargetConfig):
+        return ParquetReplicas(config.lake, config.name, table_settings(config))
     warehouse = _warehouse(config)
     if warehouse is None:
-        return DeltaReplicas(config.lake, config.name, _table_settings(config))
+        return DeltaReplicas(config.lake, config.name, table_settings(config))
     return WarehouseReplicas(warehouse, config.lake, config.name)
 
 

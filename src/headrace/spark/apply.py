@@ -23,14 +23,18 @@ from pathlib import Path
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
-from headrace.lake.evolution import follows
+from headrace.lake.aside import Copy, CopyNeeded
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
-from headrace.lake.settings import SettingsByTable
+from headrace.lake.modes import Mode
+from headrace.lake.policies import Dropped, Incompatible, Policies
+from headrace.lake.settings import SettingsByTable, settings_for
+from headrace.lake.widening import follows
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
+from headrace.spark.again import Again, Ask
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
@@ -92,6 +96,8 @@ class _Table:
     attempts: int = 0
     retry_at: float = 0.0
     left: str = ""
+    goes: bool = False
+    copy: Copy | None = None
 
     @classmethod
     def of(cls, table: TableId, position: Position) -> _Table:
@@ -102,6 +108,7 @@ class _Table:
             position.complete_scn,
             state.version if state else -1,
             state.schema_id if state else 0,
+            copy=state.copy if state else None,
         )
 
     @property
@@ -155,6 +162,7 @@ class Applier:
         options: where and how much.
         target: where the tables are.
         on_status: told after every batch.
+        ask: asks for dumps of tables that are copied again, None where nobody can be asked.
     """
 
     def __init__(
@@ -162,10 +170,12 @@ class Applier:
         options: ApplyOptions,
         target: Target,
         on_status: Callable[[ApplyStatus], None] = lambda _status: None,
+        ask: Ask | None = None,
     ) -> None:
         self._options = options
         self._target = target
         self._on_status = on_status
+        self._again = Again(target.copies, ask)
         self._reader = ChangeLogReader(options.changelog)
         self._registry = FileRegistry(options.changelog / "schemas")
         self._frontier = FrontierStore(options.lake, options.pipeline)
@@ -201,6 +211,9 @@ class Applier:
         for table in self._tables.values():
             entry = manifest.tables.get(str(table.id)) if manifest else None
             table.left = entry.reason if entry and entry.state == "left" else ""
+            # Its end was written down, and a crash came before it was carried out.
+            table.goes = bool(table.left and entry and entry.version < 0 and table.version >= 0)
+            self._again.resume(table)
         self._first_end = start.first_end
         self._commit_us = manifest.commit_us if manifest else 0
         self.status.frontier_scn = manifest.scn if manifest else 0
@@ -221,6 +234,8 @@ class Applier:
         work = self._plan(batch)
         self._work_on(work)
         for table in self._tables.values():
+            if table.error is None:
+                self._end_copy(table)
             if table.error is None:
                 # What no step spoke of has no change for the table; only the manifest records that.
                 table.position = max(table.position, to_scn)
@@ -274,13 +289,16 @@ class Applier:
             if entry is None:
                 continue
             if event.kind is SystemKind.DUMP_COMPLETE:
-                entry.complete_scn = max(entry.complete_scn or 0, event.scn)
+                if self._again.completes(entry, event):
+                    entry.complete_scn = max(entry.complete_scn or 0, event.scn)
             elif event.kind is SystemKind.GAP and (entry.complete_scn or 0) < event.scn:
                 entry.complete_scn = None
             elif event.kind is SystemKind.TRUNCATE and event.payload.get("anew"):
-                entry.complete_scn, entry.left = None, ""
+                entry.complete_scn, entry.left, entry.goes = None, "", False
             elif reason := _left(event):
                 entry.complete_scn, entry.left = None, reason
+                dropped = self._policies(entry.id).dropped_table
+                entry.goes = event.kind is SystemKind.DROP_TABLE and dropped is Dropped.DROP
 
     def _plan(self, batch: Range) -> list[_Work]:
         """Return the tables that have something to do."""
@@ -322,9 +340,19 @@ class Applier:
         try:
             schema = self._version_for(table, step)
             schema = replace(schema, numbers=step.numbers.get(schema.schema_id, NO_NUMBERS))
-            versions = step.versions(self._registry, schema)
+            policies = self._policies(table.id)
+            # Rows of a transaction that changes a type on its way are read again.
+            fitting = policies.incompatible is not Incompatible.STOP
+            versions = step.versions(self._registry, schema, fitting=fitting)
             formed = self._forms.of(schema, step, versions, self._slices(step))
-            state = self._target.evolve(formed.columns)
+            try:
+                state = self._target.evolve(formed.columns, policies)
+            except CopyNeeded as needed:
+                state = self._again.begin(table, formed.columns, step.after_scn, needed)
+            if state.kept and formed.mode is Mode.MIRROR:
+                schema = schema.keeping(state.kept)
+                versions = step.versions(self._registry, schema, fitting=fitting)
+                formed = self._forms.of(schema, step, versions, self._slices(step))
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             self._failed(item, translate(error, table.id, step.schema))
             return None
@@ -381,6 +409,16 @@ class Applier:
         )
         return held if comes else step.schema
 
+    def _policies(self, table: TableId) -> Policies:
+        return settings_for(table, self._options.settings).policies
+
+    def _end_copy(self, table: _Table) -> None:
+        """Put the new copy of a table in its place, if it has one that is whole."""
+        try:
+            self._again.end(table)
+        except Exception as error:  # noqa: BLE001 - the table's, no other's
+            table.fail(translate(error, table.id, None))
+
     def _slices(self, step: Step) -> int:
         """Return how many tasks fold a step."""
         options = self._options
@@ -399,15 +437,32 @@ class Applier:
             return
         failpoint("apply.before_manifest")
         now_us = time.time_ns() // 1_000
+        going = [table for table in self._tables.values() if table.goes]
+        for table in going:
+            # Said first: a table that is gone and not said to go would be taken for one that somebody removed.
+            table.recover()
+            table.version, table.schema_id, table.copy = -1, 0, None
+            table.position = max(table.position, scn)
         entries = {str(table.id): self._entry(table) for table in self._tables.values()}
         self._frontier.write(Manifest(scn, self._commit_us, entries, now_us))
         failpoint("apply.after_manifest")
+        for table in going:
+            self._drop(table)
         self.status.frontier_scn = scn
         logged = index[index["origin"] == ORIGIN_LOG]
         self._freshness.add(scn, logged["commit_us"], now_us)
         self._tidy()
         held = min([scn, *(table.position for table in self._tables.values())])
         register_job(self._options.changelog, self._options.pipeline, held)
+
+    def _drop(self, table: _Table) -> None:
+        """Remove the target of a table that was dropped; what refuses is tried again with the next frontier."""
+        try:
+            self._target.drop(table.id)
+            table.goes = False
+            _LOG.warning("%s: its target table was removed", table.left.removesuffix("."))
+        except HeadraceError as error:
+            _LOG.warning("%s: its target table cannot be removed: %s", table.id, error)
 
     def _tidy(self) -> None:
         """Now and then, have the target let go of what no frontier names any more."""
@@ -437,7 +492,7 @@ class Applier:
                 table.position,
                 table.rows,
                 table.version,
-                _described(table.error) or _said(table.left),
+                _described(table.error) or _said(table),
             )
             for table in self._tables.values()
         }
@@ -469,13 +524,15 @@ def _left(event: SystemEvent) -> str:
     return ""
 
 
-def _said(left: str) -> dict[str, str] | None:
-    if not left:
+def _said(table: _Table) -> dict[str, str] | None:
+    if not table.left:
         return None
+    kept = "its target table keeps its last rows; remove it when nobody reads it."
+    gone = "there is no target table of it any more."
     return {
         "name": "TableLeft",
-        "message": left,
-        "next_step": "its target table keeps its last rows; remove it when nobody reads it.",
+        "message": table.left,
+        "next_step": gone if table.version < 0 else kept,
     }
 
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.errors import ConfigError
 from headrace.lake.modes import Mode, shaped
 from headrace.lake.settings import (
     SettingsByTable,
     TableSettings,
     refuse_other_shape,
-    refuse_unkept,
     settings_for,
 )
 from headrace.model.schema import TableId, TableSchema
@@ -82,10 +82,8 @@ class Forms:
         """Look at everything that was asked for before there is any batch.
 
         Raises:
-            ConfigError: the target lacks a mode, a table was made in another way, or a column setting cannot be.
+            ConfigError: a table was made in another way, or a column setting cannot be.
         """
-        can = self._target.capabilities
-        refuse_unkept(self._given, can.modes, can.name, shaping=can.shaping)
         for table, position in tables.items():
             self.check_table(table, position.state)
 
@@ -95,8 +93,24 @@ class Forms:
             return
         settings = settings_for(table, self._given)
         refuse_other_shape(table, settings, state.shape)
+        self._refuse_what_it_lacks(table, state)
         if state.schema_id and settings.of_columns:
             self._shaping(self._registry.get(state.schema_id), settings)
+
+    def _refuse_what_it_lacks(self, table: TableId, state: TargetState) -> None:
+        """Refuse a table that another target of the same folder left in a way that this one cannot go on with."""
+        can = self._target.capabilities
+        lacks = "columns that the source no longer has" if state.kept else ""
+        if state.copy is not None and not can.recopies:
+            lacks = "a new copy that is not whole"
+        elif can.keeps_columns:
+            return
+        if lacks:
+            raise ConfigError(
+                f"The target table of {table} has {lacks}, which the target {can.name} cannot go on with.",
+                next_step=f"set the target back, or move the target table away and copy it again: "
+                f"headrace dump start FILE --table {table}.",
+            )
 
     def of(self, schema: TableSchema, step: Step, versions: Versions, slices: int) -> Formed:
         """Return a step's changes in the form that its table wants.

@@ -23,6 +23,7 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ApplyInterrupted
 from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
+from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
 from headrace.spark.session import SessionSettings, build_session
@@ -31,6 +32,7 @@ from headrace.spark.status import ApplyStatus
 from headrace.spark.targets.base import Target
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.merge import MergeTarget
+from headrace.spark.targets.parquet import ParquetTarget
 
 __all__ = ["ApplySettings", "run_apply"]
 
@@ -55,6 +57,7 @@ class ApplySettings:
         warehouse: where the tables are instead, None for the folder.
         vectors: whether new tables may use deletion vectors.
         merge: whether Spark's MERGE writes the tables, and not commits of our own.
+        parquet: whether they are plain files of changes, and no tables of Delta.
         spark_dir: Spark's own files; may be deleted whenever the job does not run.
         master: any Spark master.
         driver_memory: heap of the driver.
@@ -79,6 +82,7 @@ class ApplySettings:
     warehouse: Warehouse | None = None
     vectors: bool = True
     merge: bool = False
+    parquet: bool = False
     tables: tuple[str, ...] = ()
     max_rows_per_batch: int = 2_000_000
     max_bytes_per_batch: int = 1024 * 2**20
@@ -106,6 +110,7 @@ def run_apply(
     settings: ApplySettings,
     stop: threading.Event,
     on_status: Callable[[ApplyStatus], None] = lambda _status: None,
+    ask: Ask | None = None,
     *,
     spark: SparkSession | None = None,
 ) -> None:
@@ -115,6 +120,7 @@ def run_apply(
         settings: of the job.
         stop: asks the job to end; a batch at work is finished first.
         on_status: told after every batch, from the job's threads.
+        ask: asks for dumps of tables that are copied again.
         spark: a session to use and leave open; by default the job has its own.
 
     Raises:
@@ -133,7 +139,7 @@ def run_apply(
         _await_log(settings.changelog, stop)
         if not stop.is_set():
             with closing(
-                Applier(settings.options(), _target(settings, session), on_status)
+                Applier(settings.options(), _target(settings, session), on_status, ask)
             ) as applier:
                 _Clock(settings, session, applier, stop).run()
     except (Py4JError, ConnectionError) as error:
@@ -149,6 +155,8 @@ def _target(settings: ApplySettings, session: SparkSession) -> Target:
     lake, name, parallel = settings.lake, settings.pipeline, settings.parallel_tables
     if settings.warehouse is not None:
         return _in_warehouse(settings.warehouse, session, name, parallel)
+    if settings.parquet:
+        return ParquetTarget(session, lake, name, parallel=parallel)
     if settings.merge:
         return MergeTarget(session, lake, name, parallel=parallel)
     return DeltaTarget(session, lake, name, vectors=settings.vectors, parallel=parallel)

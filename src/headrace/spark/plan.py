@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.changelog.refs import BlockRef
+from headrace.lake.widening import can_widen, follows
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS, Numbers, successors, told_numbers
@@ -62,17 +63,31 @@ class Step:
         """Whether there is anything to commit beside the version."""
         return self.truncated or self.rows > 0
 
-    def versions(self, registry: FileRegistry, schema: TableSchema) -> Versions:
-        """Return the versions of the rows, each with its columns' names in ``schema``, whose columns are numbered."""
-        return {
-            held: successors(
-                registry.get(held).names,
-                schema.names,
-                self.numbers.get(held, NO_NUMBERS),
-                schema.numbers,
-            )
-            for held in self.schema_ids
-        }
+    def versions(
+        self, registry: FileRegistry, schema: TableSchema, *, fitting: bool = False
+    ) -> Versions:
+        """Return the versions of the rows, each with its columns' names in ``schema``, whose columns are numbered.
+
+        Args:
+            registry: of all versions.
+            schema: the version to come to.
+            fitting: leave out columns whose older values do not fit.
+        """
+        own = [name for name in schema.names if name not in schema.kept]
+        found: dict[int, Mapping[str, str] | None] = {}
+        for held in self.schema_ids:
+            old = registry.get(held)
+            numbers = self.numbers.get(held, NO_NUMBERS)
+            names = successors(old.names, own, numbers, schema.numbers)
+            if names and fitting:
+                names = {n: to for n, to in names.items() if _fits(old, n, schema, to)}
+            found[held] = names
+        return found
+
+
+def _fits(old: TableSchema, name: str, new: TableSchema, later: str) -> bool:
+    before, after = old.column(name).type, new.column(later).type
+    return before == after or can_widen(before, after)
 
 
 @dataclass(slots=True)
@@ -201,9 +216,9 @@ def _ends(
 def _rule_changes(
     registry: FileRegistry, events: Sequence[SystemEvent], before: TableSchema | None
 ) -> list[int]:
-    """Return the last SCN before each schema event that brings another key or rule for it, or other names.
+    """Return the last SCN before each schema event that brings another key or rule for it, other names, or other types.
 
-    Rows from before a column went or changed its name are applied while the target has it.
+    Rows from before a column went, or changed its name or type, are applied while the target has it.
     """
     found = []
     for event in events:
@@ -213,6 +228,7 @@ def _rule_changes(
         if before and (
             (before.key, before.key_check) != (schema.key, schema.key_check)
             or [name for name in schema.names if name in before.names] != before.names
+            or not follows(before, schema)
         ):
             found.append(event.scn - 1)
         before = schema

@@ -76,6 +76,8 @@ class Cause(Enum):
     """The table was left out for a while; its changes passed by."""
     FILLED = "FILLED"
     """The source filled a column without a word in its log."""
+    RETYPED = "RETYPED"
+    """A column took a type that its values at the target do not fit, and the target copies the table again."""
     GAP = "GAP"
     """The source's log lacks changes."""
 

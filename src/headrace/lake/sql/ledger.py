@@ -15,7 +15,7 @@ from headrace.lake.sql.session import Session
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import Numbers
 
-__all__ = ["LEDGER", "SCHEMA", "Entry", "create", "read", "write"]
+__all__ = ["LEDGER", "SCHEMA", "Entry", "create", "forget", "read", "write"]
 
 SCHEMA = "headrace"
 """Schema of our own tables; no table of it is ever captured."""
@@ -103,6 +103,11 @@ def write(
             next_step="let one headrace process write the table; the batch is tried again.",
         )
     return Entry(applied_scn, version, schema, numbers)
+
+
+def forget(session: Session, pipeline: str, table: TableId) -> None:
+    """Remove the entry of a table."""
+    session.run(f"DELETE FROM {table_name(LEDGER)} WHERE {_where(pipeline, table)}")
 
 
 def _where(pipeline: str, table: TableId) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import TargetConflict
 from headrace.lake.sql import columns, ledger
+from headrace.lake.sql.dialect import table_name
 from headrace.lake.sql.ledger import LEDGER, Entry
 from headrace.lake.sql.merge import merge
 from headrace.lake.sql.session import Session, Warehouse
@@ -61,6 +62,14 @@ class WarehouseTables:
                 ledger.create(session)
                 return columns.make(session, self._dialect, self._pipeline, place, schema)
             return columns.bring_to(session, self._dialect, self._pipeline, place, held, schema)
+
+    def drop(self, session: Session, table: TableId) -> None:
+        """Remove a table and what the ledger says of it; does nothing when the ledger does not know it."""
+        if self.entry(session, table) is None:
+            return
+        with session.transaction():
+            session.run(f"DROP TABLE IF EXISTS {table_name(self.warehouse.place(table))}")
+            ledger.forget(session, self._pipeline, table)
 
     def stage(self, session: Session, schema: TableSchema, folded: pa.Table, name: str) -> Staged:
         """Put the folded form into a new staging table, and return what is there."""

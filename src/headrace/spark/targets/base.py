@@ -1,4 +1,4 @@
-"""The port of a target, and what each target says it can do.
+"""The port of a target.
 
 A target takes the folded changes of tables and makes them, and the position they reach, durable: each table in one
 step of its own. It is called by `headrace.spark.apply` alone; `Target.apply` from one thread, `Target.evolve` for
@@ -15,47 +15,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError
+from headrace.lake.aside import Copy
+from headrace.lake.capabilities import Capabilities
 from headrace.lake.modes import Mode
-from headrace.model.schema import TableId, TableSchema
+from headrace.lake.policies import DEFAULTS, Policies
+from headrace.model.schema import Column, TableId, TableSchema
 
-__all__ = ["Capabilities", "Folded", "Kernel", "TableBatch", "Target", "TargetState"]
+__all__ = ["Copies", "Folded", "Kernel", "TableBatch", "Target", "TargetState"]
 
 Kernel = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Work on record batches that runs in a task."""
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a target can do, as data: the assessment reads it without starting Spark.
-
-    Attributes:
-        name: of the implementation.
-        format: table format it writes.
-        atomic_ledger: whether rows and applied SCN become durable in one commit.
-        keyless: whether tables without a key are kept as multisets.
-        truncate: whether a truncate is carried over.
-        add_column: whether a new column is carried over without a new copy.
-        drop_column: whether one that is dropped or renamed is.
-        widening: pairs of neutral type names ``(from, to)`` carried over without a new copy; ``decimal`` stands for
-            every growth of precision that loses no digit.
-        versions: whether older states of a table can be read.
-        distributed: whether tasks on other machines can write it.
-        modes: names of the modes that its tables may have.
-        shaping: whether its tables may have other columns or rows than the source's.
-    """
-
-    name: str
-    format: str
-    atomic_ledger: bool
-    keyless: bool
-    truncate: bool
-    add_column: bool
-    drop_column: bool
-    widening: frozenset[tuple[str, str]]
-    versions: bool
-    distributed: bool
-    modes: frozenset[str] = frozenset({Mode.MIRROR.value})
-    shaping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +36,16 @@ class TargetState:
         applied_scn: position committed with the newest data commit, 0 before the first.
         schema_id: table version that the target's columns were last brought to, 0 when unknown.
         shape: mode and settings by which the table was made, empty for a plain mirror.
+        kept: its columns that the source no longer has.
+        copy: of a table that is copied again, the new copy, whose position and columns these are.
     """
 
     version: int
     applied_scn: int
     schema_id: int
     shape: str = ""
+    kept: tuple[Column, ...] = ()
+    copy: Copy | None = None
 
 
 class Folded(Protocol):
@@ -123,10 +96,36 @@ class TableBatch:
     mode: Mode = Mode.MIRROR
 
 
+class Copies(Protocol):
+    """How tables are copied again beside themselves: what is applied goes to the copy, readers see the table."""
+
+    def begin_copy(self, schema: TableSchema, copy: Copy) -> TargetState:
+        """Begin an empty copy, in the place of one that was begun before."""
+        ...
+
+    def ask_again(self, table: TableId, request: str) -> TargetState:
+        """Let another dump fill the copy that was begun."""
+        ...
+
+    def end_copy(self, table: TableId) -> TargetState:
+        """Put the copy in the table's place, at once.
+
+        Raises:
+            TargetConflict: somebody else writes the table all the time, or removed it.
+        """
+        ...
+
+
 class Target(Protocol):
-    """One lake or warehouse."""
+    """One lake or warehouse.
+
+    Attributes:
+        capabilities: what it can do.
+        copies: how tables are copied again, None where it cannot.
+    """
 
     capabilities: Capabilities
+    copies: Copies | None
 
     def session(self, table: TableId) -> SparkSession:
         """Return the session that belongs to a table; what `apply` takes is made in it."""
@@ -136,14 +135,16 @@ class Target(Protocol):
         """Return what is durable, read from the target; None when there is no such table."""
         ...
 
-    def evolve(self, schema: TableSchema) -> TargetState:
+    def evolve(self, schema: TableSchema, policies: Policies = DEFAULTS) -> TargetState:
         """Create the table, or bring its columns to a newer version; does nothing when they are there.
 
         Args:
             schema: the version, with the columns that the table's mode adds; the numbers of its columns tell one that
                 was renamed from one that was dropped.
+            policies: what happens to columns that cannot live on; those that the target lacks are never asked for.
 
         Raises:
+            CopyNeeded: the change takes a new copy, which `copies` begins.
             IncompatibleSchemaChange: the change cannot be carried over; names table and column.
             TargetUnwritable: the target refused.
         """
@@ -156,6 +157,14 @@ class Target(Protocol):
             for each batch what the table says afterwards, or why nothing was written: MissingBase (a complete table
             lacks the row that a change patches), NegativeCount (a row of a keyless table is removed more often than it
             is held), TargetConflict (somebody else wrote the table), TargetUnwritable (the target refused).
+        """
+        ...
+
+    def drop(self, table: TableId) -> None:
+        """Remove a table that this pipeline made, with its position; does nothing when there is none.
+
+        Raises:
+            TargetUnwritable: the target refused.
         """
         ...
 

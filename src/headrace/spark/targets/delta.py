@@ -16,16 +16,18 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, TargetConflict
 from headrace.lake.actions import check_writable
+from headrace.lake.capabilities import DELTA
 from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import Action, CommitConflict, commit_info, put_commit, transaction
-from headrace.lake.modes import Mode, shaped
+from headrace.lake.modes import shaped
+from headrace.lake.remembered import kept_names
 from headrace.lake.settle import discard
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
-from headrace.spark.targets.base import TableBatch, TargetState
+from headrace.spark.targets.base import Copies, TableBatch, TargetState
 from headrace.spark.targets.files import write_files
-from headrace.spark.targets.tables import DeltaTables, capabilities, translated
+from headrace.spark.targets.tables import DeltaTables, translated
 
 __all__ = ["DeltaTarget"]
 
@@ -44,7 +46,7 @@ class DeltaTarget:
         parallel: tasks that tables share, and commits at the same time.
     """
 
-    capabilities = capabilities("delta", Mode)
+    capabilities = DELTA
 
     def __init__(
         self,
@@ -61,6 +63,8 @@ class DeltaTarget:
         self.state = self._tables.state
         self.evolve = self._tables.evolve
         self.tidy = self._tables.tidy
+        self.drop = self._tables.drop
+        self.copies: Copies | None = self._tables
 
     def session(self, _table: TableId) -> SparkSession:
         """Return the session: no table has settings of its own."""
@@ -140,7 +144,8 @@ class DeltaTarget:
         """
         table = schema.table
         check_writable(snapshot.protocol, snapshot.properties, snapshot.folder.name)
-        if snapshot.partition_columns or set(snapshot.schema.names) != set(schema.names):
+        ours = set(schema.names) | kept_names(snapshot)
+        if snapshot.partition_columns or set(snapshot.schema.names) != ours:
             raise TargetConflict(
                 f"The columns of the target table of {table} are not those that headrace made.",
                 next_step="undo the change of its columns; the batch is tried again.",

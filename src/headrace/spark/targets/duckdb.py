@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import ConfigError, HeadraceError
 from headrace.fold import folded_schema
+from headrace.lake.capabilities import DUCKDB
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, told
@@ -25,7 +26,7 @@ from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.spark.targets.base import TableBatch, TargetState
 from headrace.spark.targets.tasks import in_its_own_job, whole
-from headrace.spark.targets.warehouse import WarehouseTarget, said, sql_capabilities
+from headrace.spark.targets.warehouse import WarehouseTarget, said
 from headrace.spark.together import Work, run_together
 
 __all__ = ["DuckdbTarget", "check_master"]
@@ -55,7 +56,7 @@ class DuckdbTarget(WarehouseTarget):
         ConfigError: Spark's tasks run elsewhere.
     """
 
-    capabilities = sql_capabilities("duckdb", distributed=False)
+    capabilities = DUCKDB
 
     def __init__(self, spark: SparkSession, warehouse: DuckdbWarehouse, pipeline: str) -> None:
         check_master(spark.conf.get("spark.master") or "")

@@ -17,12 +17,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, TargetConflict
+from headrace.lake.capabilities import MERGE
 from headrace.model.schema import KeyCheck, TableId
 from headrace.observe.failpoints import failpoint
-from headrace.spark.targets.base import TableBatch, TargetState
+from headrace.spark.targets.base import Copies, TableBatch, TargetState
 from headrace.spark.targets.keyed import KeyedBatch
 from headrace.spark.targets.multiset import MultisetBatch
-from headrace.spark.targets.tables import DeltaTables, capabilities, translated
+from headrace.spark.targets.tables import DeltaTables, translated
 
 __all__ = ["MergeTarget"]
 
@@ -44,7 +45,8 @@ class MergeTarget:
         parallel: tables worked on at the same time.
     """
 
-    capabilities = capabilities("merge")
+    capabilities = MERGE
+    copies: Copies | None = None
 
     def __init__(
         self, spark: SparkSession, lake: Path, pipeline: str, *, parallel: int = 2
@@ -56,6 +58,7 @@ class MergeTarget:
         self.state = self._tables.state
         self.evolve = self._tables.evolve
         self.tidy = self._tables.tidy
+        self.drop = self._tables.drop
         self._sessions: dict[TableId, SparkSession] = {}
         self._lock = threading.Lock()
 

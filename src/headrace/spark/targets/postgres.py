@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
+from headrace.lake.capabilities import POSTGRES
 from headrace.lake.sql.ledger import SCHEMA, Entry
 from headrace.lake.sql.postgres import PostgresSession, PostgresWarehouse
 from headrace.lake.sql.session import Session, told
@@ -27,7 +28,7 @@ from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.spark.targets.base import TableBatch, TargetState
 from headrace.spark.targets.tasks import in_tasks
-from headrace.spark.targets.warehouse import WarehouseTarget, said, sql_capabilities
+from headrace.spark.targets.warehouse import WarehouseTarget, said
 
 __all__ = ["PostgresTarget"]
 
@@ -46,7 +47,7 @@ class PostgresTarget(WarehouseTarget):
         parallel: tasks that tables share, and connections at the same time.
     """
 
-    capabilities = sql_capabilities("postgres", distributed=True)
+    capabilities = POSTGRES
 
     def __init__(
         self, spark: SparkSession, warehouse: PostgresWarehouse, pipeline: str, *, parallel: int = 2

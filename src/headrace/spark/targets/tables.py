@@ -5,49 +5,43 @@ Nothing here needs Spark: a table's columns change by an entry of its log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
 from headrace.lake.actions import check_writable
-from headrace.lake.commit import put_commit
+from headrace.lake.aside import (
+    Copy,
+    CopyNeeded,
+    aside_path,
+    asked_again,
+    begin_copy,
+    copy_of,
+    discarded,
+    take_place,
+)
+from headrace.lake.commit import CommitConflict, put_commit
 from headrace.lake.delta_log import DeltaTable, FollowedTable
 from headrace.lake.evolution import (
     SCHEMA_PROPERTY,
     SHAPE_PROPERTY,
-    WIDENING,
     create_actions,
     evolve_actions,
-    numbers_of,
 )
 from headrace.lake.ledger import app_id, applied_scn, table_path
-from headrace.lake.modes import Mode
+from headrace.lake.planned import ChangeKind, planned_changes
+from headrace.lake.policies import DEFAULTS, Policies
+from headrace.lake.remembered import kept_columns, numbers_of
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.tidy import tidy
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.failures import translate
-from headrace.spark.targets.base import Capabilities, TargetState
+from headrace.spark.targets.base import TargetState
 
-__all__ = ["DeltaTables", "capabilities", "translated"]
+__all__ = ["DeltaTables", "translated"]
 
-
-def capabilities(name: str, modes: Iterable[Mode] = (Mode.MIRROR,)) -> Capabilities:
-    """Return what every implementation that writes these tables can do, and the modes of one of them."""
-    return Capabilities(
-        name=name,
-        format="delta",
-        atomic_ledger=True,
-        keyless=True,
-        truncate=True,
-        add_column=True,
-        drop_column=True,
-        widening=WIDENING,
-        versions=True,
-        distributed=True,
-        modes=frozenset(mode.value for mode in modes),
-        shaping=True,
-    )
+_ATTEMPTS = 5
+"""Tries to put a copy in place while other writers commit in between."""
 
 
 def translated(
@@ -76,11 +70,12 @@ class DeltaTables:
         self._lake = lake.absolute()
         self._pipeline = pipeline
         self._vectors = vectors
-        self._followed: dict[TableId, FollowedTable] = {}
+        self._followed: dict[Path, FollowedTable] = {}
+        self._copies: dict[TableId, Copy | None] = {}
 
     def folder(self, table: TableId) -> Path:
-        """Return where a table lies."""
-        return table_path(self._lake, table)
+        """Return where a table is written: its new copy while there is one."""
+        return self._aside(table) if self._copy(table) else table_path(self._lake, table)
 
     def application(self, table: TableId) -> str:
         """Return the identifier under which positions are committed."""
@@ -92,23 +87,26 @@ class DeltaTables:
         return None if snapshot is None else self.state_of(snapshot, table)
 
     def followed(self, table: TableId) -> FollowedTable:
-        """Return the table's newest version."""
-        if table not in self._followed:
-            self._followed[table] = DeltaTable(self.folder(table)).follow()
-        return self._followed[table]
+        """Return the newest version of what is written."""
+        return self._following(self.folder(table))
 
     def tidy(self, table: TableId, promised: int) -> None:
         """Let go of files that no version from ``promised`` on needs; what refuses is tried again another time."""
         with suppress(HeadraceError, OSError):
-            tidy(self.folder(table), promised)
+            tidy(table_path(self._lake, table), promised)
 
     def state_of(self, snapshot: Snapshot, table: TableId) -> TargetState:
         """Return what one version of a table says."""
+        copy, shown = self._copy(table), snapshot
+        if copy is not None:
+            shown = self._following(table_path(self._lake, table)).latest() or snapshot
         return TargetState(
-            version=snapshot.version,
+            version=shown.version,
             applied_scn=applied_scn(snapshot, self._pipeline, table),
             schema_id=int(snapshot.properties.get(SCHEMA_PROPERTY, "0")),
             shape=snapshot.properties.get(SHAPE_PROPERTY, ""),
+            kept=kept_columns(snapshot),
+            copy=copy,
         )
 
     def existing(self, table: TableId) -> Snapshot:
@@ -119,16 +117,14 @@ class DeltaTables:
         """
         snapshot = self.followed(table).latest()
         if snapshot is None:
-            raise TargetConflict(
-                f"The target table of {table} vanished during a commit.",
-                next_step="let headrace be the only writer of the table; the batch is tried again.",
-            )
+            raise _vanished(table)
         return snapshot
 
-    def evolve(self, schema: TableSchema) -> TargetState:
+    def evolve(self, schema: TableSchema, policies: Policies = DEFAULTS) -> TargetState:
         """Create the table, or bring its columns to ``schema``; nothing when they are there.
 
         Raises:
+            CopyNeeded: the change takes a new copy.
             IncompatibleSchemaChange: the change cannot be carried over; names table and column.
             TargetUnwritable: the folder refused.
         """
@@ -153,7 +149,96 @@ class DeltaTables:
                 put_commit(folder, 0, create_actions(schema, vectors=self._vectors))
             else:
                 check_writable(snapshot.protocol, snapshot.properties, folder.name)
-                put_commit(folder, snapshot.version + 1, evolve_actions(snapshot, schema))
+                _refuse_in_place(snapshot, schema, policies)
+                actions = evolve_actions(snapshot, schema, policies)
+                put_commit(folder, snapshot.version + 1, actions)
         except OSError as error:
             raise translate(error, table, schema) from error
         return self.state_of(self.existing(table), table)
+
+    # -- tables that are copied again, or go ------------------------------------------------------
+
+    def begin_copy(self, schema: TableSchema, copy: Copy) -> TargetState:
+        """Begin an empty copy beside the table; what is written goes there from now on."""
+        table, aside = schema.table, self._aside(schema.table)
+        try:
+            begin_copy(aside, schema, self.application(table), copy, vectors=self._vectors)
+        except OSError as error:
+            raise translate(error, table, schema) from error
+        return self._noted(table, copy)
+
+    def ask_again(self, table: TableId, request: str) -> TargetState:
+        """Let another dump fill the copy."""
+        asked_again(self._aside(table), request)
+        held = self._copy(table)
+        assert held is not None
+        return self._noted(table, Copy(request, held.after_scn))
+
+    def end_copy(self, table: TableId) -> TargetState:
+        """Put the copy in the table's place, in one commit.
+
+        Raises:
+            TargetConflict: somebody else writes the table all the time, or removed it.
+        """
+        shown, aside = self._following(table_path(self._lake, table)), self._aside(table)
+        for attempt in range(_ATTEMPTS):
+            snapshot = shown.latest()
+            if snapshot is None:
+                raise _vanished(table)
+            try:
+                take_place(snapshot, self.existing(table), self.application(table))
+                break
+            except CommitConflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except OSError as error:
+                raise translate(error, table, None) from error
+        self._followed.pop(aside)
+        return self._noted(table, None)
+
+    def drop(self, table: TableId) -> None:
+        """Remove a table's folder, and its new copy's, if this pipeline made it."""
+        state = self.state(table)
+        if state is None or not (state.applied_scn or state.schema_id):
+            return
+        for folder in (self._aside(table), table_path(self._lake, table)):
+            try:
+                discarded(folder)
+            except OSError as error:
+                raise translate(error, table, None) from error
+            self._followed.pop(folder, None)
+        self._copies.pop(table, None)
+
+    def _noted(self, table: TableId, copy: Copy | None) -> TargetState:
+        self._copies[table] = copy
+        return self.state_of(self.existing(table), table)
+
+    def _copy(self, table: TableId) -> Copy | None:
+        if table not in self._copies:
+            self._copies[table] = copy_of(self._aside(table), table_path(self._lake, table))
+        return self._copies[table]
+
+    def _aside(self, table: TableId) -> Path:
+        return aside_path(self._lake, self._pipeline, table)
+
+    def _following(self, folder: Path) -> FollowedTable:
+        if folder not in self._followed:
+            self._followed[folder] = DeltaTable(folder).follow()
+        return self._followed[folder]
+
+
+def _refuse_in_place(snapshot: Snapshot, schema: TableSchema, policies: Policies) -> None:
+    """Refuse what takes a new copy."""
+    for change in planned_changes(snapshot, schema, policies):
+        if change.kind is ChangeKind.RECOPY:
+            raise CopyNeeded(
+                f"{schema.table}.{change.column} changed {change.detail}.",
+                next_step=f"copy the table again: headrace dump start FILE --table {schema.table}.",
+            )
+
+
+def _vanished(table: TableId) -> TargetConflict:
+    return TargetConflict(
+        f"The target table of {table} vanished during a commit.",
+        next_step="let headrace be the only writer of the table; the batch is tried again.",
+    )

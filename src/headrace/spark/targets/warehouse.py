@@ -8,31 +8,15 @@ from contextlib import AbstractContextManager
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
-from headrace.lake.evolution import WIDENING
+from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, Warehouse, told
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.failures import translate
-from headrace.spark.targets.base import Capabilities, TableBatch, TargetState
+from headrace.spark.targets.base import Copies, TableBatch, TargetState
 
-__all__ = ["WarehouseTarget", "said", "sql_capabilities", "state_of"]
-
-
-def sql_capabilities(name: str, *, distributed: bool) -> Capabilities:
-    """Return what a target in SQL can do."""
-    return Capabilities(
-        name=name,
-        format=name,
-        atomic_ledger=True,
-        keyless=True,
-        truncate=True,
-        add_column=True,
-        drop_column=True,
-        widening=WIDENING,
-        versions=False,
-        distributed=distributed,
-    )
+__all__ = ["WarehouseTarget", "said", "state_of"]
 
 
 def state_of(entry: Entry) -> TargetState:
@@ -57,6 +41,8 @@ class WarehouseTarget:
         pipeline: name under which positions are committed.
     """
 
+    copies: Copies | None = None
+
     def __init__(self, spark: SparkSession, warehouse: Warehouse, pipeline: str) -> None:
         self._spark = spark
         self._warehouse = warehouse
@@ -73,10 +59,15 @@ class WarehouseTarget:
             entry = self._tables.entry(session, table)
         return None if entry is None else state_of(entry)
 
-    def evolve(self, schema: TableSchema) -> TargetState:
+    def evolve(self, schema: TableSchema, _policies: Policies = DEFAULTS) -> TargetState:
         """Create the table, or bring its columns to ``schema``; nothing when they are there."""
         with self._one_at_a_time, told(self._warehouse, schema.table), self._connected() as session:
             return state_of(self._tables.evolve(session, schema))
+
+    def drop(self, table: TableId) -> None:
+        """Remove a table and its row in the ledger, in one transaction."""
+        with self._one_at_a_time, told(self._warehouse, table), self._connected() as session:
+            self._tables.drop(session, table)
 
     def tidy(self, table: TableId, promised: int) -> None:
         """Do nothing: a warehouse keeps no older version."""

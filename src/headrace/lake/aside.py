@@ -1,0 +1,198 @@
+"""A new copy of a table beside the old one, which readers see until the new one is whole.
+
+The copy is a Delta table of its own in ``<lake>/_headrace/<pipeline>/recopy/<schema>/<table>``, and everything that is
+applied meanwhile goes there. One commit to the table itself then removes all old files and names all new ones, which
+lie in its folder as hard links by then; so readers see the old rows or the new ones and nothing between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from headrace.durable import sync_folder
+from headrace.errors import IncompatibleSchemaChange
+from headrace.lake import mapping
+from headrace.lake.commit import Action, commit_info, put_commit, transaction
+from headrace.lake.delta_log import DeltaTable
+from headrace.lake.evolution import create_actions, with_features
+from headrace.lake.ledger import table_path
+from headrace.lake.settle import remove_of
+from headrace.lake.snapshot import Snapshot
+from headrace.lake.vectors import vector_path
+from headrace.model.schema import TableId, TableSchema
+
+__all__ = [
+    "Copy",
+    "CopyNeeded",
+    "aside_path",
+    "asked_again",
+    "begin_copy",
+    "copy_of",
+    "discarded",
+    "take_place",
+]
+
+_REQUEST = "headrace.copy.request"
+"""Property of a copy: the request that fills it. Of a table: the copy that it is."""
+_AFTER = "headrace.copy.after"
+"""Property of a copy: the SCN behind which it began."""
+
+
+class CopyNeeded(IncompatibleSchemaChange):
+    """A change of columns that the table follows by a new copy of it; nothing was changed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a copy says of itself.
+
+    Attributes:
+        request: the dump that fills it.
+        after_scn: position behind which it began; only what completes later completes it.
+    """
+
+    request: str
+    after_scn: int
+
+
+def aside_path(lake: Path, pipeline: str, table: TableId) -> Path:
+    """Return where a new copy of a table is made."""
+    return table_path(lake / "_headrace" / pipeline / "recopy", table)
+
+
+def begin_copy(
+    folder: Path, schema: TableSchema, application: str, copy: Copy, *, vectors: bool
+) -> None:
+    """Make an empty copy; one that was begun before goes.
+
+    Args:
+        folder: of the copy.
+        schema: its columns.
+        application: under which positions are committed.
+        copy: what it says of itself.
+        vectors: whether its rows may be removed by deletion vectors.
+
+    Raises:
+        IncompatibleSchemaChange: a column's name is none that Delta takes.
+        OSError: the folder refused.
+    """
+    discarded(folder)
+    actions = [
+        _with_properties(action, {_REQUEST: copy.request, _AFTER: str(copy.after_scn)})
+        for action in create_actions(schema, vectors=vectors)
+    ]
+    put_commit(folder, 0, [*actions, transaction(application, copy.after_scn)])
+
+
+def copy_of(folder: Path, table: Path) -> Copy | None:
+    """Return what the copy in a folder says of itself, None when there is none that is still to be made.
+
+    Args:
+        folder: of the copy.
+        table: folder of the table that it is a copy of.
+    """
+    if not (folder / "_delta_log").is_dir():
+        return None
+    held, shown = DeltaTable(folder).latest(), DeltaTable(table).latest()
+    if held is None:
+        return None
+    copy = Copy(held.properties[_REQUEST], int(held.properties[_AFTER]))
+    if shown is not None and shown.properties.get(_REQUEST) == copy.request:
+        # It has taken the table's place, and a crash left it here.
+        discarded(folder)
+        return None
+    return copy
+
+
+def asked_again(folder: Path, request: str) -> None:
+    """Let another dump fill a copy."""
+    held = DeltaTable(folder).snapshot()
+    metadata = {"metaData": dict(held.metadata)}
+    action = _with_properties(metadata, {_REQUEST: request})
+    put_commit(folder, held.version + 1, [action, commit_info("SET TBLPROPERTIES")])
+
+
+def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
+    """Put a copy in its table's place, in one commit.
+
+    Args:
+        shown: the table.
+        copy: the whole of its new copy.
+        application: under which positions are committed.
+
+    Raises:
+        CommitConflict: somebody else has written the table since it was read.
+        OSError: a folder refused.
+    """
+    for path in _files(copy):
+        place = shown.folder / path.relative_to(copy.folder)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.link(path, place)
+    sync_folder(shown.folder)
+    configuration, fields = dict(copy.properties), json.loads(copy.metadata["schemaString"])
+    if mapping.is_on(shown.properties) and not mapping.is_on(configuration):
+        # A table that is mapped stays so for its readers; files know the columns by their own names.
+        mapping.switch_on(fields["fields"], configuration)
+    del configuration[_AFTER]
+    own = {name: text for name, text in shown.properties.items() if name not in configuration}
+    metadata = {
+        **copy.metadata,
+        "id": shown.metadata["id"],
+        "schemaString": json.dumps(fields),
+        "configuration": {**own, **configuration},
+    }
+    features = [*copy.protocol.get("readerFeatures", ())]
+    if mapping.is_on(configuration):
+        features.append(mapping.FEATURE)
+    actions: list[Action] = [
+        commit_info("REPLACE TABLE"),
+        {"metaData": metadata},
+        transaction(application, copy.transactions[application]),
+        *({"remove": remove_of(file)} for file in shown.files),
+        *({"add": {**file.action, "dataChange": True}} for file in copy.files),
+    ]
+    protocol = with_features(shown.protocol, features)
+    if protocol != dict(shown.protocol):
+        actions.insert(0, {"protocol": protocol})
+    put_commit(shown.folder, shown.version + 1, actions)
+    discarded(copy.folder)
+
+
+def discarded(folder: Path) -> None:
+    """Remove a table's folder, whole or not at all for whoever looks for it.
+
+    Raises:
+        OSError: the folder refused.
+    """
+    if not folder.exists():
+        return
+    # Under another name first: a table that is half there would be a damaged one.
+    last = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.gone")
+    folder.rename(last)
+    sync_folder(folder.parent)
+    for left in folder.parent.glob(f".{folder.name}.*.gone"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _files(held: Snapshot) -> Iterable[Path]:
+    for file in held.files:
+        yield held.folder / unquote(file.action["path"])
+        if file.vector and file.vector["storageType"] == "u":
+            yield vector_path(held.folder, file.vector)
+
+
+def _with_properties(action: Action, further: dict[str, str]) -> dict[str, Any]:
+    metadata = action.get("metaData")
+    if metadata is None:
+        return dict(action)
+    return {"metaData": {**metadata, "configuration": {**metadata["configuration"], **further}}}

@@ -1,0 +1,129 @@
+"""What each target can do, as data: known where the configuration is read, long before Spark starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.errors import ConfigError
+from headrace.lake.modes import Mode
+from headrace.lake.policies import Dropped, Incompatible
+from headrace.lake.settings import SettingsByTable, TableSettings
+from headrace.lake.widening import WIDENING
+
+__all__ = ["DELTA", "DUCKDB", "MERGE", "PARQUET", "POSTGRES", "Capabilities", "refuse_unkept"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a target can do.
+
+    Attributes:
+        name: of the implementation.
+        format: table format it writes.
+        atomic_ledger: whether rows and applied SCN become durable in one commit.
+        keyless: whether tables without a key are kept as multisets.
+        truncate: whether a truncate is carried over.
+        add_column: whether a new column is carried over without a new copy.
+        drop_column: whether one that is dropped or renamed is.
+        widening: pairs of neutral type names ``(from, to)`` carried over without a new copy; ``decimal`` stands for
+            every growth of precision that loses no digit.
+        versions: whether older states of a table can be read.
+        distributed: whether tasks on other machines can write it.
+        modes: names of the modes that its tables may have.
+        shaping: whether its tables may have other columns or rows than the source's.
+        keeps_columns: whether a column that the source no longer has may stay.
+        recopies: whether a new copy of a table can be made beside the old one, which stays readable meanwhile.
+    """
+
+    name: str
+    format: str
+    atomic_ledger: bool = True
+    keyless: bool = True
+    truncate: bool = True
+    add_column: bool = True
+    drop_column: bool = True
+    widening: frozenset[tuple[str, str]] = WIDENING
+    versions: bool = False
+    distributed: bool = True
+    modes: frozenset[str] = frozenset({Mode.MIRROR.value})
+    shaping: bool = False
+    keeps_columns: bool = False
+    recopies: bool = False
+
+
+DELTA = Capabilities(
+    "delta",
+    "delta",
+    versions=True,
+    modes=frozenset(mode.value for mode in Mode),
+    shaping=True,
+    keeps_columns=True,
+    recopies=True,
+)
+"""Delta tables by commits of our own."""
+MERGE = Capabilities("merge", "delta", versions=True, shaping=True)
+"""Delta tables by Spark's MERGE."""
+DUCKDB = Capabilities("duckdb", "duckdb", distributed=False)
+"""A DuckDB file."""
+POSTGRES = Capabilities("postgres", "postgres")
+"""A PostgreSQL database."""
+PARQUET = Capabilities("parquet", "parquet", modes=frozenset({Mode.APPEND.value}), shaping=True)
+"""Files of changes."""
+
+
+def refuse_unkept(given: SettingsByTable, target: Capabilities) -> None:
+    """Refuse what a target cannot keep, or what does not go together.
+
+    Args:
+        given: what was asked for; the pattern ``*`` stands for all that no other names.
+        target: what it can do.
+
+    Raises:
+        ConfigError: naming table, mode or setting, and target.
+    """
+    for pattern, settings in given:
+        place = "changes" if pattern == "*" else f"tables.{pattern}"
+        for problem, next_step in _problems(settings, target):
+            raise ConfigError(f"{place}: {problem}.", next_step=next_step)
+
+
+def _problems(settings: TableSettings, target: Capabilities) -> Iterable[tuple[str, str]]:
+    """Yield what stands against some settings, each with what to do."""
+    mode, policies = settings.mode, settings.policies
+    if mode.value not in target.modes:
+        modes = " or ".join(sorted(target.modes))
+        yield (
+            f"the target {target.name} has no mode {mode.value}",
+            f"choose {modes} for the table, or another target.",
+        )
+    if settings.of_columns and not target.shaping:
+        yield (
+            f"the target {target.name} has the source's columns and rows as they are",
+            "take select, drop, rename, mask, compute and where away, or choose another target.",
+        )
+    asked = f"incompatible: {policies.incompatible.value}"
+    keeping = [asked] if policies.incompatible is Incompatible.NEW_COLUMN else []
+    if policies.dropped_column is Dropped.KEEP:
+        keeping.append("dropped_column: keep")
+    recopying = policies.incompatible is Incompatible.RECOPY
+    if keeping and not target.keeps_columns:
+        yield (
+            f"the target {target.name} cannot do {keeping[0]}: it has the source's columns and no others",
+            "set changes for the table to what it can do (stop, drop), or choose another target.",
+        )
+    if recopying and not target.recopies:
+        yield (
+            f"the target {target.name} cannot do {asked}: it has no place for a second copy",
+            "set changes for the table to incompatible: stop, or choose another target.",
+        )
+    if (keeping or recopying) and settings.of_columns:
+        yield (
+            f"{(keeping or [asked])[0]} does not go with select, drop, rename, mask, compute and where",
+            "take those away, or set changes for the table to what goes with them (stop, drop).",
+        )
+    if recopying and mode is not Mode.MIRROR:
+        yield (
+            f"{asked} would throw away what the mode {mode.value} keeps",
+            "choose incompatible: new_column or stop for the table.",
+        )
