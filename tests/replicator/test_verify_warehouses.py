@@ -16,9 +16,9 @@ from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import Warehouse
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.schema import TableId
-from headrace.replicator.replicas import WarehouseReplicas
 from headrace.replicator.verify import verify
 from headrace.replicator.verify_report import VerifyReport
+from headrace.replicator.warehouse_replicas import WarehouseReplicas
 from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import database, postgres_server
 from tests.replicator.verify_bench import PIPELINE, Bench, change_rows

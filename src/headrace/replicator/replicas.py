@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -21,19 +21,14 @@ from headrace.lake.evolution import later_names
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
 from headrace.lake.ledger import shown_version, table_path
 from headrace.lake.modes import Mode, live_batches, mode_of, shaped
-from headrace.lake.planned import ColumnChange, column_changes, planned_changes
+from headrace.lake.planned import ColumnChange, planned_changes
 from headrace.lake.remembered import kept_names
 from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.lake.snapshot import Snapshot
-from headrace.lake.sql.ledger import Entry
-from headrace.lake.sql.session import Session, Warehouse, told
-from headrace.lake.sql.tables import WarehouseTables
-from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
-from headrace.model.succession import successors
 from headrace.replicator.verify_report import Uncompared
 
-__all__ = ["DeltaReplicas", "ParquetReplicas", "Replicas", "Shown", "WarehouseReplicas"]
+__all__ = ["DeltaReplicas", "ParquetReplicas", "Replicas", "Shown"]
 
 
 class Shown(Protocol):
@@ -190,76 +185,3 @@ class ParquetReplicas:
     def alike(self, schema: TableSchema) -> TableSchema:
         """Return the columns that could be compared."""
         return settings_for(schema.table, self._given).alike(schema)
-
-
-class WarehouseReplicas:
-    """Tables of a warehouse.
-
-    Args:
-        warehouse: where they are.
-        manifests: folder of the pipeline's frontiers.
-        pipeline: name of the pipeline.
-    """
-
-    def __init__(self, warehouse: Warehouse, manifests: Path, pipeline: str) -> None:
-        self._tables = WarehouseTables(warehouse, pipeline)
-        self.latest = FrontierStore(manifests, pipeline).latest
-
-    @contextmanager
-    def opened(self) -> Iterator[Shown]:
-        """Give the tables as of one transaction."""
-        # Before the transaction begins: what it says is a lower bound then.
-        manifest = self.latest()
-        with told(self._tables.warehouse), self._tables.warehouse.opened(read_only=True) as session:
-            yield _Moment(self._tables, session, self._tables.entries(session), manifest)
-
-    def changes(self, schema: TableSchema) -> list[ColumnChange] | None:
-        """Return what brings a table's columns to ``schema``."""
-        with told(self._tables.warehouse), self._tables.warehouse.opened(read_only=True) as session:
-            held = self._tables.entry(session, schema.table)
-        if held is None:
-            return None
-        return column_changes(table_arrow_schema(held.schema), held.numbers, schema)
-
-    def alike(self, schema: TableSchema) -> TableSchema:
-        """Return the columns that can be compared: all of them."""
-        return schema
-
-
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """A warehouse in one transaction; its version of a table is the ledger's."""
-
-    tables: WarehouseTables
-    session: Session
-    entries: dict[TableId, Entry]
-    manifest: Manifest | None
-
-    def at_or_below(self, scn: int) -> Manifest | None:
-        if self.manifest is None or self.manifest.scn > scn:
-            return None
-        found = {}
-        for name, entry in self.manifest.tables.items():
-            held = self.entries.get(TableId.parse(name))
-            applied = held.applied_scn if held else 0
-            if applied > scn:
-                # It is further than the frontier, and may show what nobody has seen yet.
-                return None
-            found[name] = replace(entry, applied_scn=max(applied, entry.applied_scn))
-        return replace(self.manifest, tables=found)
-
-    def version(self, table: TableId, _entry: TableEntry) -> int:
-        held = self.entries.get(table)
-        return held.version if held else -1
-
-    def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-        if version < 0:
-            return
-        held = self.entries[schema.table]
-        names = successors(held.schema.names, schema.names, held.numbers, schema.numbers)
-        with told(self.tables.warehouse, schema.table):
-            for batch in self.tables.rows(self.session, schema.table, held):
-                yield batch if names is None else renamed(batch, names)
-
-    def uncompared(self, _table: TableId, _version: int) -> Uncompared | None:
-        return None

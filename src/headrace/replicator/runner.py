@@ -255,13 +255,15 @@ def _replicas(config: Config) -> Replicas:
     """Return how the target's tables are read."""
     from headrace.replicator.asked import table_settings
     from headrace.replicator.config import ParquetTargetConfig
-    from headrace.replicator.replicas import DeltaReplicas, ParquetReplicas, WarehouseReplicas
+    from headrace.replicator.replicas import DeltaReplicas, ParquetReplicas
 
     if isinstance(config.target, ParquetTargetConfig):
         return ParquetReplicas(config.lake, config.name, table_settings(config))
     warehouse = _warehouse(config)
     if warehouse is None:
         return DeltaReplicas(config.lake, config.name, table_settings(config))
+    from headrace.replicator.warehouse_replicas import WarehouseReplicas
+
     return WarehouseReplicas(warehouse, config.lake, config.name)
 
 
