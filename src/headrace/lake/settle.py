@@ -22,7 +22,7 @@ from headrace.lake.evolution import VECTORS_PROPERTY
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.vectors import Places, vector_path, write_vectors
 
-__all__ = ["Dead", "discard", "settle"]
+__all__ = ["Dead", "discard", "removal", "settle"]
 
 Dead = Mapping[int, Places]
 """Places of rows that die, per index of the snapshot's file; none of them was dead before."""
@@ -79,7 +79,7 @@ def settle(snapshot: Snapshot, dead: Dead, born: pa.Table, key: Sequence[str]) -
     for touched, descriptor in zip(marked, descriptors, strict=True):
         removed.append(touched.file)
         adds.append(_marked(touched.file, descriptor))
-    return [*({"remove": _removed(file)} for file in removed), *({"add": add} for add in adds)]
+    return [*({"remove": removal(file)} for file in removed), *({"add": add} for add in adds)]
 
 
 def discard(snapshot: Snapshot, actions: Sequence[Action]) -> None:
@@ -133,12 +133,17 @@ def _living(snapshot: Snapshot, touched: _Touched) -> list[pa.RecordBatch]:
         raise snapshot.corrupt(touched.file, error) from error
 
 
-def _removed(file: DataFile) -> dict[str, Any]:
-    """Return the body of the ``remove`` that ends a file and its vector."""
+def removal(file: DataFile, *, changes_data: bool = True) -> dict[str, Any]:
+    """Return the body of the ``remove`` that ends a file and its vector.
+
+    Args:
+        file: of the table.
+        changes_data: whether its rows are no longer those of the table, or only in another file.
+    """
     body = {
         "path": file.action["path"],
         "deletionTimestamp": now_ms(),
-        "dataChange": True,
+        "dataChange": changes_data,
         "extendedFileMetadata": True,
         "partitionValues": dict(file.partition_values),
         "size": file.size,
