@@ -52,7 +52,8 @@ def plan(table: DeltaTable, key: tuple[str, ...], sizes: Sizes = SIZES) -> Rewri
 
 
 def put(table: DeltaTable, rewrite: Rewrite) -> int | None:
-    return put_rewrite(rewrite, rewrite.write(), table.latest)
+    done = put_rewrite(rewrite, rewrite.write(), table.latest)
+    return done.version if done else None
 
 
 def maintain(
@@ -196,7 +197,9 @@ def test_a_batch_that_touches_other_files_is_carried_over(tmp_path: Path) -> Non
     # A row that nobody has: the batch only appends.
     table.apply(folded_of(table.schema, "+I(900,new,.)"), 21)
     expected = table.content()
-    assert put_rewrite(rewrite, actions, table.table.latest) == 22
+    done = put_rewrite(rewrite, actions, table.table.latest)
+    assert done is not None
+    assert (done.version, done.files_before) == (22, len(rewrite.piece.files))
     assert table.content() == expected
     assert table.table.snapshot().transactions == {"t": 21}
 

@@ -28,7 +28,7 @@ from headrace.lake.snapshot import Snapshot
 from headrace.lake.vectors import vector_id
 from headrace.model.schema import TableSchema
 
-__all__ = ["Rewrite", "plan_rewrite", "put_rewrite", "sorted_by"]
+__all__ = ["Rewrite", "Rewritten", "plan_rewrite", "put_rewrite", "sorted_by"]
 
 _ATTEMPTS = 20
 """Versions of others that one piece of work is carried over."""
@@ -56,9 +56,9 @@ class Rewrite:
         return [self.snapshot.files[place] for place in self.piece.files]
 
     @property
-    def bytes(self) -> int:
-        """What they take."""
-        return sum(file.size for file in self.files)
+    def rows(self) -> int:
+        """Rows that they hold, those included that are deleted."""
+        return sum(file.rows() for file in self.files)
 
     def write(self) -> list[Action]:
         """Write the files that come, and return the actions that put them in the place of those that go.
@@ -81,6 +81,27 @@ class Rewrite:
             *({"remove": removal(file, changes_data=False)} for file in self.files),
             *({"add": {**add, "dataChange": False}} for add in adds),
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What one piece of work did to a table.
+
+    Attributes:
+        version: of the table with it.
+        reason: as of `Piece.reason`.
+        files_before: files that went.
+        files_after: files that came.
+        bytes_read: size of the first.
+        bytes_written: size of the second.
+    """
+
+    version: int
+    reason: str
+    files_before: int
+    files_after: int
+    bytes_read: int
+    bytes_written: int
 
 
 def sorted_by(schema: TableSchema, mode: Mode) -> tuple[str, ...]:
@@ -121,8 +142,8 @@ def plan_rewrite(snapshot: Snapshot, key: tuple[str, ...], sizes: Sizes) -> Rewr
 
 def put_rewrite(
     rewrite: Rewrite, actions: Sequence[Action], latest: Callable[[], Snapshot | None]
-) -> int | None:
-    """Make written files part of the table, and return its version.
+) -> Rewritten | None:
+    """Make written files part of the table, and return what became of it.
 
     Args:
         rewrite: the piece of work.
@@ -145,7 +166,7 @@ def put_rewrite(
             put_commit(planned.folder, now.version + 1, [info, *actions])
         except CommitConflict:
             continue
-        return now.version + 1
+        return _rewritten(rewrite, actions, now.version + 1)
     discard(planned, actions)
     return None
 
@@ -155,6 +176,12 @@ def _stands(rewrite: Rewrite, now: Snapshot) -> bool:
     planned = rewrite.snapshot
     same = all(now.metadata[name] == planned.metadata[name] for name in ("id", "schemaString"))
     return same and {_name(file) for file in rewrite.files} <= {_name(file) for file in now.files}
+
+
+def _rewritten(rewrite: Rewrite, actions: Sequence[Action], version: int) -> Rewritten:
+    sizes = [int(action["add"]["size"]) for action in actions if "add" in action]
+    gone = [file.size for file in rewrite.files]
+    return Rewritten(version, rewrite.piece.reason, len(gone), len(sizes), sum(gone), sum(sizes))
 
 
 def _name(file: DataFile) -> tuple[str, str]:

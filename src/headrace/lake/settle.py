@@ -20,6 +20,7 @@ from headrace.lake.data_file import DataFile, without
 from headrace.lake.data_writer import FILE_ROWS, write_rows
 from headrace.lake.evolution import VECTORS_PROPERTY
 from headrace.lake.snapshot import Snapshot
+from headrace.lake.stages import stage
 from headrace.lake.vectors import Places, vector_path, write_vectors
 
 __all__ = ["Dead", "discard", "removal", "settle"]
@@ -45,6 +46,7 @@ class _Touched:
     dying: int = 0
 
 
+@stage("write")
 def settle(snapshot: Snapshot, dead: Dead, born: pa.Table, key: Sequence[str]) -> list[Action]:
     """Write what a commit needs and return its ``add`` and ``remove`` actions.
 

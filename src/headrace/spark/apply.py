@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -25,7 +25,8 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
 from headrace.lake.evolution import follows
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
-from headrace.lake.settings import SettingsByTable
+from headrace.lake.rewrite import sorted_by
+from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
@@ -34,8 +35,15 @@ from headrace.registry.file import FileRegistry
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
+from headrace.spark.maintenance import Maintenance, MaintenanceSettings
 from headrace.spark.plan import Range, Step, steps_of
-from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
+from headrace.spark.status import (
+    ApplyStatus,
+    BatchCost,
+    FreshnessLog,
+    MaintenanceCost,
+    TableStatus,
+)
 from headrace.spark.targets.base import TableBatch, Target, TargetState
 
 __all__ = ["Applier", "ApplyOptions"]
@@ -64,6 +72,7 @@ class ApplyOptions:
         parallel_tables: tables worked on at the same time.
         freshness: file for freshness samples, None for none.
         settings: what was asked for single tables.
+        maintenance: of files between batches, None for none.
     """
 
     pipeline: str
@@ -76,6 +85,7 @@ class ApplyOptions:
     parallel_tables: int = 2
     freshness: Path | None = None
     settings: SettingsByTable = ()
+    maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
 
 
 @dataclass(slots=True)
@@ -92,6 +102,9 @@ class _Table:
     attempts: int = 0
     retry_at: float = 0.0
     left: str = ""
+    last_batch: BatchCost | None = None
+    all_batches: BatchCost = field(default_factory=BatchCost)
+    maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
 
     @classmethod
     def of(cls, table: TableId, position: Position) -> _Table:
@@ -171,6 +184,9 @@ class Applier:
         self._frontier = FrontierStore(options.lake, options.pipeline)
         self._forms = Forms(target, options.changelog, self._registry, options.settings)
         self._freshness = FreshnessLog(options.freshness)
+        self._maintenance = Maintenance(
+            target, options.maintenance, self._sorted_by, options.parallel_tables
+        )
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
         self._tables: dict[TableId, _Table] = {}
         self._first_end = 0
@@ -231,6 +247,7 @@ class Applier:
             self.status.rows_per_s = rows / max(time.monotonic() - started, 1e-9)
         self._report(to_scn)
         self._give_up_if_hopeless()
+        self._maintain()
 
     def retry(self, to_scn: int) -> None:
         """Try again the tables that failed and whose pause is over, when no batch does."""
@@ -351,6 +368,10 @@ class Applier:
         step = item.steps.popleft()
         item.table.rows += step.rows
         item.table.version, item.table.position = outcome.version, step.upto_scn
+        if outcome.cost is not None:
+            item.table.last_batch = outcome.cost
+            item.table.all_batches += outcome.cost
+            _LOG.debug("%s: %s", item.table.id, outcome.cost)
 
     @staticmethod
     def _failed(item: _Work, error: HeadraceError) -> None:
@@ -420,6 +441,23 @@ class Applier:
             if (version := promised.get(str(table.id), -1)) >= 0:
                 self._target.tidy(table.id, version)
 
+    def _maintain(self) -> None:
+        """Have the target bring some files into order, if it is time."""
+        tables = {
+            table.id: table.version
+            for table in self._tables.values()
+            if table.error is None and table.schema_id and table.version >= 0
+        }
+        for table, done in self._maintenance.between_batches(tables).items():
+            self._tables[table].version = done.version
+            self._tables[table].maintenance += MaintenanceCost.of(done)
+
+    def _sorted_by(self, table: TableId) -> tuple[str, ...]:
+        """Return the columns that a table's files are sorted by."""
+        settings = settings_for(table, self._options.settings)
+        schema = self._registry.get(self._tables[table].schema_id)
+        return sorted_by(settings.renamed(schema), settings.mode)
+
     @staticmethod
     def _entry(table: _Table) -> TableEntry:
         return TableEntry(table.version, table.position, table.complete_scn, table.mode, table.left)
@@ -438,6 +476,9 @@ class Applier:
                 table.rows,
                 table.version,
                 _described(table.error) or _said(table.left),
+                table.last_batch,
+                table.all_batches,
+                table.maintenance,
             )
             for table in self._tables.values()
         }

@@ -25,6 +25,7 @@ from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
+from headrace.spark.maintenance import MaintenanceSettings
 from headrace.spark.session import SessionSettings, build_session
 from headrace.spark.source import register_source
 from headrace.spark.status import ApplyStatus
@@ -67,6 +68,7 @@ class ApplySettings:
         parallel_tables: tables worked on at the same time.
         freshness: file for freshness samples, None for none.
         settings: what was asked for single tables.
+        maintenance: of files between batches, None for none.
     """
 
     pipeline: str
@@ -87,6 +89,7 @@ class ApplySettings:
     parallel_tables: int = 2
     freshness: Path | None = None
     settings: SettingsByTable = ()
+    maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
 
     def options(self) -> ApplyOptions:
         """Return the part that concerns applying, not streaming."""
@@ -99,6 +102,7 @@ class ApplySettings:
             parallel_tables=self.parallel_tables,
             freshness=self.freshness,
             settings=self.settings,
+            maintenance=self.maintenance,
         )
 
 

@@ -7,8 +7,8 @@ several tables at once. Everything may be called again after a crash: what was c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -16,7 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError
 from headrace.lake.modes import Mode
+from headrace.lake.pieces import Sizes
+from headrace.lake.rewrite import Rewritten
 from headrace.model.schema import TableId, TableSchema
+from headrace.spark.status import BatchCost
 
 __all__ = ["Capabilities", "Folded", "Kernel", "TableBatch", "Target", "TargetState"]
 
@@ -42,6 +45,7 @@ class Capabilities:
         distributed: whether tasks on other machines can write it.
         modes: names of the modes that its tables may have.
         shaping: whether its tables may have other columns or rows than the source's.
+        maintenance: whether files of its tables are written anew between batches.
     """
 
     name: str
@@ -56,6 +60,7 @@ class Capabilities:
     distributed: bool
     modes: frozenset[str] = frozenset({Mode.MIRROR.value})
     shaping: bool = False
+    maintenance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +72,14 @@ class TargetState:
         applied_scn: position committed with the newest data commit, 0 before the first.
         schema_id: table version that the target's columns were last brought to, 0 when unknown.
         shape: mode and settings by which the table was made, empty for a plain mirror.
+        cost: of the commit that led there, where the target measures it.
     """
 
     version: int
     applied_scn: int
     schema_id: int
     shape: str = ""
+    cost: BatchCost | None = field(default=None, compare=False)
 
 
 class Folded(Protocol):
@@ -156,6 +163,22 @@ class Target(Protocol):
             for each batch what the table says afterwards, or why nothing was written: MissingBase (a complete table
             lacks the row that a change patches), NegativeCount (a row of a keyless table is removed more often than it
             is held), TargetConflict (somebody else wrote the table), TargetUnwritable (the target refused).
+        """
+        ...
+
+    def maintain(
+        self, keys: Mapping[TableId, tuple[str, ...]], sizes: Sizes, most: int
+    ) -> dict[TableId, Rewritten | HeadraceError | None]:
+        """Write some files of tables anew, without any change to rows or position; called between batches.
+
+        Args:
+            keys: tables to look at, in this order, with the columns that their files are sorted by.
+            sizes: what the files should look like.
+            most: tables to work on, one bounded piece of work each.
+
+        Returns:
+            for each table that was looked at: what was done, None when it is in order, or why nothing was; a table
+            that had no turn is left out.
         """
         ...
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
 from headrace.lake.actions import check_writable
+from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import put_commit
 from headrace.lake.delta_log import DeltaTable, FollowedTable
 from headrace.lake.evolution import (
@@ -32,8 +33,10 @@ from headrace.spark.targets.base import Capabilities, TargetState
 __all__ = ["DeltaTables", "capabilities", "translated"]
 
 
-def capabilities(name: str, modes: Iterable[Mode] = (Mode.MIRROR,)) -> Capabilities:
-    """Return what every implementation that writes these tables can do, and the modes of one of them."""
+def capabilities(
+    name: str, modes: Iterable[Mode] = (Mode.MIRROR,), *, maintenance: bool = False
+) -> Capabilities:
+    """Return what every implementation that writes these tables can do, and what one of them can."""
     return Capabilities(
         name=name,
         format="delta",
@@ -47,6 +50,7 @@ def capabilities(name: str, modes: Iterable[Mode] = (Mode.MIRROR,)) -> Capabilit
         distributed=True,
         modes=frozenset(mode.value for mode in modes),
         shaping=True,
+        maintenance=maintenance,
     )
 
 
@@ -96,6 +100,13 @@ class DeltaTables:
         if table not in self._followed:
             self._followed[table] = DeltaTable(self.folder(table)).follow()
         return self._followed[table]
+
+    def committed(self, table: TableId) -> TargetState:
+        """Return what a table says behind a commit of ours, once a checkpoint that is due was written."""
+        snapshot = self.existing(table)
+        if is_due(snapshot.version, snapshot.properties):
+            write_checkpoint(snapshot.folder, snapshot.version, self.followed(table).state())
+        return self.state_of(snapshot, table)
 
     def tidy(self, table: TableId, promised: int) -> None:
         """Let go of files that no version from ``promised`` on needs; what refuses is tried again another time."""
