@@ -118,8 +118,10 @@ def test_twenty_random_kills_lose_and_repeat_nothing(url: str, pipeline: Pipelin
 @pytest.mark.parametrize("name", FAILPOINTS)
 def test_a_death_at_each_failpoint_costs_nothing(name: str, url: str, pipeline: Pipeline) -> None:
     with busy_shop(url) as traffic:
-        # The second pass: the first may come before there is anything to lose.
-        pipeline.start({"HEADRACE_FAILPOINT": f"{name}:2"})
+        # The second pass: the first may come before there is anything to lose. Files of a shop this small are
+        # written anew once in a while.
+        passes = 1 if name.startswith("maintenance.") else 2
+        pipeline.start({"HEADRACE_FAILPOINT": f"{name}:{passes}"})
         pipeline.running(f"a death at {name}", lambda: sum(pipeline.restarts().values()))
         # Whoever is started again would die there again.
         assert pipeline.stop() == 0, pipeline.logs()

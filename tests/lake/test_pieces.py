@@ -112,7 +112,7 @@ def test_a_crowd_is_dispersed_by_its_smallest() -> None:
 def test_files_that_share_no_more_than_one_value_are_no_crowd(bounds: Any) -> None:
     """However often they were merged they would share it."""
     assert next_piece([FileFacts(40_000, 1_000, 0, bounds)] * 50, SIZES) is None
-    ends = [FileFacts(40_000, 1_000, 0, (place // 2, place // 2 + 1)) for place in range(16)]
+    ends = [FileFacts(40_000, 1_000, 0, (place // 5, place // 5 + 1)) for place in range(40)]
     assert next_piece(ends, SIZES) is None
 
 

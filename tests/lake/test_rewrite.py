@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -172,6 +173,17 @@ def test_the_commit_says_that_no_data_changed_and_no_more(tmp_path: Path) -> Non
     assert all(isinstance(body, dict) and body["dataChange"] is False for body in bodies)
     assert {kind for action in actions for kind in action} == {"commitInfo", "add", "remove"}
     assert sum("remove" in action for action in actions) == len(rewrite.piece.files)
+
+
+def test_rows_are_spread_evenly_over_the_files_that_come(tmp_path: Path) -> None:
+    table, _ = busy(tmp_path)
+    planned = plan(table.table, ("k",))
+    assert planned is not None
+    rewrite = replace(planned, piece=replace(planned.piece, count=3))
+    adds = [action["add"] for action in rewrite.write() if "add" in action]
+    counts = [json.loads(add["stats"])["numRecords"] for add in adds]
+    assert len(counts) == 3
+    assert max(counts) - min(counts) <= 2
 
 
 @req("C50")

@@ -119,11 +119,7 @@ def _crowded(files: Sequence[FileFacts], sizes: Sizes) -> Piece | None:
 
     Bounds are taken without their ends: neighbours may share a value there, and no merging changes that.
     """
-    ranges = {
-        place: file.bounds
-        for place, file in enumerate(files)
-        if file.bounds is not None and file.bounds[0] < file.bounds[1]
-    }
+    ranges = {place: file.bounds for place, file in enumerate(files) if file.bounds is not None}
     # At one value, files end before others begin.
     steps = [(low, 1) for low, _ in ranges.values()] + [(high, -1) for _, high in ranges.values()]
     depth, deepest, where = 0, 0, None

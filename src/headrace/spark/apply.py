@@ -247,7 +247,7 @@ class Applier:
             self.status.rows_per_s = rows / max(time.monotonic() - started, 1e-9)
         self._report(to_scn)
         self._give_up_if_hopeless()
-        self._maintain()
+        self.maintain()
 
     def retry(self, to_scn: int) -> None:
         """Try again the tables that failed and whose pause is over, when no batch does."""
@@ -441,16 +441,21 @@ class Applier:
             if (version := promised.get(str(table.id), -1)) >= 0:
                 self._target.tidy(table.id, version)
 
-    def _maintain(self) -> None:
-        """Have the target bring some files into order, if it is time."""
+    def maintain(self) -> None:
+        """Have the target bring some files into order, if it is time; for when no batch is at work."""
+        if not self._maintenance.is_due:
+            return
         tables = {
             table.id: table.version
             for table in self._tables.values()
             if table.error is None and table.schema_id and table.version >= 0
         }
-        for table, done in self._maintenance.between_batches(tables).items():
+        changed = self._maintenance.between_batches(tables)
+        for table, done in changed.items():
             self._tables[table].version = done.version
             self._tables[table].maintenance += MaintenanceCost.of(done)
+        if changed:
+            self._report(self.status.frontier_scn)
 
     def _sorted_by(self, table: TableId) -> tuple[str, ...]:
         """Return the columns that a table's files are sorted by."""

@@ -234,7 +234,7 @@ class _Clock:
         """Return when the query is over: None when it was ended on purpose, else what ended it."""
         try:
             while not self._over(query):
-                self._retry()
+                self._use_pause()
                 self._stop.wait(_TURN_S)
         finally:
             self._end(query)
@@ -281,13 +281,14 @@ class _Clock:
             except Exception as error:  # noqa: BLE001 - handed to the watching thread
                 self._error = error
 
-    def _retry(self) -> None:
-        """Try failed tables again while no batch is due."""
-        if not self._applier.failing or not self._busy.acquire(blocking=False):
+    def _use_pause(self) -> None:
+        """Try failed tables again, and bring files into order, while no batch is at work."""
+        if not self._busy.acquire(blocking=False):
             return
         try:
             if self._error is None:
                 self._applier.retry(self._applied_scn)
+                self._applier.maintain()
         except Exception as error:  # noqa: BLE001 - raised by `_raise`
             self._error = error
         finally:

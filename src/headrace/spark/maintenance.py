@@ -1,4 +1,4 @@
-"""When tables are maintained: between two batches, one bounded piece of work at a time, for a share of all time.
+"""When tables are maintained: between two batches, a bounded piece of work of each of a few, for a share of all time.
 
 Nothing of ours writes a table meanwhile, so no batch is done twice and no piece in vain; a batch that comes due waits
 for one piece at most. Tables take turns.
@@ -20,6 +20,8 @@ from headrace.spark.targets.base import Target
 __all__ = ["Maintenance", "MaintenanceSettings"]
 
 _LOG = logging.getLogger(__name__)
+_IDLE_REST_S = 1.0
+"""Pause when there was nothing to do."""
 _FAILED_REST_S = 600.0
 """Pause of a table whose maintenance failed: its batches may well go on, and say what stands in their way."""
 
@@ -66,15 +68,20 @@ class Maintenance:
         self._rests: dict[TableId, float] = {}
         self._next = 0.0
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there may be something to do."""
+        return self._settings is not None and self._clock() >= self._next
+
     def between_batches(self, tables: Mapping[TableId, int]) -> dict[TableId, Rewritten]:
         """Do a little, if it is time; return what was done to which tables.
 
         Args:
             tables: that may be worked on, with their newest versions.
         """
-        begun = self._clock()
-        if self._settings is None or begun < self._next:
+        if self._settings is None or not self.is_due:
             return {}
+        begun = self._clock()
         self._turns |= dict.fromkeys(tables)
         keys = {
             table: self._key_of(table)
@@ -95,7 +102,11 @@ class Maintenance:
                 self._in_order[table] = tables[table]
             else:
                 done[table] = outcome
-                _LOG.info("%s was maintained: %s", table, outcome)
+                files = outcome.files_before, outcome.files_after
+                _LOG.info(
+                    "%s was maintained: %d files became %d (%s)", table, *files, outcome.reason
+                )
         ended = self._clock()
-        self._next = ended + (ended - begun) * (1 / self._settings.load - 1)
+        rest = (ended - begun) * (1 / self._settings.load - 1)
+        self._next = ended + (rest if done else max(rest, _IDLE_REST_S))
         return done
