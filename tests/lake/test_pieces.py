@@ -84,8 +84,10 @@ def test_a_table_in_order_is_left_alone() -> None:
     assert next_piece([], SIZES) is None
     assert next_piece(even(100), SIZES) is None
     assert next_piece(even(3, size=100), SIZES) is None
-    # A single row more or less is not worth a file.
-    assert next_piece(even(100, dead=10), SIZES) is None
+    assert next_piece(even(100, dead=199), SIZES) is None
+    # Half of next to nothing is not worth a file.
+    assert next_piece([FileFacts(1_500, 10, 5, (0, 9))], SIZES) is None
+    assert next_piece([FileFacts(3_000, 10, 5, (0, 9))], SIZES) is not None
 
 
 def test_neighbours_are_merged_whatever_their_order_in_the_log() -> None:
