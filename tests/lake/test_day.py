@@ -181,7 +181,7 @@ def test_a_day_of_a_thousand_batches_leaves_files_and_bytes_as_they_were(
     seen = looks(tmp_path / "kept", clock, 1_000, keys, maintained=True)
     told(keys.__name__, seen)
     early, late = seen[200:400], seen[-200:]
-    assert max(look.dead for look in late) < 0.2 * ROWS
+    assert max(look.dead for look in late) < 0.3 * ROWS
     for what in ("files", "bytes", "on_disk"):
         before, after = (
             statistics.median(getattr(look, what) for look in part) for part in (early, late)
