@@ -1,6 +1,7 @@
 """A change log that waits for apply: some tables, copied, and then changed for a long time while nobody applied.
 
-Every transaction changes every table: 70 % of its changes are updates, 20 % inserts, 10 % deletes, over all keys.
+Every transaction changes every table: 70 % of its changes are updates, 20 % inserts, 10 % deletes, over all keys or
+over the newest.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from headrace.model.change import INSERT
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 
-__all__ = ["Backlog"]
+__all__ = ["PER_TRANSACTION", "Backlog"]
 
-_PER_TRANSACTION = 5_000
+PER_TRANSACTION = 5_000
 """Changes of one table in one transaction, which is a block of its own."""
 
 
@@ -50,6 +51,7 @@ class Backlog:
         rows: of each, when the backlog begins.
         changes: of the backlog, all tables together.
         seed: of the draws.
+        newest: how many of the newest keys changes may touch, None for all.
 
     Attributes:
         begin: SCN at which every table is copied.
@@ -58,7 +60,15 @@ class Backlog:
         rows: of each table at the end, by its name.
     """
 
-    def __init__(self, folder: Path, tables: int, rows: int, changes: int, seed: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tables: int,
+        rows: int,
+        changes: int,
+        seed: int,
+        newest: int | None = None,
+    ) -> None:
         registry = FileRegistry(folder / "schemas")
         generator = np.random.default_rng(seed)
         self._tables = [_Table(number, rows, registry) for number in range(tables)]
@@ -79,11 +89,11 @@ class Backlog:
         while self.changes < changes:
             self._append(
                 [
-                    self._body(t, *t.keys.draw(_PER_TRANSACTION, generator), generator)
+                    self._body(t, *t.keys.draw(PER_TRANSACTION, generator, newest), generator)
                     for t in self._tables
                 ]
             )
-            self.changes += _PER_TRANSACTION * tables
+            self.changes += PER_TRANSACTION * tables
         self._writer.sync()
         self.end = self._scn
         self.rows = {t.name.name: len(t.keys.live) for t in self._tables}

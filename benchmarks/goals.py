@@ -146,6 +146,21 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         ),
         "rows_per_s_1m": Figure("changes per second, batches of 1,000,000", least=400_000),
     },
+    "day": {
+        f"{name}_late_vs_early": Figure(f"{what}, last fifth of the day over the second", most=1.25)
+        for scenario in ("uniform", "newest")
+        for name, what in (
+            (f"{scenario}_files", "files of the table"),
+            (f"{scenario}_bytes_per_row", "bytes of the table for each row that counts"),
+            (f"{scenario}_batch_s", "seconds of a batch, median, maintenance included"),
+        )
+    }
+    | {
+        f"{scenario}_batch_p99_s": Figure(
+            "slowest hundredth of the last fifth's batches, maintenance included, s"
+        )
+        for scenario in ("uniform", "newest")
+    },
     "backlog": {
         "changes_per_s": Figure(
             "changes of a waiting change log into ten Delta tables, per second", least=300_000

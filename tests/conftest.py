@@ -36,6 +36,7 @@ LONGEST_FIRST = (
     "spark/test_job.py",
     "lake/test_spark_tables.py",
     "spark/test_apply.py",
+    "spark/test_maintenance.py",
     "spark/test_modes.py",
     "faults/test_target.py",
     "e2e/test_steering.py",

@@ -28,6 +28,7 @@ COMMANDS = (
     "schema",
     "verify",
     "resync",
+    "maintain",
     "tap",
     "version",
 )

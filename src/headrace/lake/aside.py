@@ -25,7 +25,7 @@ from headrace.lake.commit import Action, commit_info, put_commit, transaction
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions, with_features
 from headrace.lake.ledger import table_path
-from headrace.lake.settle import remove_of
+from headrace.lake.settle import removal
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.vectors import vector_path
 from headrace.model.schema import TableId, TableSchema
@@ -158,7 +158,7 @@ def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
         commit_info("REPLACE TABLE"),
         {"metaData": metadata},
         transaction(application, copy.transactions[application]),
-        *({"remove": remove_of(file)} for file in shown.files),
+        *({"remove": removal(file)} for file in shown.files),
         *({"add": {**file.action, "dataChange": True}} for file in copy.files),
     ]
     protocol = with_features(shown.protocol, features)

@@ -34,6 +34,7 @@ class Capabilities:
         shaping: whether its tables may have other columns or rows than the source's.
         keeps_columns: whether a column that the source no longer has may stay.
         recopies: whether a new copy of a table can be made beside the old one, which stays readable meanwhile.
+        maintenance: whether files of its tables are written anew between batches.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Capabilities:
     shaping: bool = False
     keeps_columns: bool = False
     recopies: bool = False
+    maintenance: bool = False
 
 
 DELTA = Capabilities(
@@ -60,6 +62,7 @@ DELTA = Capabilities(
     shaping=True,
     keeps_columns=True,
     recopies=True,
+    maintenance=True,
 )
 """Delta tables by commits of our own."""
 MERGE = Capabilities("merge", "delta", versions=True, shaping=True)

@@ -26,13 +26,16 @@ FILE_ROWS = 1_000_000
 """Rows of a full file."""
 
 
-def write_rows(folder: Path, rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]:
+def write_rows(
+    folder: Path, rows: pa.Table, key: Sequence[str], file_rows: int = FILE_ROWS
+) -> list[dict[str, Any]]:
     """Write rows, in order of their key, and return the bodies of the ``add`` actions.
 
     Args:
         folder: of the table.
         rows: with the table's own schema, which knows the columns' names in files.
         key: columns to sort by: the files' bounds then let later commits, and readers, pass most of them over.
+        file_rows: rows of a file; the last one has what is left.
 
     Raises:
         OSError: the folder refused.
@@ -40,8 +43,8 @@ def write_rows(folder: Path, rows: pa.Table, key: Sequence[str]) -> list[dict[st
     ordered = _sorted(rows, key)
     ordered = pa.table(ordered.columns, schema=file_schema(ordered.schema))
     return [
-        _write_file(folder, ordered.slice(begin, FILE_ROWS))
-        for begin in range(0, ordered.num_rows, FILE_ROWS)
+        _write_file(folder, ordered.slice(begin, file_rows))
+        for begin in range(0, ordered.num_rows, file_rows)
     ]
 
 

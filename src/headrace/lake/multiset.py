@@ -22,6 +22,7 @@ from headrace.lake.keyed import all_dead, in_table_order
 from headrace.lake.probe import KeySet
 from headrace.lake.settle import Dead, settle
 from headrace.lake.snapshot import Snapshot
+from headrace.lake.stages import stage
 from headrace.lake.vectors import Places
 from headrace.model.change import table_arrow_schema
 from headrace.model.rowkey import encode_rows
@@ -59,6 +60,7 @@ def commit_multiset(
     return settle(snapshot, dead, in_table_order(snapshot, born), ())
 
 
+@stage("probe")
 def _fallen(
     snapshot: Snapshot, removed: pa.Table, counts: npt.NDArray[np.int64]
 ) -> tuple[Dead, int]:

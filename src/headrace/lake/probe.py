@@ -16,6 +16,7 @@ from headrace.lake.data_file import DataFile
 from headrace.lake.mapping import in_files
 from headrace.lake.settle import Dead
 from headrace.lake.snapshot import Snapshot
+from headrace.lake.stages import stage
 from headrace.lake.vectors import Places
 from headrace.model.rowkey import encode_rows
 
@@ -123,6 +124,7 @@ def _hits(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> Plac
     return np.flatnonzero(keys[places] == values)
 
 
+@stage("probe")
 def places_of(snapshot: Snapshot, keys: KeySet) -> Dead:
     """Return, per index of the snapshot's file, the places of living rows that have one of the keys.
 

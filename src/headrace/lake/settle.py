@@ -20,9 +20,10 @@ from headrace.lake.data_file import DataFile, without
 from headrace.lake.data_writer import FILE_ROWS, write_rows
 from headrace.lake.evolution import VECTORS_PROPERTY
 from headrace.lake.snapshot import Snapshot
+from headrace.lake.stages import stage
 from headrace.lake.vectors import Places, vector_path, write_vectors
 
-__all__ = ["Dead", "discard", "remove_of", "settle"]
+__all__ = ["Dead", "discard", "removal", "settle"]
 
 Dead = Mapping[int, Places]
 """Places of rows that die, per index of the snapshot's file; none of them was dead before."""
@@ -45,6 +46,7 @@ class _Touched:
     dying: int = 0
 
 
+@stage("write")
 def settle(snapshot: Snapshot, dead: Dead, born: pa.Table, key: Sequence[str]) -> list[Action]:
     """Write what a commit needs and return its ``add`` and ``remove`` actions.
 
@@ -79,7 +81,7 @@ def settle(snapshot: Snapshot, dead: Dead, born: pa.Table, key: Sequence[str]) -
     for touched, descriptor in zip(marked, descriptors, strict=True):
         removed.append(touched.file)
         adds.append(_marked(touched.file, descriptor))
-    return [*({"remove": remove_of(file)} for file in removed), *({"add": add} for add in adds)]
+    return [*({"remove": removal(file)} for file in removed), *({"add": add} for add in adds)]
 
 
 def discard(snapshot: Snapshot, actions: Sequence[Action]) -> None:
@@ -133,12 +135,17 @@ def _living(snapshot: Snapshot, touched: _Touched) -> list[pa.RecordBatch]:
         raise snapshot.corrupt(touched.file, error) from error
 
 
-def remove_of(file: DataFile) -> dict[str, Any]:
-    """Return the body of the ``remove`` that ends a file and its vector."""
+def removal(file: DataFile, *, changes_data: bool = True) -> dict[str, Any]:
+    """Return the body of the ``remove`` that ends a file and its vector.
+
+    Args:
+        file: of the table.
+        changes_data: whether its rows are no longer those of the table, or only in another file.
+    """
     body = {
         "path": file.action["path"],
         "deletionTimestamp": now_ms(),
-        "dataChange": True,
+        "dataChange": changes_data,
         "extendedFileMetadata": True,
         "partitionValues": dict(file.partition_values),
         "size": file.size,

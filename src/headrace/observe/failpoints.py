@@ -35,6 +35,8 @@ FAILPOINTS = (
     "apply.after_commit",
     "apply.before_manifest",
     "apply.after_manifest",
+    "maintenance.files_written",
+    "maintenance.after_commit",
 )
 """Every failpoint in the code, in data-flow order; a test kills a process once at each."""
 

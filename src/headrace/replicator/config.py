@@ -23,6 +23,7 @@ __all__ = [
     "Config",
     "DuckdbTargetConfig",
     "DumpConfig",
+    "MaintenanceConfig",
     "ParquetTargetConfig",
     "PostgresConfig",
     "PostgresTargetConfig",
@@ -122,6 +123,30 @@ def _local(value: object) -> object:
     return value
 
 
+class MaintenanceConfig(_Section):
+    """How the files of Delta tables are kept in order between batches.
+
+    Attributes:
+        enabled: whether they are.
+        target_file: size of a full file.
+        small_file: files below it are merged; at most half of a full one.
+        deleted: share of a file's rows that may be deleted before it is written anew.
+        load: share of all time that it may take.
+    """
+
+    enabled: bool = True
+    target_file: Annotated[Bytes, Field(ge=64 * 1024, le=2**30)] = 64 * 2**20
+    small_file: Annotated[Bytes, Field(ge=1024)] = 16 * 2**20
+    deleted: Annotated[float, Field(ge=0.01, le=1)] = 0.2
+    load: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    @model_validator(mode="after")
+    def _small_is_small(self) -> Self:
+        if self.small_file > self.target_file / 2:
+            raise ValueError("small_file at most half of target_file")
+        return self
+
+
 class TargetConfig(_Section):
     """Where the tables go: ``<path>/<schema>/<table>``.
 
@@ -129,12 +154,14 @@ class TargetConfig(_Section):
         path: folder of all tables.
         vectors: whether new tables may use deletion vectors, which not every reader knows.
         merge: whether rows are written by Spark's MERGE instead of commits of our own.
+        maintenance: how files are kept in order; not of tables that Spark's MERGE writes.
     """
 
     type: Literal["delta"]
     path: Path
     vectors: bool = True
     merge: bool = False
+    maintenance: MaintenanceConfig = MaintenanceConfig()
 
     @field_validator("path", mode="before")
     @classmethod

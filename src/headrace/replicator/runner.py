@@ -19,19 +19,24 @@ from headrace.replicator.worker import Report
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
+    from headrace.lake.pieces import Sizes
     from headrace.lake.sql.session import Warehouse
     from headrace.model.schema import TableId
     from headrace.relay.capture import Capture, CaptureStatus
+    from headrace.replicator.config import MaintenanceConfig
+    from headrace.replicator.maintain import TableMaintained
     from headrace.replicator.replicas import Replicas
     from headrace.replicator.schema_diff import TableDiff
     from headrace.replicator.verify_report import VerifyReport
     from headrace.sources.base import Finding
     from headrace.sources.postgres import PostgresSource
+    from headrace.spark.maintenance import MaintenanceSettings
 
 __all__ = [
     "apply",
     "capture",
     "goal",
+    "maintain",
     "preflight",
     "recovers",
     "repaired",
@@ -190,12 +195,66 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         trigger_s=config.apply.trigger_s,
         freshness=paths.freshness,
         settings=table_settings(config),
+        maintenance=_maintenance(config),
     )
 
     def ask(table: TableId, before: str) -> str:
         return ask_for_copy(paths.database, table, before)
 
     run_apply(settings, stop, lambda status: report(status.to_json()), ask)
+
+
+def maintain(config: Config, table: str | None) -> list[TableMaintained]:
+    """Bring the files of Delta tables into order; return what was done to each.
+
+    Args:
+        config: of the replicator, which may run.
+        table: only this one, ``schema.name``; None for all.
+
+    Raises:
+        ConfigError: the target has no files that are ours to maintain, or the name is none.
+        TargetError: a table is not there, not ours, or does not read.
+    """
+    from headrace.errors import ConfigError
+    from headrace.model.schema import TableId
+    from headrace.replicator.asked import table_settings
+    from headrace.replicator.config import TargetConfig
+    from headrace.replicator.maintain import Maintainer
+
+    given = config.target
+    if not isinstance(given, TargetConfig) or given.merge:
+        raise ConfigError(
+            "maintain: the target has no files that headrace writes anew.",
+            next_step="a warehouse looks after its own, files of changes stay as they are; for tables written by MERGE "
+            "use Delta's OPTIMIZE.",
+        )
+    if table is not None and "." not in table:
+        raise ConfigError(
+            f"maintain: {table} is no name of a table.", next_step="write schema.table."
+        )
+    registry = StatePaths.of(config).registry
+    maintainer = Maintainer(
+        config.lake, config.name, registry, table_settings(config), _sizes(given.maintenance)
+    )
+    chosen = maintainer.tables() if table is None else [TableId.parse(table)]
+    return [maintainer.maintain(one) for one in chosen]
+
+
+def _sizes(given: MaintenanceConfig) -> Sizes:
+    from headrace.lake.pieces import Sizes
+
+    return Sizes(given.target_file, given.small_file, given.deleted)
+
+
+def _maintenance(config: Config) -> MaintenanceSettings | None:
+    """Return how apply keeps files in order, None when it does not."""
+    from headrace.replicator.config import TargetConfig
+    from headrace.spark.maintenance import MaintenanceSettings
+
+    given = config.target
+    if not isinstance(given, TargetConfig) or not given.maintenance.enabled:
+        return None
+    return MaintenanceSettings(_sizes(given.maintenance), given.maintenance.load)
 
 
 def _source(config: Config) -> PostgresSource:

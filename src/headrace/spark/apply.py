@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from headrace.lake.aside import Copy, CopyNeeded
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Incompatible, Policies
+from headrace.lake.rewrite import sorted_by
 from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.lake.widening import follows
 from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
@@ -38,8 +39,15 @@ from headrace.spark.again import Again, Ask
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
+from headrace.spark.maintenance import Maintenance, MaintenanceSettings
 from headrace.spark.plan import Range, Step, steps_of
-from headrace.spark.status import ApplyStatus, FreshnessLog, TableStatus
+from headrace.spark.status import (
+    ApplyStatus,
+    BatchCost,
+    FreshnessLog,
+    MaintenanceCost,
+    TableStatus,
+)
 from headrace.spark.targets.base import TableBatch, Target, TargetState
 
 __all__ = ["Applier", "ApplyOptions"]
@@ -68,6 +76,7 @@ class ApplyOptions:
         parallel_tables: tables worked on at the same time.
         freshness: file for freshness samples, None for none.
         settings: what was asked for single tables.
+        maintenance: of files between batches, None for none.
     """
 
     pipeline: str
@@ -80,6 +89,7 @@ class ApplyOptions:
     parallel_tables: int = 2
     freshness: Path | None = None
     settings: SettingsByTable = ()
+    maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
 
 
 @dataclass(slots=True)
@@ -98,6 +108,9 @@ class _Table:
     left: str = ""
     goes: bool = False
     copy: Copy | None = None
+    last_batch: BatchCost | None = None
+    all_batches: BatchCost = field(default_factory=BatchCost)
+    maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
 
     @classmethod
     def of(cls, table: TableId, position: Position) -> _Table:
@@ -181,6 +194,9 @@ class Applier:
         self._frontier = FrontierStore(options.lake, options.pipeline)
         self._forms = Forms(target, options.changelog, self._registry, options.settings)
         self._freshness = FreshnessLog(options.freshness)
+        self._maintenance = Maintenance(
+            target, options.maintenance, self._sorted_by, options.parallel_tables
+        )
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
         self._tables: dict[TableId, _Table] = {}
         self._first_end = 0
@@ -246,6 +262,7 @@ class Applier:
             self.status.rows_per_s = rows / max(time.monotonic() - started, 1e-9)
         self._report(to_scn)
         self._give_up_if_hopeless()
+        self.maintain()
 
     def retry(self, to_scn: int) -> None:
         """Try again the tables that failed and whose pause is over, when no batch does."""
@@ -379,6 +396,10 @@ class Applier:
         step = item.steps.popleft()
         item.table.rows += step.rows
         item.table.version, item.table.position = outcome.version, step.upto_scn
+        if outcome.cost is not None:
+            item.table.last_batch = outcome.cost
+            item.table.all_batches += outcome.cost
+            _LOG.debug("%s: %s", item.table.id, outcome.cost)
 
     @staticmethod
     def _failed(item: _Work, error: HeadraceError) -> None:
@@ -475,6 +496,28 @@ class Applier:
             if (version := promised.get(str(table.id), -1)) >= 0:
                 self._target.tidy(table.id, version)
 
+    def maintain(self) -> None:
+        """Have the target bring some files into order, if it is time; for when no batch is at work."""
+        if not self._maintenance.is_due:
+            return
+        tables = {
+            table.id: table.version
+            for table in self._tables.values()
+            if table.error is None and table.schema_id and table.version >= 0
+        }
+        changed = self._maintenance.between_batches(tables)
+        for table, done in changed.items():
+            self._tables[table].version = done.version
+            self._tables[table].maintenance += MaintenanceCost.of(done)
+        if changed:
+            self._report(self.status.frontier_scn)
+
+    def _sorted_by(self, table: TableId) -> tuple[str, ...]:
+        """Return the columns that a table's files are sorted by."""
+        settings = settings_for(table, self._options.settings)
+        schema = self._registry.get(self._tables[table].schema_id)
+        return sorted_by(settings.renamed(schema), settings.mode)
+
     @staticmethod
     def _entry(table: _Table) -> TableEntry:
         return TableEntry(table.version, table.position, table.complete_scn, table.mode, table.left)
@@ -493,6 +536,9 @@ class Applier:
                 table.rows,
                 table.version,
                 _described(table.error) or _said(table),
+                table.last_batch,
+                table.all_batches,
+                table.maintenance,
             )
             for table in self._tables.values()
         }

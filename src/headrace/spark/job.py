@@ -26,6 +26,7 @@ from headrace.lake.sql.session import Warehouse
 from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
+from headrace.spark.maintenance import MaintenanceSettings
 from headrace.spark.session import SessionSettings, build_session
 from headrace.spark.source import register_source
 from headrace.spark.status import ApplyStatus
@@ -70,6 +71,7 @@ class ApplySettings:
         parallel_tables: tables worked on at the same time.
         freshness: file for freshness samples, None for none.
         settings: what was asked for single tables.
+        maintenance: of files between batches, None for none.
     """
 
     pipeline: str
@@ -91,6 +93,7 @@ class ApplySettings:
     parallel_tables: int = 2
     freshness: Path | None = None
     settings: SettingsByTable = ()
+    maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
 
     def options(self) -> ApplyOptions:
         """Return the part that concerns applying, not streaming."""
@@ -103,6 +106,7 @@ class ApplySettings:
             parallel_tables=self.parallel_tables,
             freshness=self.freshness,
             settings=self.settings,
+            maintenance=self.maintenance,
         )
 
 
@@ -238,7 +242,7 @@ class _Clock:
         """Return when the query is over: None when it was ended on purpose, else what ended it."""
         try:
             while not self._over(query):
-                self._retry()
+                self._use_pause()
                 self._stop.wait(_TURN_S)
         finally:
             self._end(query)
@@ -285,13 +289,14 @@ class _Clock:
             except Exception as error:  # noqa: BLE001 - handed to the watching thread
                 self._error = error
 
-    def _retry(self) -> None:
-        """Try failed tables again while no batch is due."""
-        if not self._applier.failing or not self._busy.acquire(blocking=False):
+    def _use_pause(self) -> None:
+        """Try failed tables again, and bring files into order, while no batch is at work."""
+        if not self._busy.acquire(blocking=False):
             return
         try:
             if self._error is None:
                 self._applier.retry(self._applied_scn)
+                self._applier.maintain()
         except Exception as error:  # noqa: BLE001 - raised by `_raise`
             self._error = error
         finally:

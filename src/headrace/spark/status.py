@@ -9,18 +9,82 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ApplyStatus", "FreshnessLog", "TableStatus", "samples_s"]
+from headrace.lake.rewrite import Rewritten
+
+__all__ = [
+    "ApplyStatus",
+    "BatchCost",
+    "FreshnessLog",
+    "MaintenanceCost",
+    "TableStatus",
+    "samples_s",
+]
 
 _SECOND_US = 1_000_000
 _KEPT_SAMPLES = 3_600
 _FILE_LIMIT_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCost:
+    """What one batch cost one table, or several together.
+
+    Attributes:
+        batches: how many.
+        rows: change rows.
+        files: data files that were written, or lost rows.
+        bytes: written, deletion vectors among them.
+        probe_s: seconds of looking for the rows that die.
+        write_s: seconds of writing.
+        commit_s: seconds of the driver's commit.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    probe_s: float = 0.0
+    write_s: float = 0.0
+    commit_s: float = 0.0
+
+    def __add__(self, other: BatchCost) -> BatchCost:
+        """Return the cost of both."""
+        return BatchCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceCost:
+    """What maintenance did to one table in this process.
+
+    Attributes:
+        pieces: of work.
+        files_before: files that went.
+        files_after: files that came.
+        bytes_read: size of the first.
+        bytes_written: size of the second.
+    """
+
+    pieces: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    @classmethod
+    def of(cls, done: Rewritten) -> MaintenanceCost:
+        """Return what one piece was."""
+        return cls(1, done.files_before, done.files_after, done.bytes_read, done.bytes_written)
+
+    def __add__(self, other: MaintenanceCost) -> MaintenanceCost:
+        """Return both together."""
+        return MaintenanceCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(slots=True)
@@ -33,6 +97,9 @@ class TableStatus:
         rows: change rows applied by this process.
         version: newest version of the target table, -1 before it exists.
         error: name, message and next step of what stands in the way, None when nothing does.
+        last_batch: what the newest batch cost, None before the first, or where the target does not measure it.
+        all_batches: what all of this process cost.
+        maintenance: what it did.
     """
 
     state: str = "copying"
@@ -40,6 +107,9 @@ class TableStatus:
     rows: int = 0
     version: int = -1
     error: dict[str, str] | None = None
+    last_batch: BatchCost | None = None
+    all_batches: BatchCost = field(default_factory=BatchCost)
+    maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ several tables at once. Everything may be called again after a crash: what was c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -18,8 +18,11 @@ from headrace.errors import HeadraceError
 from headrace.lake.aside import Copy
 from headrace.lake.capabilities import Capabilities
 from headrace.lake.modes import Mode
+from headrace.lake.pieces import Sizes
 from headrace.lake.policies import DEFAULTS, Policies
+from headrace.lake.rewrite import Rewritten
 from headrace.model.schema import Column, TableId, TableSchema
+from headrace.spark.status import BatchCost
 
 __all__ = ["Copies", "Folded", "Kernel", "TableBatch", "Target", "TargetState"]
 
@@ -38,6 +41,7 @@ class TargetState:
         shape: mode and settings by which the table was made, empty for a plain mirror.
         kept: its columns that the source no longer has.
         copy: of a table that is copied again, the new copy, whose position and columns these are.
+        cost: of the commit that led there, where the target measures it.
     """
 
     version: int
@@ -46,6 +50,7 @@ class TargetState:
     shape: str = ""
     kept: tuple[Column, ...] = ()
     copy: Copy | None = None
+    cost: BatchCost | None = field(default=None, compare=False)
 
 
 class Folded(Protocol):
@@ -165,6 +170,22 @@ class Target(Protocol):
 
         Raises:
             TargetUnwritable: the target refused.
+        """
+        ...
+
+    def maintain(
+        self, keys: Mapping[TableId, tuple[str, ...]], sizes: Sizes, most: int
+    ) -> dict[TableId, Rewritten | HeadraceError | None]:
+        """Write some files of tables anew, without any change to rows or position; called between batches.
+
+        Args:
+            keys: tables to look at, in this order, with the columns that their files are sorted by.
+            sizes: what the files should look like.
+            most: tables to work on, one bounded piece of work each.
+
+        Returns:
+            for each table that was looked at: what was done, None when it is in order, or why nothing was; a table
+            that had no turn is left out.
         """
         ...
 

@@ -8,8 +8,10 @@ Source: docs/paper_map.md, decision table of the apply step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -17,16 +19,19 @@ from pyspark.sql import SparkSession
 from headrace.errors import HeadraceError, TargetConflict
 from headrace.lake.actions import check_writable
 from headrace.lake.capabilities import DELTA
-from headrace.lake.checkpoint import is_due, write_checkpoint
-from headrace.lake.commit import Action, CommitConflict, commit_info, put_commit, transaction
+from headrace.lake.commit import CommitConflict, commit_info, put_commit, transaction
 from headrace.lake.modes import shaped
+from headrace.lake.pieces import Sizes
 from headrace.lake.remembered import kept_names
+from headrace.lake.rewrite import Rewritten
 from headrace.lake.settle import discard
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
+from headrace.spark.status import BatchCost
 from headrace.spark.targets.base import Copies, TableBatch, TargetState
-from headrace.spark.targets.files import write_files
+from headrace.spark.targets.files import Written, write_files
+from headrace.spark.targets.maintained import maintain_tables
 from headrace.spark.targets.tables import DeltaTables, translated
 
 __all__ = ["DeltaTarget"]
@@ -97,6 +102,12 @@ class DeltaTarget:
             for batch, outcome in zip(batches, outcomes, strict=True)
         ]
 
+    def maintain(
+        self, keys: Mapping[TableId, tuple[str, ...]], sizes: Sizes, most: int
+    ) -> dict[TableId, Rewritten | HeadraceError | None]:
+        """Write some files of tables anew, in tasks, each table's in one version of it."""
+        return maintain_tables(self._spark, self._tables, keys, sizes, most)
+
     def _before(self, batch: TableBatch) -> Snapshot:
         """Return the table as it is."""
         snapshot = self._tables.existing(batch.schema.table)
@@ -104,7 +115,7 @@ class DeltaTarget:
         return snapshot
 
     def _commit(
-        self, planned: tuple[Snapshot, TableBatch], written: list[Action] | Exception
+        self, planned: tuple[Snapshot, TableBatch], written: Written | Exception
     ) -> TargetState | Exception:
         """Make a table's files part of it; return what it says then, or what stood in the way."""
         if isinstance(written, Exception):
@@ -112,28 +123,23 @@ class DeltaTarget:
         snapshot, batch = planned
         table = batch.schema.table
         failpoint("apply.files_written")
+        begun = time.monotonic()
         position = transaction(self._tables.application(table), batch.scn)
         info = commit_info("HEADRACE APPLY", scn=str(batch.scn))
         try:
-            put_commit(snapshot.folder, snapshot.version + 1, [info, position, *written])
+            put_commit(snapshot.folder, snapshot.version + 1, [info, position, *written.actions])
         except CommitConflict as conflict:
-            discard(snapshot, written)
+            discard(snapshot, written.actions)
             return conflict
         except Exception as error:  # noqa: BLE001 - the table's outcome, no other's
             return error
         failpoint("apply.after_commit")
         try:
-            return self._after(table)
+            state = self._tables.committed(table)
         except Exception as error:  # noqa: BLE001 - likewise
             return error
-
-    def _after(self, table: TableId) -> TargetState:
-        """Return what the table says, once a checkpoint that is due was written."""
-        snapshot = self._tables.existing(table)
-        if is_due(snapshot.version, snapshot.properties):
-            state = self._tables.followed(table).state()
-            write_checkpoint(snapshot.folder, snapshot.version, state)
-        return self._tables.state_of(snapshot, table)
+        cost = _cost(snapshot, batch, written, time.monotonic() - begun)
+        return replace(state, cost=cost)
 
     def _check(self, snapshot: Snapshot, schema: TableSchema, scn: int) -> None:
         """Refuse a table that we cannot write, or that another process of ours has brought further.
@@ -156,3 +162,20 @@ class DeltaTarget:
                 f"The target table of {table} is at SCN {applied} before a commit of SCN {scn}.",
                 next_step="let one headrace process write the table; the batch is tried again.",
             )
+
+
+def _cost(snapshot: Snapshot, batch: TableBatch, written: Written, commit_s: float) -> BatchCost:
+    """Return what a batch cost its table."""
+    held = {file.action["path"] for file in snapshot.files}
+    adds = [action["add"] for action in written.actions if "add" in action]
+    bodies = [body for action in written.actions for body in action.values()]
+    vectors = [add["deletionVector"]["sizeInBytes"] for add in adds if "deletionVector" in add]
+    return BatchCost(
+        batches=1,
+        rows=batch.folded.rows,
+        files=len({body["path"] for body in bodies}),
+        bytes=sum(add["size"] for add in adds if add["path"] not in held) + sum(vectors),
+        probe_s=written.seconds["probe"],
+        write_s=written.seconds["write"],
+        commit_s=commit_s,
+    )

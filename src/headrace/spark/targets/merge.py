@@ -10,7 +10,7 @@ Source: docs/paper_map.md, decision table of the apply step.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, TargetConflict
 from headrace.lake.capabilities import MERGE
+from headrace.lake.pieces import Sizes
+from headrace.lake.rewrite import Rewritten
 from headrace.model.schema import KeyCheck, TableId
 from headrace.observe.failpoints import failpoint
 from headrace.spark.targets.base import Copies, TableBatch, TargetState
@@ -83,6 +85,12 @@ class MergeTarget:
                 translated(outcome, batch.schema)
                 for outcome, batch in zip(outcomes, batches, strict=True)
             ]
+
+    def maintain(
+        self, _keys: Mapping[TableId, tuple[str, ...]], _sizes: Sizes, _most: int
+    ) -> dict[TableId, Rewritten | HeadraceError | None]:
+        """Do nothing: Delta's own OPTIMIZE is for tables that Spark writes."""
+        return {}
 
     def _apply(self, batch: TableBatch) -> TargetState | Exception:
         try:

@@ -5,7 +5,7 @@ In: the changes of tables, in tasks. Out: one Parquet file of each table and bat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,7 +25,9 @@ from headrace.lake.change_files import (
     write_draft,
 )
 from headrace.lake.ledger import table_path
+from headrace.lake.pieces import Sizes
 from headrace.lake.policies import DEFAULTS, Policies
+from headrace.lake.rewrite import Rewritten
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.spark.failures import translate
@@ -87,6 +89,12 @@ class ParquetTarget:
             translated(self._publish(draft), batch.schema)
             for batch, draft in zip(batches, written, strict=True)
         ]
+
+    def maintain(
+        self, _keys: Mapping[TableId, tuple[str, ...]], _sizes: Sizes, _most: int
+    ) -> dict[TableId, Rewritten | HeadraceError | None]:
+        """Do nothing: a file of changes stays as it was written."""
+        return {}
 
     def drop(self, table: TableId) -> None:
         """Remove a table's folder, if this pipeline made it."""

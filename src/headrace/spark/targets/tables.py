@@ -20,6 +20,7 @@ from headrace.lake.aside import (
     discarded,
     take_place,
 )
+from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import CommitConflict, put_commit
 from headrace.lake.delta_log import DeltaTable, FollowedTable
 from headrace.lake.evolution import (
@@ -89,6 +90,13 @@ class DeltaTables:
     def followed(self, table: TableId) -> FollowedTable:
         """Return the newest version of what is written."""
         return self._following(self.folder(table))
+
+    def committed(self, table: TableId) -> TargetState:
+        """Return what a table says behind a commit of ours, once a checkpoint that is due was written."""
+        snapshot = self.existing(table)
+        if is_due(snapshot.version, snapshot.properties):
+            write_checkpoint(snapshot.folder, snapshot.version, self.followed(table).state())
+        return self.state_of(snapshot, table)
 
     def tidy(self, table: TableId, promised: int) -> None:
         """Let go of files that no version from ``promised`` on needs; what refuses is tried again another time."""

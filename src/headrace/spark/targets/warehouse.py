@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
+from headrace.lake.pieces import Sizes
 from headrace.lake.policies import DEFAULTS, Policies
+from headrace.lake.rewrite import Rewritten
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, Warehouse, told
 from headrace.lake.sql.tables import WarehouseTables
@@ -68,6 +71,12 @@ class WarehouseTarget:
         """Remove a table and its row in the ledger, in one transaction."""
         with self._one_at_a_time, told(self._warehouse, table), self._connected() as session:
             self._tables.drop(session, table)
+
+    def maintain(
+        self, _keys: Mapping[TableId, tuple[str, ...]], _sizes: Sizes, _most: int
+    ) -> dict[TableId, Rewritten | HeadraceError | None]:
+        """Do nothing: a warehouse looks after its own files."""
+        return {}
 
     def tidy(self, table: TableId, promised: int) -> None:
         """Do nothing: a warehouse keeps no older version."""
