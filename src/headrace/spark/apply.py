@@ -23,19 +23,20 @@ from pathlib import Path
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
-from headrace.lake.aside import Copy, CopyNeeded
-from headrace.lake.frontier import FrontierStore, Manifest, TableEntry, TableMode
+from headrace.lake.aside import CopyNeeded
+from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.rewrite import sorted_by
 from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.lake.widening import follows
-from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
+from headrace.model.block import ORIGIN_LOG, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
 from headrace.spark.again import Again, Ask
+from headrace.spark.at_work import TableAtWork, Work, left_because
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
@@ -43,7 +44,6 @@ from headrace.spark.maintenance import Maintenance, MaintenanceSettings
 from headrace.spark.plan import Range, Step, steps_of
 from headrace.spark.status import (
     ApplyStatus,
-    BatchCost,
     FreshnessLog,
     MaintenanceCost,
     TableStatus,
@@ -53,8 +53,6 @@ from headrace.spark.targets.base import TableBatch, Target, TargetState
 __all__ = ["Applier", "ApplyOptions"]
 
 _LOG = logging.getLogger(__name__)
-_RETRY_FROM_S = 1.0
-_RETRY_TO_S = 60.0
 _TIDY_EVERY = 20
 """Frontiers between two looks for files that nobody needs."""
 _GIVE_UP_AFTER = 5
@@ -92,82 +90,6 @@ class ApplyOptions:
     maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
 
 
-@dataclass(slots=True)
-class _Table:
-    """One table while the job runs."""
-
-    id: TableId
-    position: int
-    complete_scn: int | None
-    version: int
-    schema_id: int
-    rows: int = 0
-    error: HeadraceError | None = None
-    attempts: int = 0
-    retry_at: float = 0.0
-    left: str = ""
-    goes: bool = False
-    copy: Copy | None = None
-    last_batch: BatchCost | None = None
-    all_batches: BatchCost = field(default_factory=BatchCost)
-    maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
-
-    @classmethod
-    def of(cls, table: TableId, position: Position) -> _Table:
-        state = position.state
-        return cls(
-            table,
-            position.applied_scn,
-            position.complete_scn,
-            state.version if state else -1,
-            state.schema_id if state else 0,
-            copy=state.copy if state else None,
-        )
-
-    @property
-    def mode(self) -> TableMode:
-        if self.error is not None:
-            return "failing"
-        if self.left:
-            return "left"
-        return "copying" if self.complete_scn is None else "live"
-
-    def fail(self, error: HeadraceError) -> None:
-        """Leave the frontier set for a while that grows with each attempt."""
-        self.error = error
-        self.attempts += 1
-        pause = min(_RETRY_FROM_S * 2 ** (self.attempts - 1), _RETRY_TO_S)
-        self.retry_at = time.monotonic() + pause
-
-    def begin_anew(self) -> None:
-        """Leave the frontier set until the next copy: somebody removed the target table, and its rows with it."""
-        self.complete_scn = None
-        _LOG.warning(
-            "%s: its target table was removed; the new one has only what came since. Next step: "
-            "headrace dump start FILE --table %s",
-            *(self.id, self.id),
-        )
-
-    def recover(self) -> None:
-        """Come back."""
-        self.error, self.attempts, self.retry_at = None, 0, 0.0
-
-
-@dataclass(slots=True)
-class _Work:
-    """What one batch asks of one table."""
-
-    table: _Table
-    steps: deque[Step]
-    failed: bool = False
-
-    def fail(self, error: HeadraceError) -> None:
-        """Leave the rest for another time."""
-        self.table.fail(error)
-        self.failed = True
-        self.steps.clear()
-
-
 class Applier:
     """Brings target tables forward, batch by batch.
 
@@ -198,7 +120,7 @@ class Applier:
             target, options.maintenance, self._sorted_by, options.parallel_tables
         )
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
-        self._tables: dict[TableId, _Table] = {}
+        self._tables: dict[TableId, TableAtWork] = {}
         self._first_end = 0
         self._frontiers = 0
         self._commit_us = 0
@@ -223,7 +145,7 @@ class Applier:
                 next_step="restore the change log folder, or move the target tables away and copy them again.",
             )
         self._reader.refs(start.from_scn, start.from_scn)
-        self._tables = {table: _Table.of(table, at) for table, at in start.tables.items()}
+        self._tables = {table: TableAtWork.of(table, at) for table, at in start.tables.items()}
         for table in self._tables.values():
             entry = manifest.tables.get(str(table.id)) if manifest else None
             table.left = entry.reason if entry and entry.state == "left" else ""
@@ -300,7 +222,7 @@ class Applier:
                 state = self._target.state(table)
                 self._forms.check_table(table, state)
                 at = Position(max(state.applied_scn if state else 0, batch.after_scn), None, state)
-                self._tables[table] = _Table.of(table, at)
+                self._tables[table] = TableAtWork.of(table, at)
         for event in batch.events:
             entry = self._tables.get(event.table)
             if entry is None:
@@ -312,12 +234,12 @@ class Applier:
                 entry.complete_scn = None
             elif event.kind is SystemKind.TRUNCATE and event.payload.get("anew"):
                 entry.complete_scn, entry.left, entry.goes = None, "", False
-            elif reason := _left(event):
+            elif reason := left_because(event):
                 entry.complete_scn, entry.left = None, reason
                 dropped = self._policies(entry.id).dropped_table
                 entry.goes = event.kind is SystemKind.DROP_TABLE and dropped is Dropped.DROP
 
-    def _plan(self, batch: Range) -> list[_Work]:
+    def _plan(self, batch: Range) -> list[Work]:
         """Return the tables that have something to do."""
         now = time.monotonic()
         work = []
@@ -332,10 +254,10 @@ class Applier:
             current = self._registry.get(table.schema_id) if table.schema_id else None
             steps = steps_of(part, table.id, table.position, most, current)
             if steps or table.error is not None:
-                work.append(_Work(table, deque(steps)))
+                work.append(Work(table, deque(steps)))
         return work
 
-    def _work_on(self, work: list[_Work]) -> None:
+    def _work_on(self, work: list[Work]) -> None:
         """Bring tables forward; those that fail are marked."""
         left = work
         while left := [item for item in left if item.steps]:
@@ -351,7 +273,7 @@ class Applier:
             if not item.failed:
                 item.table.recover()
 
-    def _prepare(self, item: _Work) -> TableBatch | None:
+    def _prepare(self, item: Work) -> TableBatch | None:
         """Bring a table's columns to its next step; return what the step changes, None when it is done with that."""
         table, step = item.table, item.steps[0]
         try:
@@ -388,7 +310,7 @@ class Applier:
             mode=formed.mode,
         )
 
-    def _take(self, item: _Work, outcome: TargetState | HeadraceError) -> None:
+    def _take(self, item: Work, outcome: TargetState | HeadraceError) -> None:
         """Take note of what came of a table's next step."""
         if isinstance(outcome, HeadraceError):
             self._failed(item, outcome)
@@ -402,13 +324,13 @@ class Applier:
             _LOG.debug("%s: %s", item.table.id, outcome.cost)
 
     @staticmethod
-    def _failed(item: _Work, error: HeadraceError) -> None:
+    def _failed(item: Work, error: HeadraceError) -> None:
         item.fail(error)
         # Spark's own words may hold values of rows: only for those who ask for them.
         whole = error if os.environ.get("HEADRACE_DEBUG") else None
         _LOG.warning("%s: %s", item.table.id, error, exc_info=whole)
 
-    def _version_for(self, table: _Table, step: Step) -> TableSchema:
+    def _version_for(self, table: TableAtWork, step: Step) -> TableSchema:
         """Return the version to apply a step in: the step's own, or the target's when that is newer.
 
         The target is ahead of the rows when a crash came between a change of its columns and the rows behind it.
@@ -433,7 +355,7 @@ class Applier:
     def _policies(self, table: TableId) -> Policies:
         return settings_for(table, self._options.settings).policies
 
-    def _end_copy(self, table: _Table) -> None:
+    def _end_copy(self, table: TableAtWork) -> None:
         """Put the new copy of a table in its place, if it has one that is whole."""
         try:
             self._again.end(table)
@@ -464,7 +386,7 @@ class Applier:
             table.recover()
             table.version, table.schema_id, table.copy = -1, 0, None
             table.position = max(table.position, scn)
-        entries = {str(table.id): self._entry(table) for table in self._tables.values()}
+        entries = {str(table.id): table.entry for table in self._tables.values()}
         self._frontier.write(Manifest(scn, self._commit_us, entries, now_us))
         failpoint("apply.after_manifest")
         for table in going:
@@ -476,7 +398,7 @@ class Applier:
         held = min([scn, *(table.position for table in self._tables.values())])
         register_job(self._options.changelog, self._options.pipeline, held)
 
-    def _drop(self, table: _Table) -> None:
+    def _drop(self, table: TableAtWork) -> None:
         """Remove the target of a table that was dropped; what refuses is tried again with the next frontier."""
         try:
             self._target.drop(table.id)
@@ -503,7 +425,7 @@ class Applier:
         tables = {
             table.id: table.version
             for table in self._tables.values()
-            if table.error is None and table.schema_id and table.version >= 0
+            if table.error is None and table.copy is None and table.schema_id and table.version >= 0
         }
         changed = self._maintenance.between_batches(tables)
         for table, done in changed.items():
@@ -518,10 +440,6 @@ class Applier:
         schema = self._registry.get(self._tables[table].schema_id)
         return sorted_by(settings.renamed(schema), settings.mode)
 
-    @staticmethod
-    def _entry(table: _Table) -> TableEntry:
-        return TableEntry(table.version, table.position, table.complete_scn, table.mode, table.left)
-
     def _report(self, scn: int) -> None:
         status = self.status
         tail = self._reader.tail()
@@ -535,7 +453,7 @@ class Applier:
                 table.position,
                 table.rows,
                 table.version,
-                _described(table.error) or _said(table),
+                table.said,
                 table.last_batch,
                 table.all_batches,
                 table.maintenance,
@@ -556,37 +474,3 @@ class Applier:
             worst = min(failing, key=lambda table: table.attempts)
             if worst.attempts >= _GIVE_UP_AFTER and worst.error is not None:
                 raise worst.error
-
-
-def _left(event: SystemEvent) -> str:
-    """Return why a table leaves the frontier, empty when it does not."""
-    if event.payload.get("superseded"):
-        # Another table has the name already, and was told of.
-        return ""
-    if event.kind is SystemKind.DROP_TABLE:
-        return f"{event.table} was dropped at the source."
-    if event.kind is SystemKind.RENAME_TABLE:
-        return f"{event.table} is called {event.payload['to']} at the source now."
-    return ""
-
-
-def _said(table: _Table) -> dict[str, str] | None:
-    if not table.left:
-        return None
-    kept = "its target table keeps its last rows; remove it when nobody reads it."
-    gone = "there is no target table of it any more."
-    return {
-        "name": "TableLeft",
-        "message": table.left,
-        "next_step": gone if table.version < 0 else kept,
-    }
-
-
-def _described(error: HeadraceError | None) -> dict[str, str] | None:
-    if error is None:
-        return None
-    return {
-        "name": type(error).__name__,
-        "message": error.message,
-        "next_step": error.next_step,
-    }

@@ -1,0 +1,148 @@
+"""A table while apply runs: how far it is, and what one batch asks of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from headrace.errors import HeadraceError
+from headrace.lake.aside import Copy
+from headrace.lake.frontier import TableEntry, TableMode
+from headrace.model.block import SystemEvent, SystemKind
+from headrace.model.schema import TableId
+from headrace.spark.ledger import Position
+from headrace.spark.plan import Step
+from headrace.spark.status import BatchCost, MaintenanceCost
+
+__all__ = ["TableAtWork", "Work", "left_because"]
+
+_LOG = logging.getLogger(__name__)
+_RETRY_FROM_S = 1.0
+_RETRY_TO_S = 60.0
+
+
+@dataclass(slots=True)
+class TableAtWork:
+    """One table while the job runs.
+
+    Attributes:
+        position: its rows are those of this SCN.
+        complete_scn: since when it has all rows, None while it is copied.
+        version: of the target table, negative when there is none.
+        schema_id: table version that the target's columns have.
+        rows: change rows applied by this process.
+        error: what stands in its way; ``attempts`` have failed, the next is due at ``retry_at`` (monotonic seconds).
+        left: why it left the frontier for good; ``goes`` when its target table is to be removed.
+        copy: the new copy that is being made beside it.
+    """
+
+    id: TableId
+    position: int
+    complete_scn: int | None
+    version: int
+    schema_id: int
+    rows: int = 0
+    error: HeadraceError | None = None
+    attempts: int = 0
+    retry_at: float = 0.0
+    left: str = ""
+    goes: bool = False
+    copy: Copy | None = None
+    last_batch: BatchCost | None = None
+    all_batches: BatchCost = field(default_factory=BatchCost)
+    maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
+
+    @classmethod
+    def of(cls, table: TableId, position: Position) -> TableAtWork:
+        """Return a table at the position from which it goes on."""
+        state = position.state
+        return cls(
+            table,
+            position.applied_scn,
+            position.complete_scn,
+            state.version if state else -1,
+            state.schema_id if state else 0,
+            copy=state.copy if state else None,
+        )
+
+    @property
+    def mode(self) -> TableMode:
+        """Whether readers find it at the frontier, and why not."""
+        if self.error is not None:
+            return "failing"
+        if self.left:
+            return "left"
+        return "copying" if self.complete_scn is None else "live"
+
+    @property
+    def entry(self) -> TableEntry:
+        """Its line in the frontier."""
+        return TableEntry(self.version, self.position, self.complete_scn, self.mode, self.left)
+
+    @property
+    def said(self) -> dict[str, str] | None:
+        """What stands in the way of its rows, and what to do: name, message and next step; None for nothing."""
+        if self.error is not None:
+            return {
+                "name": type(self.error).__name__,
+                "message": self.error.message,
+                "next_step": self.error.next_step,
+            }
+        if not self.left:
+            return None
+        kept = "its target table keeps its last rows; remove it when nobody reads it."
+        gone = "there is no target table of it any more."
+        return {
+            "name": "TableLeft",
+            "message": self.left,
+            "next_step": gone if self.version < 0 else kept,
+        }
+
+    def fail(self, error: HeadraceError) -> None:
+        """Leave the frontier set for a while that grows with each attempt."""
+        self.error = error
+        self.attempts += 1
+        pause = min(_RETRY_FROM_S * 2 ** (self.attempts - 1), _RETRY_TO_S)
+        self.retry_at = time.monotonic() + pause
+
+    def begin_anew(self) -> None:
+        """Leave the frontier set until the next copy: somebody removed the target table, and its rows with it."""
+        self.complete_scn = None
+        _LOG.warning(
+            "%s: its target table was removed; the new one has only what came since. Next step: "
+            "headrace dump start FILE --table %s",
+            *(self.id, self.id),
+        )
+
+    def recover(self) -> None:
+        """Come back."""
+        self.error, self.attempts, self.retry_at = None, 0, 0.0
+
+
+@dataclass(slots=True)
+class Work:
+    """What one batch asks of one table."""
+
+    table: TableAtWork
+    steps: deque[Step]
+    failed: bool = False
+
+    def fail(self, error: HeadraceError) -> None:
+        """Leave the rest for another time."""
+        self.table.fail(error)
+        self.failed = True
+        self.steps.clear()
+
+
+def left_because(event: SystemEvent) -> str:
+    """Return why a table leaves the frontier, empty when it does not."""
+    if event.payload.get("superseded"):
+        # Another table has the name already, and was told of.
+        return ""
+    if event.kind is SystemKind.DROP_TABLE:
+        return f"{event.table} was dropped at the source."
+    if event.kind is SystemKind.RENAME_TABLE:
+        return f"{event.table} is called {event.payload['to']} at the source now."
+    return ""
