@@ -67,6 +67,27 @@ def test_a_table_that_is_copied_again_shows_old_rows_until_the_new_ones_are_whol
     assert policed.rows()[0] == {"k": 1, "a": "A1", "b": b"11"}
 
 
+def test_a_table_that_is_copied_again_is_not_maintained_meanwhile(policed: Bench) -> None:
+    policed.policies(RECOPY)
+    policed.options = replace(policed.options, maintenance=None)
+    begun(policed)
+    offered: list[set[Any]] = []
+    for write in (lambda: None, lambda: announce(policed, RETYPED)):
+        write()
+        applier = policed.run(policed.log.write(RETYPED, "=U(1,A1,?)") if offered else 0)
+
+        class Asked:
+            is_due = True
+
+            def between_batches(self, tables: dict[Any, int]) -> dict[Any, Any]:
+                offered.append(set(tables))
+                return {}
+
+        applier._maintenance = Asked()  # type: ignore[assignment]
+        applier.maintain()
+    assert offered == [{T}, set()]
+
+
 def test_a_mapped_table_is_copied_again_and_spark_reads_it(policed: Bench) -> None:
     policed.policies(RECOPY)
     begun(policed)

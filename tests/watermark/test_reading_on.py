@@ -74,3 +74,26 @@ def test_the_next_select_does_not_wait_for_the_rows_of_the_last(
     assert any(between) is reads_on
     machine.run()
     assert set(machine.read_rows(ONE)) == {(key, f"v{key}") for key in range(10)}
+
+
+def test_a_window_that_is_slow_to_write_is_foretold_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next chunk begins before its rows are written, so its size goes by what writing took before."""
+    machine = Machine(tmp_path)
+    ticks = itertools.count()
+    late = [0.0]
+    machine.clock = lambda: next(ticks) * 1e-6 + late[0]
+
+    def slow() -> None:
+        late[0] += 7.0
+
+    failpoints.arm("window.before_emit", slow)
+    try:
+        found = chunks_of(machine, monkeypatch)
+    finally:
+        failpoints.disarm("window.before_emit")
+    took = [chunk.emitted - chunk.received for chunk in found if chunk.rows]
+    # All chunks are of as many rows.
+    assert took[0] < 1
+    assert took[1] == pytest.approx(7.0, abs=0.1)
