@@ -35,7 +35,7 @@ class Still:
 
 def applied(log: Log, lake: Path) -> tuple[str, int | None]:
     """Let a new job apply everything and return how the table stands."""
-    applier = Applier(ApplyOptions("gap", log.folder, lake), Still())  # type: ignore[arg-type]
+    applier = Applier(ApplyOptions("gap", log.folder, lake, maintenance=None), Still())  # type: ignore[arg-type]
     try:
         start = applier.begin()
         applier.process(start.from_scn, log.scn)

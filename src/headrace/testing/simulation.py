@@ -33,7 +33,9 @@ from headrace.watermark.settings import DumpSettings
 
 __all__ = ["Crash", "Simulation", "SimulationFailed"]
 
-CAPTURE_FAILPOINTS = tuple(name for name in failpoints.FAILPOINTS if not name.startswith("apply."))
+CAPTURE_FAILPOINTS = tuple(
+    name for name in failpoints.FAILPOINTS if not name.startswith(("apply.", "maintenance."))
+)
 BACKLOG = 20
 """Transactions that may wait for the reader before the history holds its breath."""
 CUTS = (
