@@ -23,7 +23,7 @@ LEAST_ROWS = 100
 MOST_ROWS = 250_000
 CHUNK_BYTES = 32 << 20
 """Most bytes of rows that one chunk aims at."""
-EMIT_S = 0.005
+EMIT_S = 0.02
 """How long the log may stand still while one window's rows are written."""
 FULL_EMIT_S = 0.05
 """Likewise where the dump was given all the time there is: then it comes before the log's latency."""
