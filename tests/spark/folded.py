@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError
 from headrace.model.schema import TableSchema
+from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.targets.base import Folded, Kernel, TableBatch, Target, TargetState
 
@@ -62,14 +63,18 @@ class Dying(GivenFolded):
         return die
 
 
-def run_to(options: ApplyOptions, target: Target, *ends: int) -> Applier:
-    """Start a fresh applier, as after a restart, and apply up to each end in turn."""
-    applier = Applier(options, target)
+def run_to(options: ApplyOptions, target: Target, *ends: int, ask: Ask | None = None) -> Applier:
+    """Start a fresh applier, as after a restart, and apply up to each end that is ahead."""
+    applier = Applier(options, target, ask=ask)
     try:
-        begin = applier.begin().from_scn
+        start = applier.begin()
+        begin = start.from_scn
         for end in ends:
-            applier.process(begin, end)
-            begin = end
+            # The first batch after a restart ends where the furthest table is.
+            end = max(end, start.first_end)
+            if end > begin:
+                applier.process(begin, end)
+                begin = end
     finally:
         applier.close()
     return applier

@@ -20,6 +20,7 @@ from headrace.model.succession import column_number
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.merge import MergeTarget
+from tests.spark.folded import run_to
 from tests.spark.log import Log
 
 T = TableId("public", "t")
@@ -68,18 +69,8 @@ class Bench:
     def run(self, *ends: int) -> Applier:
         """Start a fresh applier, as after a restart, and apply up to each end that is ahead."""
         kind = MergeTarget if self.merges else DeltaTarget
-        applier = Applier(self.options, kind(self.spark, self.lake, "test"), ask=self.ask)
-        try:
-            start = applier.begin()
-            begin = start.from_scn
-            for end in ends:
-                end = max(end, start.first_end)
-                if end > begin:
-                    applier.process(begin, end)
-                    begin = end
-        finally:
-            applier.close()
-        return applier
+        target = kind(self.spark, self.lake, "test")
+        return run_to(self.options, target, *ends, ask=self.ask)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows that readers of the table see, in order of their keys."""

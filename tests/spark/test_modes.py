@@ -37,6 +37,7 @@ from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.versions import ModelVersions
 from tests.lake.kept_table import appended
 from tests.requirements import req
+from tests.spark.folded import run_to
 from tests.spark.log import Log
 
 pytestmark = pytest.mark.spark
@@ -62,19 +63,7 @@ class Bench:
 
     def run(self, *ends: int) -> Applier:
         """Start a fresh applier, as after a restart, and apply up to each end that is ahead."""
-        applier = Applier(self.options, self.target)
-        try:
-            start = applier.begin()
-            begin = start.from_scn
-            for end in ends:
-                # The first batch after a restart ends where the furthest table is.
-                end = max(end, start.first_end)
-                if end > begin:
-                    applier.process(begin, end)
-                    begin = end
-        finally:
-            applier.close()
-        return applier
+        return run_to(self.options, self.target, *ends)
 
     def folder(self, schema: TableSchema) -> Path:
         return self.lake / schema.table.schema / schema.table.name

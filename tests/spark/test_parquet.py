@@ -32,6 +32,7 @@ from headrace.testing.lives import Transaction, commit_us, random_life
 from headrace.testing.notation import table_of
 from tests.lake.kept_table import appended
 from tests.requirements import req
+from tests.spark.folded import run_to
 from tests.spark.log import Log
 
 pytestmark = pytest.mark.spark
@@ -67,18 +68,7 @@ class Bench:
 
     def run(self, *ends: int) -> Applier:
         """Start a fresh applier, as after a restart, and apply up to each end that is ahead."""
-        applier = Applier(self.options, self.target)
-        try:
-            start = applier.begin()
-            begin = start.from_scn
-            for end in ends:
-                end = max(end, start.first_end)
-                if end > begin:
-                    applier.process(begin, end)
-                    begin = end
-        finally:
-            applier.close()
-        return applier
+        return run_to(self.options, self.target, *ends)
 
     def folder(self, schema: TableSchema) -> Path:
         return self.lake / schema.table.schema / schema.table.name
