@@ -24,6 +24,7 @@ from headrace.durable import sync_folder
 from headrace.errors import IncompatibleSchemaChange, TargetConflict
 from headrace.lake.append import named_missing
 from headrace.lake.errors import CorruptTable
+from headrace.lake.ledger import check_ahead
 from headrace.lake.modes import Mode, shaped
 from headrace.lake.planned import ChangeKind, ColumnChange
 from headrace.lake.widening import can_widen
@@ -233,11 +234,7 @@ def _refuse_others(before: Head | None, pipeline: str, schema: TableSchema, scn:
             f"The target table of {schema.table} is one of the pipeline {before.pipeline}.",
             next_step="give each pipeline a folder of its own; the batch is tried again.",
         )
-    if before.applied_scn >= scn:
-        raise TargetConflict(
-            f"The target table of {schema.table} is at SCN {before.applied_scn} before a commit of SCN {scn}.",
-            next_step="let one headrace process write the table; the batch is tried again.",
-        )
+    check_ahead(schema.table, before.applied_scn, scn)
 
 
 def _path(folder: Path, number: int) -> Path:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headrace.errors import TargetConflict
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId
 
-__all__ = ["app_id", "applied_scn", "shown_version", "table_path"]
+__all__ = ["app_id", "applied_scn", "check_ahead", "shown_version", "table_path"]
 
 
 def app_id(pipeline: str, table: TableId | str) -> str:
@@ -31,6 +32,19 @@ def applied_scn(target: Snapshot | Path | None, pipeline: str, table: TableId | 
     if isinstance(target, Path):
         target = DeltaTable(target).latest()
     return 0 if target is None else target.transactions.get(app_id(pipeline, table), 0)
+
+
+def check_ahead(table: TableId, applied: int, scn: int) -> None:
+    """Return when a commit of ``scn`` brings a table further than it is.
+
+    Raises:
+        TargetConflict: another process of ours has brought it there, or beyond.
+    """
+    if applied >= scn:
+        raise TargetConflict(
+            f"The target table of {table} is at SCN {applied} before a commit of SCN {scn}.",
+            next_step="let one headrace process write the table; the batch is tried again.",
+        )
 
 
 def table_path(lake: Path, table: TableId) -> Path:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headrace.errors import TargetConflict
+from headrace.lake.ledger import check_ahead
 from headrace.lake.sql import columns, ledger
 from headrace.lake.sql.dialect import table_name
 from headrace.lake.sql.ledger import LEDGER, Entry
@@ -96,11 +97,7 @@ class WarehouseTables:
                 f"The row of {table} vanished from {LEDGER} during a batch.",
                 next_step="let headrace be the only writer of its schema; the batch is tried again.",
             )
-        if held.applied_scn >= scn:
-            raise TargetConflict(
-                f"The target table of {table} is at SCN {held.applied_scn} before a commit of SCN {scn}.",
-                next_step="let one headrace process write the table; the batch is tried again.",
-            )
+        check_ahead(table, held.applied_scn, scn)
         # First, so that two writers wait for each other here and nowhere else.
         entry = ledger.write(
             session, self._pipeline, held, replace(held.schema, numbers=held.numbers), scn

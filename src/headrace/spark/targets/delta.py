@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError, TargetConflict
 from headrace.lake.actions import check_writable
 from headrace.lake.capabilities import DELTA
 from headrace.lake.commit import CommitConflict, commit_info, put_commit, transaction
+from headrace.lake.ledger import check_ahead
 from headrace.lake.modes import shaped
 from headrace.lake.pieces import Sizes
 from headrace.lake.remembered import kept_names
@@ -156,12 +157,7 @@ class DeltaTarget:
                 f"The columns of the target table of {table} are not those that headrace made.",
                 next_step="undo the change of its columns; the batch is tried again.",
             )
-        applied = self._tables.state_of(snapshot, table).applied_scn
-        if applied >= scn:
-            raise TargetConflict(
-                f"The target table of {table} is at SCN {applied} before a commit of SCN {scn}.",
-                next_step="let one headrace process write the table; the batch is tried again.",
-            )
+        check_ahead(table, self._tables.state_of(snapshot, table).applied_scn, scn)
 
 
 def _cost(snapshot: Snapshot, batch: TableBatch, written: Written, commit_s: float) -> BatchCost:
