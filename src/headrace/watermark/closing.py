@@ -70,7 +70,7 @@ class Closed:
 
     Attributes:
         block: its rows, None without any.
-        told: says so; to be called once the rows are in the change log.
+        told: certifies the window and says so; to be called once the rows are in the change log.
     """
 
     block: Block | None
@@ -149,12 +149,26 @@ class Closing:
         if emitted:
             self._adopt(chunk.schema)
             block = chunk_block(mark, chunk.schema, result.rows, gone, announce=announce)
-        certificate = self._certify(job, task, chunk, result.rows, mark)
+        request_id, after = task.request.request_id, task.progress.after
         before = self._reconciler.remembered
         self._reconciler.forget(chunk.visibility)
         left = self._reconciler.remembered
 
         def told() -> None:
+            certificate = Certificate(
+                request_id,
+                chunk.schema.table,
+                after,
+                chunk.last_key,
+                job.low_scn,
+                mark.scn,
+                repr(chunk.visibility),
+                chunk.rows.num_rows,
+                result.rows.num_rows,
+                rows_digest(result.rows),
+                chunk.schema.schema_id,
+            )
+            self._queue.pending.append(lambda w: w.add_certificate(certificate))
             self._telling.completed(mark, emitted, result.dropped, chunk.last_key, certificate)
             self._telling.forgot(chunk.visibility, before, left)
 
@@ -337,25 +351,6 @@ class Closing:
         self._telling.table_completed(task, mark)
         self._queue.update(task, state="done", completed_scn=mark.scn)
         self._queue.finish(task)
-
-    def _certify(
-        self, job: Job, task: Task, chunk: Chunk, emitted: pa.RecordBatch, mark: ReceivedMark
-    ) -> Certificate:
-        certificate = Certificate(
-            task.request.request_id,
-            chunk.schema.table,
-            task.progress.after,
-            chunk.last_key,
-            job.low_scn,
-            mark.scn,
-            repr(chunk.visibility),
-            chunk.rows.num_rows,
-            emitted.num_rows,
-            rows_digest(emitted),
-            chunk.schema.schema_id,
-        )
-        self._queue.pending.append(lambda w: w.add_certificate(certificate))
-        return certificate
 
     def forget(self, saw: Visibility) -> None:
         """Let go of transactions that a snapshot saw."""

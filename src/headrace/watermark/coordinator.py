@@ -205,11 +205,11 @@ class Coordinator:
             closed = self._closing.chunk(job, job.task, result, mark)
             # While these rows are encoded and written the source selects the next.
             self._read_on(reads_on)
+            begun = self._clock()
             if closed.block is not None:
-                begun = self._clock()
                 yield closed.block
-                self._pacer.emitted(closed.block.rows, self._clock() - begun)
             closed.told()
+            self._pacer.emitted(result.rows.num_rows, self._clock() - begun)
             return
         if result is None:
             yield from self._closing.complete(job.task, mark)
@@ -267,6 +267,8 @@ class Coordinator:
     def tick(self) -> None:
         """Start the next read when none is under way; take the result of one that has no window."""
         if self._job is not None:
+            # Now, so that the next chunk need not wait for it.
+            self._queue.listen()
             self._collect()
             return
         now = self._clock()

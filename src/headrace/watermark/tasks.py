@@ -116,6 +116,7 @@ class TaskQueue:
         self._tables = list(tables)
         self.pending: list[Change] = []
         self._line: list[Turn] = []
+        self._heard: list[Turn] | None = None
         self._begun: dict[str, _Begun] = {}
         self._active: _Begun | None = None
         self.rereads: dict[TableId, set[Key]] = {}
@@ -139,7 +140,7 @@ class TaskQueue:
         self.pending.clear()
         self._begun.clear()
         self._active = None
-        self._look_at = 0.0
+        self._look_again()
         self._recall()
         self.current()
 
@@ -191,7 +192,7 @@ class TaskQueue:
             if waits and request.table == table:
                 # At once: it must not be taken for the dump that the table's next life asks for.
                 self._store.write([_failure(request.request_id, reason)])
-        self._look_at = 0.0
+        self._look_again()
 
     def was_captured(self, table: TableId) -> bool:
         """Return whether the log may hold rows of a table."""
@@ -277,9 +278,7 @@ class TaskQueue:
 
         Call it between two chunks only: it takes up what people did to the requests.
         """
-        if not self.pending:
-            # What is not written yet would be found as it was before.
-            self._look()
+        self._look()
         while self._active is None or not self._active.tasks:
             if self.pending:
                 return None
@@ -295,12 +294,24 @@ class TaskQueue:
         """Whether it is time to ask what people did."""
         return self._clock() >= self._look_at
 
-    def _look(self) -> None:
-        """Ask the store what people did; take the work from requests that were paused, cancelled or overtaken."""
-        if not self.is_to_look:
+    def listen(self) -> None:
+        """Ask what people did, when it is time to; `current` takes it up. May be called while a chunk is read."""
+        if self.pending or not self.is_to_look:
+            # What is not written yet would be found as it was before.
             return
         self._look_at = self._clock() + self._interval_s
-        self._line = self._store.line()
+        self._heard = self._store.line()
+
+    def _look_again(self) -> None:
+        """Ask at the next opportunity: what was heard is out of date."""
+        self._look_at, self._heard = 0.0, None
+
+    def _look(self) -> None:
+        """Take up what people did; take the work from requests that were paused, cancelled or overtaken."""
+        self.listen()
+        if self._heard is None:
+            return
+        self._line, self._heard = self._heard, None
         turns = {turn.request_id: turn for turn in self._line}
         for request_id in [r for r in self._begun if r not in turns]:
             self._drop(self._begun.pop(request_id))
@@ -428,7 +439,7 @@ class TaskQueue:
     def _close(self, request_id: str, state: RequestState, reason: str = "") -> None:
         # Whoever paused or cancelled it during its last chunk came too late to stop it; a cancelled one stays so.
         self.pending.append(lambda w: w.request_state(request_id, state, since=OPEN, reason=reason))
-        self._look_at = 0.0
+        self._look_again()
 
     def close_gap(self, table: TableId) -> None:
         """Take note that a table lacks nothing any more."""

@@ -47,6 +47,8 @@ _CHANGED = frozenset({"42703", "42P01", "3F000", "42704", "42883", "0A000"})
 _BAD_LITERAL = "22"
 
 _BATCH_BYTES = 4 << 20
+# Rows that are decoded at once; the socket holds about as much meanwhile.
+_PIECE_BYTES = 256 << 10
 
 # How many heaps of the table were written anew since the snapshot, and which partitions it has.
 _STORAGE = """
@@ -152,14 +154,10 @@ class PostgresChunkReader:
             if predicate:
                 # A condition that would end COPY's parentheses makes no select of its own.
                 session.result(f"EXPLAIN {sql}", single=True)
-            pieces = _pieces(session, sql, self._settings.chunk_bytes)
-            data = next(pieces)
-            # What is beyond is let go: the connection must be free again.
-            cut = sum(1 for _ in pieces) > 0
+            rows, size, cut = _decoded(session, sql, schema, self._settings.chunk_bytes)
             self._refuse_changed(session, facts)
-            rows = decode_copy(data, schema)
             if rows.num_rows:
-                width = max(1, len(data) // rows.num_rows)
+                width = max(1, size // rows.num_rows)
                 self._fitting[table] = self._settings.chunk_bytes // width
             cut = cut or rows.num_rows == wanted < limit
             last = self.render_keys(schema, rows.slice(rows.num_rows - 1)) if rows.num_rows else []
@@ -370,6 +368,26 @@ def _pieces(session: Session, sql: str, limit: int) -> Iterator[bytearray]:
             held = bytearray(HEADER) + piece
     if held is not None:
         yield held
+
+
+def _decoded(
+    session: Session, sql: str, schema: TableSchema, limit: int
+) -> tuple[pa.RecordBatch, int, bool]:
+    """Return a select's rows up to the one that reaches ``limit`` bytes, their size, and whether there are more.
+
+    The first rows are decoded while the server is still at the next ones.
+    """
+    parts = -(-limit // _PIECE_BYTES)
+    batches: list[pa.RecordBatch] = []
+    size, cut = 0, False
+    for piece in _pieces(session, sql, -(-limit // parts)):
+        if len(batches) == parts:
+            # What is beyond is let go: the connection must be free again.
+            cut = True
+            continue
+        batches.append(decode_copy(piece, schema))
+        size += len(piece)
+    return pa.concat_batches(batches), size, cut
 
 
 # -- order of key columns --------------------------------------------------------------------------
