@@ -23,7 +23,9 @@ LEAST_ROWS = 100
 MOST_ROWS = 250_000
 CHUNK_BYTES = 32 << 20
 """Most bytes of rows that one chunk aims at."""
-EMIT_S = 0.02
+LEAST_BYTES = 512 << 10
+"""Rows of a window that are written in hardly less time when there are fewer: most of it is its fixed part."""
+EMIT_S = 0.005
 """How long the log may stand still while one window's rows are written."""
 FULL_EMIT_S = 0.05
 """Likewise where the dump was given all the time there is: then it comes before the log's latency."""
@@ -89,7 +91,10 @@ def next_rows(pace: DumpPace, rows: int, last: Chunked) -> int:
         aim_s = min(max(pace.chunk_s, last.received - last.read), STRETCH * pace.chunk_s)
         wanted = min(
             _per(last.rows, aim_s, last.read - last.begun),
-            _per(last.rows, _emit_s(pace, last), last.emitted - last.received),
+            max(
+                _per(last.rows, _emit_s(pace, last), last.emitted - last.received),
+                _per(last.rows, LEAST_BYTES, last.nbytes),
+            ),
             _per(last.rows, CHUNK_BYTES, last.nbytes),
         )
         rows = int(min(max(wanted, rows / CHANGE), rows * CHANGE))

@@ -22,8 +22,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+
+# pyarrow imports it with the first array that is made of one of numpy's: the log would stand still for it.
+import numpy.ma
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.fold import ALL_DEAD, ROW, fold, origin_name, promote
 from headrace.model.block import Block, Body, SystemKind
@@ -75,6 +79,7 @@ class _Remembered:
     xid: npt.NDArray[np.int64]
     bodies: tuple[Body, ...]
     truncates: tuple[tuple[TableId, int, int], ...]
+    nbytes: int = 0
     lost: bool = False
 
 
@@ -131,12 +136,9 @@ class Reconciler:
         )
         # Also while older rows are lost: on a busy source something is always unseen, and only what is lost
         # holds chunks back.
-        self._recent.append(
-            _Remembered(
-                block.index["scn"].copy(), block.index["xid"].copy(), block.bodies, truncates
-            )
-        )
-        self._bytes += block.nbytes
+        scn, xid, nbytes = block.index["scn"].copy(), block.index["xid"].copy(), block.nbytes
+        self._recent.append(_Remembered(scn, xid, block.bodies, truncates, nbytes))
+        self._bytes += nbytes
         if self._bytes > self._memory_bytes:
             self._let_rows_go()
 
@@ -146,7 +148,7 @@ class Reconciler:
         self._recent = [
             _narrow(item, item.scn <= scn) for item in self._recent if item.scn[0] <= scn
         ]
-        self._bytes = sum(body.batch.nbytes for item in self._recent for body in item.bodies)
+        self._bytes = sum(item.nbytes for item in self._recent)
 
     def remember_unseen(self, scn: npt.NDArray[np.int64], xid: npt.NDArray[np.int64]) -> None:
         """Keep transactions whose rows are not at hand: those streamed before a restart.
@@ -164,21 +166,22 @@ class Reconciler:
     def _let_rows_go(self) -> None:
         self._bytes = 0
         for item in self._recent:
-            item.bodies, item.lost = (), True
+            item.bodies, item.nbytes, item.lost = (), 0, True
 
     def forget(self, seen_by: Visibility) -> None:
         """Forget the transactions that a snapshot has seen; visibility never shrinks."""
+        if not self._recent:
+            return
+        scn, xid = self.transactions()
+        unseen = seen_by.sees(xid, scn) != YES
         kept = []
-        self._bytes = 0
-        for item in self._recent:
-            unseen = seen_by.sees(item.xid, item.scn) != YES
-            if not unseen.any():
-                continue
-            if not unseen.all():
-                item = _narrow(item, unseen)
-            kept.append(item)
-            self._bytes += sum(body.batch.nbytes for body in item.bodies)
+        for item, any_, all_ in zip(self._recent, *self._by_item(unseen), strict=True):
+            if all_:
+                kept.append(item)
+            elif any_:
+                kept.append(_narrow(item, np.isin(item.scn, scn[unseen])))
         self._recent = kept
+        self._bytes = sum(item.nbytes for item in kept)
 
     def changes_of(self, table: TableId) -> Iterator[tuple[TableSchema, pa.RecordBatch]]:
         """Yield the remembered changes of a table, each batch with its version; none of those that were let go."""
@@ -234,37 +237,50 @@ class Reconciler:
         self, schema: TableSchema, saw: Visibility
     ) -> tuple[list[pa.RecordBatch], list[tuple[int, int]]]:
         """Return the remembered changes and truncates of a table that the chunk did not surely see."""
+        if not self._recent:
+            return [], []
+        scn, xid = self.transactions()
+        vis = saw.sees(xid, scn)
+        # What was seen says something of its keys only where there is doubt about others.
+        doubtful = bool((vis == UNKNOWN).any())
         changes: list[pa.RecordBatch] = []
-        verdicts: list[npt.NDArray[np.int8]] = []
         truncates: list[tuple[int, int]] = []
         seen_truncate = (-1, -1)
-        for item, body_rows, vis in self._of_table(schema, saw):
-            for batch in body_rows:
-                places = np.searchsorted(item.scn, batch.column("_scn").to_numpy())
-                changes.append(batch)
-                verdicts.append(vis[places])
-            for table, scn, order in item.truncates:
+        for item, unseen in zip(self._recent, self._by_item(vis != YES)[0], strict=True):
+            if doubtful or unseen:
+                changes += self._rows_of(schema, item)
+            for table, at_scn, order in item.truncates:
                 if table == schema.table:
-                    if vis[np.searchsorted(item.scn, scn)] == YES:
-                        seen_truncate = max(seen_truncate, (scn, order))
+                    if vis[np.searchsorted(scn, at_scn)] == YES:
+                        seen_truncate = max(seen_truncate, (at_scn, order))
                     else:
-                        truncates.append((scn, order))
-        changes, truncates = _drop_seen(schema, changes, verdicts, truncates, seen_truncate)
-        return changes, truncates
+                        truncates.append((at_scn, order))
+        truncates = [t for t in truncates if t > seen_truncate]
+        if not changes:
+            return [], truncates
+        rows = pa.Table.from_batches(changes)
+        of_rows = vis[np.searchsorted(scn, rows["_scn"].to_numpy())]
+        return _drop_seen(schema, rows, of_rows, seen_truncate), truncates
 
-    def _of_table(
-        self, schema: TableSchema, saw: Visibility
-    ) -> Iterator[tuple[_Remembered, list[pa.RecordBatch], npt.NDArray[np.int8]]]:
-        """Yield remembered items with their rows of the table in the chunk's version, and what the chunk saw."""
-        for item in self._recent:
-            rows = [
-                promote(body.batch, self._schema_of(body.schema_id), schema)
-                for body in item.bodies
-                if body.table == schema.table
-            ]
+    def _by_item(
+        self, marked: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return for each remembered item whether any of its transactions is marked, and whether all are."""
+        # At once: a busy log leaves many blocks of one transaction each.
+        starts = np.cumsum([0, *(len(item.scn) for item in self._recent[:-1])])
+        return np.logical_or.reduceat(marked, starts), np.logical_and.reduceat(marked, starts)
+
+    def _rows_of(self, schema: TableSchema, item: _Remembered) -> list[pa.RecordBatch]:
+        """Return an item's rows of the table in the chunk's version."""
+        rows = [
+            promote(body.batch, self._schema_of(body.schema_id), schema)
+            for body in item.bodies
+            if body.table == schema.table
+        ]
+        if len(rows) > 1:
             # Two versions of one table in one block: rows of the older come first.
             rows.sort(key=lambda batch: batch.column("_scn")[0].as_py())
-            yield item, rows, saw.sees(item.xid, item.scn)
+        return rows
 
 
 def _narrow(item: _Remembered, keep: npt.NDArray[np.bool_]) -> _Remembered:
@@ -280,30 +296,25 @@ def _narrow(item: _Remembered, keep: npt.NDArray[np.bool_]) -> _Remembered:
         item.xid[keep],
         tuple(bodies),
         tuple(t for t in item.truncates if (scn == t[1]).any()),
+        sum(body.batch.nbytes for body in bodies),
         item.lost,
     )
 
 
 def _drop_seen(
     schema: TableSchema,
-    changes: list[pa.RecordBatch],
-    verdicts: list[npt.NDArray[np.int8]],
-    truncates: list[tuple[int, int]],
+    rows: pa.Table,
+    vis: npt.NDArray[np.int8],
     seen_truncate: tuple[int, int],
-) -> tuple[list[pa.RecordBatch], list[tuple[int, int]]]:
+) -> list[pa.RecordBatch]:
     """Leave out what the chunk saw, and what it must have seen before that on the same key."""
-    truncates = [t for t in truncates if t > seen_truncate]
-    if not changes:
-        return [], truncates
-    rows = pa.Table.from_batches(changes)
-    vis = np.concatenate(verdicts)
     scn, order = rows["_scn"].to_numpy(), rows["_ord"].to_numpy()
     behind = (scn < seen_truncate[0]) | ((scn == seen_truncate[0]) & (order < seen_truncate[1]))
     seen = (vis == YES) | behind
     if (vis == UNKNOWN).any() and schema.key:
         seen = _close_prefixes(encode_rows([rows[name] for name in schema.key]), scn, seen)
-    kept = rows.filter(pa.array(~seen)).combine_chunks()
-    return kept.to_batches(), truncates
+    batches: list[pa.RecordBatch] = rows.filter(pa.array(~seen)).combine_chunks().to_batches()
+    return batches
 
 
 def _close_prefixes(
@@ -332,9 +343,9 @@ def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconc
         return Reconciled(rows, fate, rows.slice(0, 0))
     missing = missing_matrix(folded["_missing"].combine_chunks(), len(schema.columns))
     effects = np.array(folded["_effect"].to_pylist())
-    keys = encode_rows([folded[name] for name in schema.key]).to_pylist()
-    origins = encode_rows([folded[origin_name(name)] for name in schema.key]).to_pylist()
-    own = np.array([k == o for k, o in zip(keys, origins, strict=True)], bool)
+    keys = encode_rows([folded[name] for name in schema.key])
+    origins = encode_rows([folded[origin_name(name)] for name in schema.key])
+    own = np.asarray(pc.equal(keys, origins))
     # A row that one event carried whole has no origin; patches that add up to a whole row still need the chunk's,
     # since a target that misses the base skips each of them.
     grown = np.asarray(folded[origin_name(schema.key[0])].combine_chunks().is_valid())
@@ -345,9 +356,9 @@ def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconc
     if ALL_DEAD in effects:
         fate[:] = DROPPED
         return Reconciled(rows.slice(0, 0), fate, unsettled)
-    places = {key: place for place, key in enumerate(keys)}
-    chunk_keys = encode_rows([rows.column(name) for name in schema.key]).to_pylist()
-    effect_at = np.array([places.get(key, -1) for key in chunk_keys], np.int64)
+    chunk_keys = encode_rows([rows.column(name) for name in schema.key])
+    found = pc.fill_null(pc.index_in(chunk_keys, value_set=keys), -1)
+    effect_at = np.asarray(found).astype(np.int64)
     hit = effect_at >= 0
     patched = np.zeros(len(hit), bool)
     patched[hit] = ((effects == ROW) & grown & own)[effect_at[hit]]
