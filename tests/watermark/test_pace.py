@@ -10,6 +10,7 @@ from headrace.watermark.pace import (
     EMIT_S,
     FIRST_ROWS,
     FULL_EMIT_S,
+    LEAST_BYTES,
     LEAST_ROWS,
     MOST_ROWS,
     QUIET_EMIT_S,
@@ -24,6 +25,7 @@ from headrace.watermark.settings import DumpSettings
 from tests.requirements import req
 
 AIM = DumpPace(chunk_s=0.25)
+ROW_BYTES = 1_024
 
 
 def chunk(
@@ -53,9 +55,13 @@ class Source:
         *,
         mark_s: float = 0.0,
         emit_per_s: float = 1e9,
+        fixed_s: float = 0.0,
+        row_bytes: int = 64,
         quiet: bool = False,
     ) -> None:
         self.quiet = quiet
+        self.fixed_s = fixed_s
+        self.row_bytes = row_bytes
         self.pacer = Pacer(pace)
         self.rows_per_s = rows_per_s
         self.mark_s = mark_s
@@ -72,7 +78,8 @@ class Source:
                 rows,
                 select_s=rows / self.rows_per_s,
                 wait_s=self.mark_s,
-                emit_s=rows / self.emit_per_s,
+                emit_s=self.fixed_s + rows / self.emit_per_s,
+                nbytes=rows * self.row_bytes,
                 begun=self.now,
                 quiet=self.quiet,
             )
@@ -121,13 +128,22 @@ def test_wide_rows_are_bounded_by_their_bytes() -> None:
 @req("N09", "P48")
 @pytest.mark.parametrize(("load", "held_s"), [(1.0, FULL_EMIT_S), (0.5, EMIT_S)])
 def test_a_window_that_holds_the_log_up_makes_chunks_smaller(load: float, held_s: float) -> None:
-    source = Source(DumpPace(chunk_s=AIM.chunk_s, load=load), 1e6, emit_per_s=100_000)
+    source = Source(
+        DumpPace(chunk_s=AIM.chunk_s, load=load), 1e6, emit_per_s=100_000, row_bytes=ROW_BYTES
+    )
     source.read(12)
     assert source.pacer.rows == pytest.approx(held_s * 100_000, rel=0.05)
 
 
+@req("N09", "P48")
+def test_a_window_of_which_all_is_fixed_cost_does_not_shrink_without_end() -> None:
+    source = Source(DumpPace(load=0.25), 1e6, fixed_s=4 * EMIT_S, row_bytes=ROW_BYTES)
+    source.read(30)
+    assert source.pacer.rows == pytest.approx(LEAST_BYTES / ROW_BYTES, rel=0.05)
+
+
 def test_a_log_that_brings_nothing_is_held_up_for_longer() -> None:
-    source = Source(AIM, 1e6, emit_per_s=100_000, quiet=True)
+    source = Source(AIM, 1e6, emit_per_s=100_000, row_bytes=ROW_BYTES, quiet=True)
     source.read(12)
     assert source.pacer.rows == pytest.approx(QUIET_EMIT_S * 100_000, rel=0.05)
     source.quiet = False

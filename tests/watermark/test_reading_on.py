@@ -76,6 +76,31 @@ def test_the_next_select_does_not_wait_for_the_rows_of_the_last(
     assert set(machine.read_rows(ONE)) == {(key, f"v{key}") for key in range(10)}
 
 
+def test_people_are_heard_while_a_chunk_is_read_so_that_the_next_need_not_wait(
+    tmp_path: Path,
+) -> None:
+    machine, now = Machine(tmp_path), [0.0]
+    machine.clock = lambda: now[0]
+    machine.dump = replace(machine.dump, request_interval_s=0.5)
+    begun: list[int] = []
+
+    with machine.capture() as (capture, state):
+        coordinator = capture.coordinator
+        assert coordinator is not None
+        for point in ("capture.after_append", "window.before_emit"):
+            failpoints.arm(point, lambda: begun.append(machine.source.statements))
+        while not machine.database.backlog:
+            capture.step(0.0)
+        coordinator.tick()
+        # A long select: half a second has passed when the log brings its marks.
+        now[0] += 1.0
+        coordinator.tick()
+        begun.clear()
+        while not any(p.chunks for p in state.progress()):
+            capture.step(0.0)
+    assert begun[-1] > begun[-2]
+
+
 def test_a_window_that_is_slow_to_write_is_foretold_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -402,6 +402,27 @@ def test_what_people_do_is_heard_within_a_second(tmp_path: Path) -> None:
         assert machine.source.statements == read
 
 
+def test_what_people_do_while_a_chunk_is_read_is_heard_before_the_next(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    clock = machine.clock = Clock()
+    machine.dump = type(machine.dump)(chunk_rows=1, snapshot_interval_s=0.0)
+    with machine.capture() as (capture, state):
+        stop_after(machine, capture, state, 2)
+        request_id = first_request(state)
+        assert capture.coordinator is not None
+        while not machine.database.backlog:
+            capture.step(0.0)
+        # Its marks are on their way: the pause is due to be heard, and the chunk is under way.
+        pause(state, request_id)
+        clock.now += 1
+        capture.coordinator.tick()
+        read = machine.source.statements
+        for _ in range(10):
+            capture.step(0.0)
+        assert machine.source.statements == read
+        assert machine.request(request_id).state is RequestState.PAUSED
+
+
 @req("N08", "P08", "F7")
 def test_a_paused_log_stays_at_the_source_and_comes_whole_afterwards(tmp_path: Path) -> None:
     machine = Machine(tmp_path)

@@ -132,6 +132,9 @@ class Reads:
             ConfigError: a predicate for a table without a key, which is only ever read whole.
             SourceError: the source refuses the predicate.
         """
+        # pyarrow does so with the first array that is made of one of numpy's: amid a window the log would wait for it.
+        import numpy.ma  # noqa: F401
+
         schema = self._chunks.describe(table)
         if predicate and not schema.key:
             raise ConfigError(

@@ -22,9 +22,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-
-# pyarrow imports it with the first array that is made of one of numpy's: the log would stand still for it.
-import numpy.ma
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -137,7 +137,8 @@ class PostgresChunkReader:
     ) -> Chunk:
         """Return at most ``limit`` rows with ``after < key <= until``, ordered by the database.
 
-        A chunk that reaches `PostgresSettings.chunk_bytes` ends there; the next ones ask for fewer rows.
+        A chunk that reaches `PostgresSettings.chunk_bytes` ends with the piece that does; the next ones ask for fewer
+        rows.
         """
 
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
@@ -373,15 +374,14 @@ def _pieces(session: Session, sql: str, limit: int) -> Iterator[bytearray]:
 def _decoded(
     session: Session, sql: str, schema: TableSchema, limit: int
 ) -> tuple[pa.RecordBatch, int, bool]:
-    """Return a select's rows up to the one that reaches ``limit`` bytes, their size, and whether there are more.
+    """Return a select's rows up to about ``limit`` bytes, their size, and whether there are more.
 
     The first rows are decoded while the server is still at the next ones.
     """
-    parts = -(-limit // _PIECE_BYTES)
     batches: list[pa.RecordBatch] = []
     size, cut = 0, False
-    for piece in _pieces(session, sql, -(-limit // parts)):
-        if len(batches) == parts:
+    for piece in _pieces(session, sql, min(_PIECE_BYTES, limit)):
+        if size >= limit:
             # What is beyond is let go: the connection must be free again.
             cut = True
             continue

@@ -115,7 +115,7 @@ class PostgresSettings:
         slot_timeout_s: limit for the creation of a slot, which waits for transactions that are open.
         slot_busy_s: how long a slot that another connection still reads is waited for.
         feedback_s: longest silence towards the server, whatever its own limit.
-        chunk_bytes: a chunk ends with the row that reaches this size, however many rows were asked for.
+        chunk_bytes: a chunk ends soon after the row that reaches this size, however many rows were asked for.
         heartbeat_s: after so much silence in the log we write a small message of our own.
         failover: make our own slot one that standbys keep in step (from 17 on; before, it is left out).
         block_rows: rows after which a block is handed over, in the middle of a transaction if need be.
