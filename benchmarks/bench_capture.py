@@ -168,7 +168,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--rows",
         type=int,
         default=1_000_000,
-        help="changes of a load (1,000,000; w1 80 %%, w4 20 %%)",
+        help="changes of a load (1,000,000; w1 80 %%, w4 20 %%, w5 250 %%)",
     )
     add("--peer-runs", type=int, default=3, help="rounds in which Debezium takes part (3)")
     add("--seconds", type=float, default=20, help="of a latency run (20)")

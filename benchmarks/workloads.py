@@ -202,7 +202,15 @@ WORKLOADS = {
             _insert("w4", _WIDE_ROWS, 10),
             share=0.2,
         ),
-        Workload("w5", "one transaction", True, ("w5",), _create("w5", _NARROW), _one_transaction),
+        Workload(
+            "w5",
+            "one transaction",
+            True,
+            ("w5",),
+            _create("w5", _NARROW),
+            _one_transaction,
+            share=2.5,
+        ),
     )
 }
 """By name; sizes are given for ``share`` 1."""
