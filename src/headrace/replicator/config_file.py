@@ -167,7 +167,7 @@ def _describe(detail: ErrorDetails) -> str:
     kind = detail["type"]
     place = _render_place(_untagged(detail["loc"]))
     if kind == "extra_forbidden":
-        return f"{place}: unknown name; {_nearest(detail['loc'])}."
+        return f"{place}: unknown name; {_nearest(detail['loc'])}"
     if kind == "missing":
         return f"{place}: missing; add it."
     if kind == "union_tag_not_found":
@@ -213,7 +213,7 @@ def _render_place(loc: tuple[int | str, ...]) -> str:
 def _nearest(loc: tuple[int | str, ...]) -> str:
     known = sorted(_fields_at(loc[:-1]))
     close = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"known names are {', '.join(known)}"
+    return f"did you mean {close[0]}?" if close else f"known names are {', '.join(known)}."
 
 
 def _fields_at(loc: tuple[int | str, ...]) -> Mapping[str, Any]:
