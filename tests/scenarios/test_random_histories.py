@@ -242,10 +242,10 @@ def test_oracle_finds_a_missing_partial_image_rule(monkeypatch: pytest.MonkeyPat
 class _ProgressFirst(Capture):
     """Writes progress and acknowledges before the change log is durable."""
 
-    def _settle(self) -> None:
+    def _settle(self, *, owe: bool = False) -> None:
         sync, self._log.sync = self._log.sync, lambda: None  # type: ignore[method-assign]
         try:
-            super()._settle()
+            super()._settle(owe=owe)
         finally:
             self._log.sync = sync  # type: ignore[method-assign]
         failpoints.failpoint("log.before_sync")

@@ -101,6 +101,30 @@ def test_people_are_heard_while_a_chunk_is_read_so_that_the_next_need_not_wait(
     assert begun[-1] > begun[-2]
 
 
+def test_what_waits_behind_a_window_is_in_the_log_before_the_progress_is_written(
+    tmp_path: Path,
+) -> None:
+    machine, seen = Machine(tmp_path), list[str]()
+    machine.dump = replace(machine.dump, request_interval_s=3_600.0)
+    values = iter(range(50))
+
+    def weather() -> None:
+        if machine.database.backlog < 3 and (value := next(values, None)) is not None:
+            machine.update(TWO, 4, f"x{value}")
+
+    machine.weather = weather
+    steps = ("append", "sync", "progress", "acknowledge")
+    with machine.capture() as (capture, state):
+        failpoints.arm("window.before_emit", partial(seen.append, "window"))
+        for name in steps:
+            failpoints.arm(f"capture.after_{name}", partial(seen.append, name))
+        machine.work(capture, state, lambda: any(p.completed_scn for p in state.progress()))
+    story = " ".join(seen)
+    assert "window sync append sync progress acknowledge" in story
+    # Once: the next round writes both.
+    assert "sync append sync append sync" not in story
+
+
 def test_a_window_that_is_slow_to_write_is_foretold_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,7 @@ class Capture:
         self._rows = 0
         self._commit_us = 0
         self._unsettled: LogItem | None = None
+        self._owed: str | None = None
         self._life = Incarnation("")
         self._again = SentAgain(transaction_index(()), 0, source.name, lambda _scn: False)
         self.run_id = uuid.uuid4().hex
@@ -234,6 +235,7 @@ class Capture:
                     self._wait("waiting for room", error)
                     self._reopen(stop)
             self._settle()
+            self._pay()
         except Exception as error:
             self._telling.failed(error)
             raise
@@ -283,7 +285,7 @@ class Capture:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        self._unsettled = None
+        self._unsettled = self._owed = None
         self._log.rewind()
         if self.coordinator is not None:
             self.coordinator.reconnected(self._log.complete_scn)
@@ -313,16 +315,22 @@ class Capture:
             self.coordinator.tick()
         if self._held_back(timeout_s):
             self._settle()
-            self._write_pending()
+            self._pay()
             return False
-        item = self._reader.poll(timeout_s if self._unsettled is None else _SETTLE_WITHIN_S)
+        item = self._reader.poll(self._patience(timeout_s))
         failpoint("capture.after_poll")
         self._settle()
         if item is not None:
             self._take(item)
         else:
-            self._write_pending()
+            self._pay()
         return item is not None
+
+    def _patience(self, timeout_s: float) -> float:
+        """Return how long the log may be waited for."""
+        if self._unsettled is not None:
+            return _SETTLE_WITHIN_S
+        return timeout_s if self._owed is None else 0.0
 
     def _steer(self) -> None:
         """Take up what people did to the pace."""
@@ -376,19 +384,33 @@ class Capture:
             # The disk works while the next round is read; that one is appended after this is settled.
             self._log.begin_sync()
         else:
-            self._settle()
+            # Once: what waited behind a window is to be read before the window's progress is written.
+            self._settle(owe=self._owed is None and self.coordinator.may_owe)
 
-    def _settle(self) -> None:
-        """End the round whose blocks are appended: durable, its progress written, acknowledged."""
+    def _settle(self, *, owe: bool = False) -> None:
+        """End the round whose blocks are appended: durable, its progress written, acknowledged.
+
+        Args:
+            owe: leave the last two to the end of the next round.
+        """
         item, self._unsettled = self._unsettled, None
         if item is None:
             return
-        assert self._reader is not None
         self._log.sync()
         failpoint("capture.after_sync")
+        self._owed = item.position
+        if not owe:
+            self._pay()
+
+    def _pay(self) -> None:
+        """Write the progress of what is durable, and acknowledge that."""
         self._write_pending()
-        self._reader.acknowledge(item.position)
-        self._telling.checkpoint(self._log.covered_scn, item.position)
+        position, self._owed = self._owed, None
+        if position is None:
+            return
+        assert self._reader is not None
+        self._reader.acknowledge(position)
+        self._telling.checkpoint(self._log.covered_scn, position)
         failpoint("capture.after_acknowledge")
 
     def _write_pending(self) -> None:

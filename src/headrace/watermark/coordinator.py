@@ -254,6 +254,11 @@ class Coordinator:
         floors = [self._reconciler.unseen_floor, self._job.floor_scn if self._job else None]
         return min((floor for floor in floors if floor), default=self._last_scn + 1) - 1
 
+    @property
+    def may_owe(self) -> bool:
+        """Whether state changes wait to be written, and need not be at once: until they are, people are not heard."""
+        return bool(self._queue.pending) and not self._queue.is_to_look
+
     def take_pending(self) -> list[Change]:
         """Return state changes to write once the change log is durable."""
         changes = self._queue.take_pending()
