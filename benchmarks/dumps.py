@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.captures import capture_run
+from benchmarks.captures import CaptureRun, capture_run
 from benchmarks.debezium.engine import READY_S, SETTINGS, DebeziumRun, debezium_run
 from benchmarks.latency import Load, finish, percentiles, reading
 from benchmarks.processes import Child, Usage, python
 from benchmarks.server import BenchServer
+from headrace.replicator.config import DumpConfig
 
-__all__ = ["SNAPSHOTS", "TABLE", "UPDATE", "DumpLoad", "adbc", "debezium", "headrace", "prepare"]
+__all__ = [
+    "SNAPSHOTS",
+    "TABLE",
+    "UPDATE",
+    "DumpLoad",
+    "adbc",
+    "debezium",
+    "headrace",
+    "prepare",
+    "selects",
+]
 
 TABLE = "big"
 _SIGNALS = "signals"
@@ -30,6 +41,8 @@ _LIMIT_S = 3600.0
 _SIGNAL_AGAIN_S = 15.0
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 UPDATE = f"UPDATE {TABLE} SET at_us = {_CLOCK} WHERE id = :id;"
+# About as many as our own chunks come to have beside such a load.
+_PAGE_ROWS = 8_192
 # Time for the load to become steady before it counts.
 _SETTLE = 0.25
 
@@ -198,6 +211,33 @@ def _headrace_under_load(
     server: BenchServer, rows: int, dump: Mapping[str, Any], load: DumpLoad
 ) -> Record:
     table = f"public.{TABLE}"
+
+    def copy(run: CaptureRun, capture: Child) -> None:
+        request = run.dump(table)
+        capture.until(lambda: run.is_dumped(request), _LIMIT_S, "the dump is over")
+
+    return _log_under_load(server, rows, dump, load, copy)
+
+
+def selects(server: BenchServer, rows: int, load: DumpLoad) -> Record:
+    """Read the table as our dump does while our capture reads the log, and keep nothing of it."""
+
+    def copy(_run: CaptureRun, _capture: Child) -> None:
+        given = (server.address("tcp"), TABLE, str(_PAGE_ROWS), str(DumpConfig().load))
+        _check(Child.run(python("benchmarks.select_child", *given), _LIMIT_S).said["rows"], rows)
+
+    return _log_under_load(server, rows, {}, load, copy)
+
+
+def _log_under_load(
+    server: BenchServer,
+    rows: int,
+    dump: Mapping[str, Any],
+    load: DumpLoad,
+    copy: Callable[[CaptureRun, Child], None],
+) -> Record:
+    """Capture the log under a load, and let the table be copied meanwhile."""
+    table = f"public.{TABLE}"
     with (
         server.fresh_slot() as slot,
         capture_run(server.address("tcp"), [table], slot=slot, publication=TABLE, dump=dump) as run,
@@ -207,8 +247,7 @@ def _headrace_under_load(
             reader.warm(server)
             driver, before_us = _start(server, rows, load)
             began_us = time.time_ns() // 1000
-            request = run.dump(table)
-            capture.until(lambda: run.is_dumped(request), _LIMIT_S, "the dump is over")
+            copy(run, capture)
             ended_us = time.time_ns() // 1000
             driver.stop()
             seen = reader.finish(server)

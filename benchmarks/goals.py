@@ -113,6 +113,9 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "log_p99_ratio_during_dump": Figure(
             "99th percentile of log latency during a dump over before it", most=2.0
         ),
+        "log_p99_ratio_during_selects": Figure(
+            "the same ratio, the dump's selects alone, nothing of them kept"
+        ),
         "log_p99_ms_during_dump": Figure("that latency during the dump, ms"),
         "log_p99_ratio_debezium_best": Figure("the same ratio, Debezium's best setting"),
         "idle_rows_per_s": Figure("rows/s of a dump on an idle server"),
