@@ -76,6 +76,10 @@ bench-apply: setup ## Measure batches into a large Delta table beside Spark's ME
 bench-backlog: setup ## Measure how fast a waiting change log gets into Delta tables
 	@$(BIN)/python -m benchmarks.bench_backlog $(ARGS)
 
+.PHONY: bench-chain
+bench-chain: setup ## Measure the whole way from PostgreSQL to Delta tables
+	@$(BIN)/python -m benchmarks.bench_chain $(ARGS)
+
 .PHONY: bench-day
 bench-day: setup ## Measure a day of batches, with maintenance and without
 	@$(BIN)/python -m benchmarks.bench_day $(ARGS)

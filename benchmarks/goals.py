@@ -147,6 +147,21 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "uniform_10k_vs_plain": Figure(
             "10,000 changes over the whole table, theirs without vectors over ours, s", least=14
         ),
+        **{
+            f"{spread}_{size}_vs_{peer}": Figure(f"{what}, {whose}")
+            for spread, where in (
+                ("uniform", "over the whole table"),
+                ("newest", "of the newest 5 %"),
+            )
+            for size, what in (
+                ("10k", f"10,000 changes {where}"),
+                ("100k", f"100,000 changes {where}"),
+            )
+            for peer, whose in (
+                ("delta_rs", "delta-rs over ours, s"),
+                ("duckdb", "DuckDB over ours, s"),
+            )
+        },
         "rows_per_s_1m": Figure("changes per second, batches of 1,000,000", least=400_000),
     },
     "day": {
@@ -168,6 +183,15 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "changes_per_s": Figure(
             "changes of a waiting change log into ten Delta tables, per second", least=300_000
         ),
+    },
+    "chain": {
+        "changes_per_s": Figure(
+            "a backlog of ten tables, from PostgreSQL's log to Delta tables, all on one machine",
+            least=100_000,
+        ),
+        "p50_s": Figure("source commit to visible in the Delta table, ten tables, s", most=2.0),
+        "p99_s": Figure("the same, 99th percentile", most=5.0),
+        "transactions_per_s": Figure("transactions a second of that load"),
     },
     "freshness": {
         "delta_p50_s": Figure("source commit to visible in the Delta table, s"),

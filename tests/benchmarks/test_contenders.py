@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_capture, bench_chunks, bench_memory, contenders, harness, latency
+from benchmarks import (
+    bench_apply,
+    bench_capture,
+    bench_chain,
+    bench_chunks,
+    bench_memory,
+    contenders,
+    harness,
+    latency,
+)
 from benchmarks.debezium import jars
 from benchmarks.processes import Child, anonymous_mib
 from benchmarks.server import BenchServer
@@ -100,7 +109,9 @@ def test_the_lock_holds_one_version_of_everything_debezium_needs() -> None:
     assert len({jar.file_name for jar in locked}) == len(locked)
 
 
-@pytest.mark.parametrize("bench", [bench_capture, bench_chunks, bench_memory])
+@pytest.mark.parametrize(
+    "bench", [bench_apply, bench_capture, bench_chain, bench_chunks, bench_memory]
+)
 def test_every_benchmark_explains_itself(bench: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         bench.main(["--help"])  # type: ignore[attr-defined]
@@ -134,4 +145,15 @@ def test_a_quick_run_leaves_a_result_of_the_agreed_form(tmp_path: Path) -> None:
     ):
         result = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
         assert list(result) == ["commit", "date", "machine", "seed", "sizes", "runs", "summary"]
+        assert result["summary"][metric] > 0
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_the_whole_chain_and_batches_beside_others_can_be_tried(tmp_path: Path) -> None:
+    assert bench_chain.main(["--quick", "--out", str(tmp_path)]) == 0
+    assert bench_apply.main(["--quick", "--out", str(tmp_path)]) == 0
+    for name, metric in (("chain", "changes_per_s"), ("apply", "uniform_10k_vs_delta_rs")):
+        result = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
         assert result["summary"][metric] > 0
