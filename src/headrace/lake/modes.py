@@ -34,7 +34,9 @@ __all__ = [
     "Mode",
     "added_columns",
     "live_batches",
+    "live_rows",
     "logged_schema",
+    "mode_named",
     "mode_of",
     "shaped",
 ]
@@ -132,14 +134,21 @@ def live_batches(held: Snapshot, mode: Mode) -> Iterator[pa.RecordBatch]:
         mode: of the table; one of changes has no such rows.
     """
     for batch in held.batches():
-        if mode is Mode.SOFT_DELETE:
-            yield batch.filter(pc.invert(batch.column(DELETED)))
-        elif mode is Mode.HISTORY:
-            yield batch.filter(batch.column(CURRENT))
-        else:
-            yield batch
+        yield live_rows(batch, mode)
+
+
+def live_rows(batch: pa.RecordBatch, mode: Mode) -> pa.RecordBatch:
+    """Return the rows of a batch that are those of the source now."""
+    if mode is Mode.SOFT_DELETE:
+        return batch.filter(pc.invert(batch.column(DELETED)))
+    return batch.filter(batch.column(CURRENT)) if mode is Mode.HISTORY else batch
 
 
 def mode_of(held: Snapshot) -> Mode:
     """Return the mode by which a target table was made."""
-    return Mode(held.properties.get(SHAPE_PROPERTY, Mode.MIRROR.value).partition(":")[0])
+    return mode_named(held.properties.get(SHAPE_PROPERTY, ""))
+
+
+def mode_named(shape: str) -> Mode:
+    """Return the mode in what a target table remembers of how it was made, a mirror where that is nothing."""
+    return Mode(shape.partition(":")[0] or Mode.MIRROR.value)

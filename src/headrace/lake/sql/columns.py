@@ -9,14 +9,16 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from headrace.errors import IncompatibleSchemaChange, TargetConflict
+from headrace.lake.modes import CURRENT, Mode, mode_named
 from headrace.lake.planned import ChangeKind, ColumnChange, column_changes
+from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.sql import ledger
 from headrace.lake.sql.dialect import Dialect, literal, quoted, table_name
 from headrace.lake.sql.ledger import LEDGER, Entry
 from headrace.lake.sql.session import Session
 from headrace.lake.sql.types import column_type
 from headrace.model.change import table_arrow_schema
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import Column, TableId, TableSchema
 
 __all__ = ["bring_to", "check_columns", "found_columns", "make"]
 
@@ -38,9 +40,8 @@ def make(
         )
     session.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(place.schema)}")
     columns = [f"{quoted(c.name)} {column_type(c.type)}" for c in schema.columns]
-    if dialect.keeps_keys and schema.key:
-        columns.append(_key_clause(place, schema))
     session.run(f"CREATE TABLE {table_name(place)} ({', '.join(columns)})")
+    _keep_key(session, dialect, place, schema)
     return ledger.write(session, pipeline, None, schema, 0)
 
 
@@ -51,38 +52,64 @@ def bring_to(
     place: TableId,
     held: Entry,
     schema: TableSchema,
+    policies: Policies = DEFAULTS,
 ) -> Entry:
     """Bring a table's columns to a version and return its entry.
+
+    Args:
+        session: in a transaction.
+        dialect: of the warehouse.
+        pipeline: name under which positions are committed.
+        place: of the table.
+        held: what the ledger says of it.
+        schema: the version, with the columns that the table's mode adds.
+        policies: what happens to columns that cannot live on.
 
     Raises:
         IncompatibleSchemaChange: the change cannot be carried over; nothing was changed.
         TargetConflict: the columns are not those that we left.
     """
-    dialect.check_names(schema, place)
     check_columns(session, dialect, place, held.schema)
-    changes = column_changes(table_arrow_schema(held.schema), held.numbers, schema)
-    for change in changes:
-        if change.kind is ChangeKind.REFUSED:
-            raise IncompatibleSchemaChange(
-                f"{schema.table}.{change.column} cannot be followed by the target table: {change.detail}.",
-                next_step=(
-                    f"drop {place} and its row in {LEDGER}, then copy it again: "
-                    f"headrace dump start FILE --table {schema.table}."
-                ),
-            )
-    names = {c.column: c.detail.removeprefix("to ") for c in changes if c.kind is ChangeKind.RENAME}
-    kept = tuple(names.get(name, name) for name in held.schema.key)
-    another_key = dialect.keeps_keys and (kept, held.schema.key_check) != (
-        schema.key,
-        schema.key_check,
+    found = column_changes(
+        table_arrow_schema(held.schema), held.numbers, schema, policies, held.schema.kept
     )
-    if another_key and held.schema.key:
-        session.run(f"ALTER TABLE {table_name(place)} DROP CONSTRAINT {_key_name(place)}")
-    for action in _actions(changes, names, schema):
+    for change in found:
+        if change.kind is ChangeKind.REFUSED:
+            raise _refused(place, schema, change)
+    later = {c.column: c.later for c in found if c.kind in (ChangeKind.KEEP, ChangeKind.ASIDE)}
+    schema = schema.keeping(_kept(held.schema, later))
+    dialect.check_names(schema, place)
+    names = {c.column: c.detail.removeprefix("to ") for c in found if c.kind is ChangeKind.RENAME}
+    key = tuple(names.get(name, name) for name in held.schema.key)
+    another_key = (key, held.schema.key_check) != (schema.key, schema.key_check)
+    if another_key:
+        _drop_key(session, dialect, place, held.schema)
+    moved = names | {old: new for old, new in later.items() if old != new}
+    for action in _actions(found, moved, schema):
         session.run(f"ALTER TABLE {table_name(place)} {action}")
-    if another_key and schema.key:
-        session.run(f"ALTER TABLE {table_name(place)} ADD {_key_clause(place, schema)}")
+    if another_key:
+        _keep_key(session, dialect, place, schema)
     return ledger.write(session, pipeline, held, schema, held.applied_scn)
+
+
+def _refused(place: TableId, schema: TableSchema, change: ColumnChange) -> IncompatibleSchemaChange:
+    reason = change.detail.removesuffix(",")
+    return IncompatibleSchemaChange(
+        f"{schema.table}.{change.column} cannot be followed by the target table: {reason}.",
+        next_step=(
+            f"drop {place} and its row in {LEDGER}, then copy it again: "
+            f"headrace dump start FILE --table {schema.table}."
+        ),
+    )
+
+
+def _kept(held: TableSchema, later: dict[str, str]) -> list[Column]:
+    """Return the columns that the source no longer has, by their later names."""
+    return [
+        Column(later.get(column.name, column.name), column.type, "kept")
+        for column in held.columns
+        if column.name in held.kept or column.name in later
+    ]
 
 
 def check_columns(session: Session, dialect: Dialect, place: TableId, schema: TableSchema) -> None:
@@ -118,7 +145,13 @@ def found_columns(session: Session, dialect: Dialect, place: TableId) -> dict[st
 def _actions(
     changes: Sequence[ColumnChange], names: dict[str, str], schema: TableSchema
 ) -> Iterator[str]:
-    """Yield what is done to the columns, in an order in which no name is in the way of another."""
+    """Yield what is done to the columns, in an order in which no name is in the way of another.
+
+    Args:
+        changes: of the columns.
+        names: the later name of each column that has another one.
+        schema: the columns afterwards.
+    """
     for change in changes:
         if change.kind is ChangeKind.DROP:
             yield f"DROP COLUMN {quoted(change.column)}"
@@ -137,10 +170,41 @@ def _actions(
             yield f"ADD COLUMN {quoted(now.name)} {column_type(now.type)}"
 
 
-def _key_clause(place: TableId, schema: TableSchema) -> str:
-    names = ", ".join(map(quoted, schema.key))
-    # No primary key: sources have keys that let null in.
-    return f"CONSTRAINT {_key_name(place)} UNIQUE NULLS NOT DISTINCT ({names})"
+def _keep_key(session: Session, dialect: Dialect, place: TableId, schema: TableSchema) -> None:
+    """Let the server find rows by their key, where it can."""
+    if not dialect.keeps_keys or not schema.key:
+        return
+    names, name = ", ".join(map(quoted, schema.key)), _key_name(place)
+    match _mode(schema):
+        case Mode.MIRROR:
+            # No primary key: sources have keys that let null in.
+            session.run(
+                f"ALTER TABLE {table_name(place)} ADD CONSTRAINT {name} "
+                f"UNIQUE NULLS NOT DISTINCT ({names})"
+            )
+        case Mode.HISTORY:
+            current = f"WHERE {quoted(CURRENT)}"
+            session.run(f"CREATE INDEX {name} ON {table_name(place)} ({names}) {current}")
+        case Mode.SOFT_DELETE:
+            # Not unique: 0.0 and -0.0, which are one key to the server, may both have been.
+            session.run(f"CREATE INDEX {name} ON {table_name(place)} ({names})")
+        case Mode.APPEND:
+            pass
+
+
+def _drop_key(session: Session, dialect: Dialect, place: TableId, schema: TableSchema) -> None:
+    """Undo what `_keep_key` did."""
+    mode = _mode(schema)
+    if not dialect.keeps_keys or not schema.key or mode is Mode.APPEND:
+        return
+    if mode is Mode.MIRROR:
+        session.run(f"ALTER TABLE {table_name(place)} DROP CONSTRAINT {_key_name(place)}")
+    else:
+        session.run(f"DROP INDEX {quoted(place.schema)}.{_key_name(place)}")
+
+
+def _mode(schema: TableSchema) -> Mode:
+    return mode_named(schema.shape.text if schema.shape else "")
 
 
 def _key_name(place: TableId) -> str:

@@ -1,18 +1,19 @@
 """The ledger of a warehouse: one row per pipeline and table, changed in the transaction that changes the table.
 
-It remembers the table version that the target's columns were brought to, with the source's numbers of them, so that
-no catalog has to be translated back.
+It remembers the columns that the target was brought to, with the source's numbers of them, so that no catalog has to be
+translated back; and the mode and settings by which a table was made.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace.errors import TargetConflict
 from headrace.lake.sql.dialect import literal, table_name
 from headrace.lake.sql.session import Session
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import Shape, TableId, TableSchema
 from headrace.model.succession import Numbers
 
 __all__ = ["LEDGER", "SCHEMA", "Entry", "create", "forget", "read", "write"]
@@ -31,7 +32,7 @@ class Entry:
     Attributes:
         applied_scn: position that its rows reflect, 0 before the first.
         version: how often rows or columns were changed.
-        schema: the version that its columns were brought to.
+        schema: its columns: of the version that it was brought to, those of its mode, and those that are kept.
         numbers: the source's own of those columns, as far as they were told.
     """
 
@@ -57,9 +58,7 @@ def read(session: Session, pipeline: str, table: TableId | None = None) -> dict[
     chosen = _where(pipeline, table) if table else f"pipeline = {literal(pipeline)}"
     rows = session.rows(f"SELECT {_COLUMNS} FROM {table_name(LEDGER)} WHERE {chosen}")
     return {
-        TableId(schema, name): Entry(
-            scn, version, TableSchema.from_json(json.loads(shape)), json.loads(numbers)
-        )
+        TableId(schema, name): Entry(scn, version, _columns(json.loads(shape)), json.loads(numbers))
         for schema, name, scn, version, shape, numbers in rows
     }
 
@@ -80,18 +79,17 @@ def write(
     version = 0 if held is None else held.version + 1
     numbers = dict(held.numbers) if held and not schema.numbers else dict(schema.numbers)
     if held is None:
-        shape = json.dumps(schema.to_json())
         session.run(
             f"INSERT INTO {table_name(LEDGER)} (pipeline, table_schema, table_name, applied_scn, "
             "version, schema_id, shape, numbers, updated) VALUES "
             f"({literal(pipeline)}, {literal(table.schema)}, {literal(table.name)}, {applied_scn}, "
-            f"{version}, {schema.schema_id}, {literal(shape)}, {literal(json.dumps(numbers))}, now())"
+            f"{version}, {schema.schema_id}, {literal(_text(schema))}, "
+            f"{literal(json.dumps(numbers))}, now())"
         )
         return Entry(applied_scn, version, schema, numbers)
     change = f"applied_scn = {applied_scn}, version = {version}, updated = now()"
     if (held.schema.schema_id, held.numbers) != (schema.schema_id, numbers):
-        shape = json.dumps(schema.to_json())
-        change += f", schema_id = {schema.schema_id}, shape = {literal(shape)}"
+        change += f", schema_id = {schema.schema_id}, shape = {literal(_text(schema))}"
         change += f", numbers = {literal(json.dumps(numbers))}"
     changed = session.run(
         f"UPDATE {table_name(LEDGER)} SET {change} WHERE {_where(pipeline, table)} "
@@ -108,6 +106,23 @@ def write(
 def forget(session: Session, pipeline: str, table: TableId) -> None:
     """Remove the entry of a table."""
     session.run(f"DELETE FROM {table_name(LEDGER)} WHERE {_where(pipeline, table)}")
+
+
+def _text(schema: TableSchema) -> str:
+    """Return a target's columns as text; what no plain mirror has stands there only where it is."""
+    text = replace(schema, kept=frozenset()).to_json()
+    if schema.shape is not None:
+        text["made"] = {"as": schema.shape.text, "schema_id": schema.shape.schema_id}
+    if schema.kept:
+        text["kept"] = sorted(schema.kept)
+    return json.dumps(text)
+
+
+def _columns(text: dict[str, Any]) -> TableSchema:
+    made = text.get("made")
+    shape = Shape(made["as"], made["schema_id"]) if made else None
+    kept = frozenset(text.get("kept", ()))
+    return replace(TableSchema.from_json(text), shape=shape, kept=kept)
 
 
 def _where(pipeline: str, table: TableId) -> str:

@@ -37,12 +37,14 @@ class Staged:
         name: of the table, empty when no row was staged.
         wiped: whether everything that the target holds goes first.
         lacking: places of the columns that some row lacks.
+        needed: those of them without which there is no row: the source still has the column.
         null_keys: whether null stands in a key, which a unique index may let in.
     """
 
     name: str
     wiped: bool
     lacking: tuple[int, ...] = ()
+    needed: tuple[int, ...] = ()
     null_keys: bool = False
 
 
@@ -76,7 +78,9 @@ def staged_rows(schema: TableSchema, folded: pa.Table) -> tuple[pa.Table, Staged
     if lacking:
         asking = effects.filter(columns["asks"])
         null_keys |= any(asking[origin_name(name)].null_count for name in schema.key)
-    return pa.table(columns), Staged("", wiped, lacking, null_keys)
+    # A row that came after one died has nothing in a column that the source no longer has.
+    needed = tuple(index for index in lacking if schema.names[index] not in schema.kept)
+    return pa.table(columns), Staged("", wiped, lacking, needed, null_keys)
 
 
 def _multiset(schema: TableSchema, net: pa.Table) -> pa.Table:

@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from headrace.errors import TargetConflict
 from headrace.lake.ledger import check_ahead
+from headrace.lake.modes import Mode
+from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.sql import columns, ledger
+from headrace.lake.sql.batch import apply_batch, rows_to_stage
 from headrace.lake.sql.dialect import table_name
 from headrace.lake.sql.ledger import LEDGER, Entry
-from headrace.lake.sql.merge import merge
 from headrace.lake.sql.session import Session, Warehouse
-from headrace.lake.sql.staged import Staged, staged_rows
+from headrace.lake.sql.staged import Staged
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = ["WarehouseTables"]
@@ -46,8 +48,13 @@ class WarehouseTables:
             return None
         return ledger.read(session, self._pipeline, table).get(table)
 
-    def evolve(self, session: Session, schema: TableSchema) -> Entry:
+    def evolve(self, session: Session, schema: TableSchema, policies: Policies = DEFAULTS) -> Entry:
         """Create a table, or bring its columns to a version; does nothing when they are there.
+
+        Args:
+            session: in no transaction.
+            schema: the version, with the columns that the table's mode adds.
+            policies: what happens to columns that cannot live on.
 
         Raises:
             IncompatibleSchemaChange: the change cannot be carried over.
@@ -62,7 +69,9 @@ class WarehouseTables:
             if held is None:
                 ledger.create(session)
                 return columns.make(session, self._dialect, self._pipeline, place, schema)
-            return columns.bring_to(session, self._dialect, self._pipeline, place, held, schema)
+            return columns.bring_to(
+                session, self._dialect, self._pipeline, place, held, schema, policies
+            )
 
     def drop(self, session: Session, table: TableId) -> None:
         """Remove a table and what the ledger says of it; does nothing when the ledger does not know it."""
@@ -72,16 +81,30 @@ class WarehouseTables:
             session.run(f"DROP TABLE IF EXISTS {table_name(self.warehouse.place(table))}")
             ledger.forget(session, self._pipeline, table)
 
-    def stage(self, session: Session, schema: TableSchema, folded: pa.Table, name: str) -> Staged:
-        """Put the folded form into a new staging table, and return what is there."""
-        rows, staged = staged_rows(schema, folded)
+    def stage(
+        self,
+        session: Session,
+        schema: TableSchema,
+        batch: pa.Table,
+        name: str,
+        mode: Mode = Mode.MIRROR,
+    ) -> Staged:
+        """Put a batch into a new staging table, and return what is there; errors as of `rows_to_stage`."""
+        rows, staged = rows_to_stage(schema, mode, batch)
         if not rows.num_rows:
             return staged
         session.stage(name, rows)
         return replace(staged, name=name)
 
     def apply(
-        self, session: Session, schema: TableSchema, staged: Staged, scn: int, *, complete: bool
+        self,
+        session: Session,
+        schema: TableSchema,
+        staged: Staged,
+        scn: int,
+        mode: Mode = Mode.MIRROR,
+        *,
+        complete: bool,
     ) -> Entry:
         """Bring a table behind a batch, inside a transaction; its staging table is gone afterwards.
 
@@ -102,8 +125,8 @@ class WarehouseTables:
         entry = ledger.write(
             session, self._pipeline, held, replace(held.schema, numbers=held.numbers), scn
         )
-        columns.check_columns(session, self._dialect, place, schema)
-        merge(session, self._dialect, place, schema, staged, complete=complete)
+        columns.check_columns(session, self._dialect, place, held.schema)
+        apply_batch(session, self._dialect, place, schema, mode, staged, complete=complete)
         if staged.name:
             session.run(f"DROP TABLE {staged.name}")
         return entry

@@ -1,6 +1,6 @@
 """Tables of a DuckDB file: one task stages the rows of all tables and merges them in one transaction.
 
-In: the folded form of tables' changes, in a task. Out: rows and ledger, which become durable together. The file is open
+In: the batches of tables, in a task. Out: rows and ledger, which become durable together. The file is open
 for as long as that takes, and no other process can read it meanwhile.
 
 Source: docs/paper_map.md, decision table of the apply step.
@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.errors import ConfigError, HeadraceError
-from headrace.fold import folded_schema
+from headrace.lake.batch import form_of
 from headrace.lake.capabilities import DUCKDB
+from headrace.lake.modes import Mode
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, told
@@ -42,6 +43,7 @@ class _Part:
     read: Callable[[], Iterator[pa.RecordBatch]]
     scn: int
     complete: bool
+    mode: Mode
 
 
 class DuckdbTarget(WarehouseTarget):
@@ -113,15 +115,15 @@ def check_master(master: str) -> None:
 
 
 def _part(batch: TableBatch, inside: Callable[[], Iterator[pa.RecordBatch]]) -> _Part:
-    return _Part(batch.schema, inside, batch.scn, batch.complete)
+    return _Part(batch.schema, inside, batch.scn, batch.complete, batch.mode)
 
 
 def _one(tables: WarehouseTables, batch: TableBatch) -> Callable[[pa.Table], Entry]:
-    """Return the function that brings one table forward, given the whole of its folded form."""
-    schema, scn, complete = batch.schema, batch.scn, batch.complete
+    """Return the function that brings one table forward, given the whole of its batch."""
+    schema, scn, complete, mode = batch.schema, batch.scn, batch.complete, batch.mode
 
-    def do(folded: pa.Table) -> Entry:
-        part = _Part(schema, lambda: iter(folded.to_batches()), scn, complete)
+    def do(rows: pa.Table) -> Entry:
+        part = _Part(schema, lambda: iter(rows.to_batches()), scn, complete, mode)
         with (
             told(tables.warehouse, schema.table),
             tables.warehouse.opened() as session,
@@ -152,6 +154,7 @@ def _alone(tables: WarehouseTables, session: Session, part: _Part) -> Entry | Ex
 
 def _merged(tables: WarehouseTables, session: Session, part: _Part) -> Entry:
     """Stage and merge one table inside a transaction."""
-    rows = whole(folded_schema(part.schema), part.read())
-    staged = tables.stage(session, part.schema, rows, _STAGE)
-    return tables.apply(session, part.schema, staged, part.scn, complete=part.complete)
+    schema, mode = part.schema, part.mode
+    rows = whole(form_of(schema, mode), part.read())
+    staged = tables.stage(session, schema, rows, _STAGE, mode)
+    return tables.apply(session, schema, staged, part.scn, mode, complete=part.complete)

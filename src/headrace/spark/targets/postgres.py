@@ -1,6 +1,6 @@
-"""Tables of a PostgreSQL database: tasks copy folded rows into staging tables, the driver merges them by statements.
+"""Tables of a PostgreSQL database: tasks copy rows into staging tables, the driver merges them by statements.
 
-In: the folded form of tables' changes, in tasks. Out: rows and ledger, which become durable together, of all tables at
+In: the batches of tables, in tasks. Out: rows and ledger, which become durable together, of all tables at
 once. Rows never come to the driver.
 
 Source: docs/paper_map.md, decision table of the apply step.
@@ -24,7 +24,6 @@ from headrace.lake.sql.postgres import PostgresSession, PostgresWarehouse
 from headrace.lake.sql.session import Session, told
 from headrace.lake.sql.staged import Staged
 from headrace.lake.sql.tables import WarehouseTables
-from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.spark.targets.base import TableBatch, TargetState
 from headrace.spark.targets.tasks import in_tasks
@@ -61,7 +60,7 @@ class PostgresTarget(WarehouseTarget):
 
     def apply(self, batches: Sequence[TableBatch]) -> list[TargetState | HeadraceError]:
         """Commit all tables' changes and the positions they reach, in one transaction where they allow it."""
-        works = [(batch, _loader(self._tables, batch.schema, self._stages)) for batch in batches]
+        works = [(batch, _loader(self._tables, batch, self._stages)) for batch in batches]
         staged = in_tasks(self._spark, works, self._parallel)
         failpoint("apply.staged")
         outcomes: dict[int, object] = dict(enumerate(staged))
@@ -108,7 +107,7 @@ class PostgresTarget(WarehouseTarget):
     def _merged(self, session: Session, batch: TableBatch, staged: Staged) -> Entry:
         with told(self._warehouse, batch.schema.table):
             return self._tables.apply(
-                session, batch.schema, staged, batch.scn, complete=batch.complete
+                session, batch.schema, staged, batch.scn, batch.mode, complete=batch.complete
             )
 
     @contextmanager
@@ -135,14 +134,15 @@ class PostgresTarget(WarehouseTarget):
 
 
 def _loader(
-    tables: WarehouseTables, schema: TableSchema, prefix: str
+    tables: WarehouseTables, batch: TableBatch, prefix: str
 ) -> Callable[[pa.Table], Staged]:
-    """Return the function that stages a table's folded form in a session of its own."""
+    """Return the function that stages a table's batch in a session of its own."""
+    schema, mode = batch.schema, batch.mode
 
-    def load(folded: pa.Table) -> Staged:
+    def load(rows: pa.Table) -> Staged:
         # Spark may carry a task out twice; the staging table that nobody merges is swept.
         name = f"{SCHEMA}.{prefix}{uuid.uuid4().hex}"
         with told(tables.warehouse, schema.table), tables.warehouse.opened() as session:
-            return tables.stage(session, schema, folded, name)
+            return tables.stage(session, schema, rows, name, mode)
 
     return load

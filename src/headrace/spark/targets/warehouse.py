@@ -24,7 +24,14 @@ __all__ = ["WarehouseTarget", "said", "state_of"]
 
 def state_of(entry: Entry) -> TargetState:
     """Return what an entry of the ledger says."""
-    return TargetState(entry.version, entry.applied_scn, entry.schema.schema_id)
+    schema = entry.schema
+    return TargetState(
+        entry.version,
+        entry.applied_scn,
+        schema.schema_id,
+        schema.shape.text if schema.shape else "",
+        tuple(column for column in schema.columns if column.name in schema.kept),
+    )
 
 
 def said(outcome: object, batch: TableBatch) -> TargetState | HeadraceError:
@@ -62,10 +69,10 @@ class WarehouseTarget:
             entry = self._tables.entry(session, table)
         return None if entry is None else state_of(entry)
 
-    def evolve(self, schema: TableSchema, _policies: Policies = DEFAULTS) -> TargetState:
+    def evolve(self, schema: TableSchema, policies: Policies = DEFAULTS) -> TargetState:
         """Create the table, or bring its columns to ``schema``; nothing when they are there."""
         with self._one_at_a_time, told(self._warehouse, schema.table), self._connected() as session:
-            return state_of(self._tables.evolve(session, schema))
+            return state_of(self._tables.evolve(session, schema, policies))
 
     def drop(self, table: TableId) -> None:
         """Remove a table and its row in the ledger, in one transaction."""

@@ -1,0 +1,189 @@
+"""Columns that the source no longer has stay with their rows in a warehouse, wherever batches are cut."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import IncompatibleSchemaChange
+from headrace.fold import combine, fold, promote
+from headrace.lake.modes import Mode
+from headrace.lake.policies import DEFAULTS, Dropped, Incompatible, Policies
+from headrace.lake.sql.ledger import Entry
+from headrace.lake.sql.session import Warehouse
+from headrace.lake.sql.tables import WarehouseTables
+from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
+from headrace.testing.lives import Transaction
+from headrace.testing.notation import table_of
+from tests.lake.sql.kept_table import KeptInWarehouse
+from tests.lake.sql.warehouses import KINDS, STAGES, content, made
+from tests.lake.test_kept_columns import KEEPING, Change, Row, Source, batch_of, by_key
+from tests.requirements import req
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(params=KINDS)
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
+    return made(request.param, request, tmp_path)
+
+
+class Target:
+    """The target table of a source whose columns come, go and change their types."""
+
+    def __init__(self, warehouse: Warehouse, source: Source) -> None:
+        self.warehouse = warehouse
+        self.tables = WarehouseTables(warehouse, "test")
+        self.scn = 0
+        self.held = self.evolve(source.schema())
+
+    def evolve(self, schema: TableSchema, policies: Policies = KEEPING) -> Entry:
+        with self.warehouse.opened() as session:
+            self.held = self.tables.evolve(session, schema, policies)
+        return self.held
+
+    def apply(self, schema: TableSchema, transactions: list[list[Change]], slices: int) -> None:
+        """Fold as one batch, in slices that are combined, and commit."""
+        kept = [column for column in self.held.schema.columns if column.name in self.kept]
+        whole = schema.keeping(kept)
+        folded, batches = fold(whole, []), []
+        for changes in transactions:
+            self.scn += 1
+            batches.append(promote(batch_of(schema, self.scn, changes), schema, whole))
+        size = max(1, -(-len(batches) // slices))
+        for begin in range(0, len(batches), size):
+            folded = combine(whole, folded, fold(whole, batches[begin : begin + size]))
+        name = STAGES[self.warehouse.dialect.name]
+        with self.warehouse.opened() as session, session.transaction():
+            staged = self.tables.stage(session, whole, folded, name)
+            self.held = self.tables.apply(session, whole, staged, self.scn, complete=True)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        return self.held.schema.kept
+
+    def rows(self, schema: TableSchema) -> list[Row]:
+        rows: list[Row] = content(self.warehouse, schema).to_pylist()
+        return rows
+
+
+def live_through(warehouse: Warehouse, seed: int) -> None:
+    rng = random.Random(seed)
+    source = Source(rng)
+    target = Target(warehouse, source)
+    for _ in range(4):
+        life = [source.change() for _ in range(rng.randrange(2, 14))]
+        while life:
+            cut = rng.randrange(1, len(life) + 1)
+            target.apply(source.schema(), life[:cut], rng.randrange(1, 4))
+            life = life[cut:]
+        assert by_key(target.rows(source.schema())) == by_key(list(source.shown.values())), seed
+        source.reshape()
+        held = target.evolve(source.schema())
+        assert held.schema.kept == source.kept
+        assert held.schema.schema_id == source.schema().schema_id
+        # What a new process reads is the same; and it finds nothing more to do.
+        target.tables = WarehouseTables(warehouse, "test")
+        assert target.evolve(source.schema()) == held
+        # As a source does that wrote its rows anew.
+        keys = rng.sample(sorted(source.rows), len(source.rows) // 2)
+        if keys:
+            target.apply(source.schema(), [source.read(keys)], 1)
+    assert by_key(target.rows(source.schema())) == by_key(list(source.shown.values())), seed
+
+
+def live_many(warehouse: Warehouse, seeds: range) -> None:
+    for seed in seeds:
+        live_through(warehouse, seed)
+        with warehouse.opened() as session:
+            WarehouseTables(warehouse, "test").drop(session, TableId("public", "t"))
+
+
+@req("C30", "C45")
+def test_random_lives_keep_every_column_with_its_rows(warehouse: Warehouse) -> None:
+    live_many(warehouse, range(4))
+
+
+@pytest.mark.long
+def test_many_random_lives_keep_every_column_with_its_rows(warehouse: Warehouse) -> None:
+    live_many(warehouse, range(4, 150))
+
+
+@req("C30")
+@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.SOFT_DELETE, Mode.HISTORY])
+def test_rows_of_other_modes_have_the_columns_of_their_time(
+    warehouse: Warehouse, mode: Mode
+) -> None:
+    old = table_of(3)
+    table = KeptInWarehouse(warehouse, old, mode)
+    first, then = Transaction(10), Transaction(20)
+    first.add("+I", (1, "a", "b"))
+    first.add("+I", (2, "c", "d"))
+    table.apply([first])
+    other = replace(old.columns[2], type=pa.binary(), source_type="bytea")
+    table.evolve(replace(old, columns=(*old.columns[:2], other)), KEEPING)
+    then.add("+I" if mode is Mode.APPEND else "+R", (1, "x", "y"))
+    table.apply([then])
+    rows = content(warehouse, old).to_pylist()
+    found = Counter((row["k"], row["c2_was_string"], row["c2"]) for row in rows)
+    # What was before is kept as it was, where the mode keeps it.
+    before = {} if mode is Mode.SOFT_DELETE else {(1, "b", None): 1}
+    assert found == {(1, None, b"y"): 1, (2, "d", None): 1} | before
+
+
+def shape(*columns: Column, check: KeyCheck = KeyCheck.IMMEDIATE) -> TableSchema:
+    key = () if check is KeyCheck.NONE else ("k",)
+    return TableSchema(TableId("public", "t"), columns, key, check)
+
+
+K = Column("k", pa.int64(), "bigint", nullable=False)
+A = Column("a", pa.int64(), "bigint")
+TEXT = replace(A, type=pa.string(), source_type="text")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "policies", "said"),
+    [
+        (shape(K, A), shape(K, TEXT), DEFAULTS, "t.a cannot be followed"),
+        (
+            shape(K, A),
+            shape(replace(K, type=pa.string()), A),
+            Policies(Incompatible.NEW_COLUMN),
+            "t.k cannot be followed by the target table: is of the key",
+        ),
+        (
+            shape(K, A, check=KeyCheck.NONE),
+            shape(K, check=KeyCheck.NONE),
+            Policies(dropped_column=Dropped.KEEP),
+            "t.a cannot be followed by the target table: can be kept only where",
+        ),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_and_changes_nothing(
+    warehouse: Warehouse, old: TableSchema, new: TableSchema, policies: Policies, said: str
+) -> None:
+    tables = WarehouseTables(warehouse, "test")
+    with warehouse.opened() as session:
+        before = tables.evolve(session, old)
+        with pytest.raises(IncompatibleSchemaChange, match=said):
+            tables.evolve(session, new, policies)
+        assert tables.entry(session, old.table) == before
+    assert content(warehouse, old).schema.names == old.names
+
+
+def test_a_name_that_gets_too_long_when_its_column_is_put_aside_is_refused(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    warehouse = made("postgres", request, tmp_path)
+    long = "x" * 60
+    with warehouse.opened() as session:
+        tables = WarehouseTables(warehouse, "test")
+        tables.evolve(session, shape(K, replace(A, name=long)))
+        with pytest.raises(IncompatibleSchemaChange, match="longer than the warehouse keeps"):
+            tables.evolve(session, shape(K, replace(TEXT, name=long)), KEEPING)
+    assert content(warehouse, shape(K)).schema.names == ["k", long]
