@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from headrace.errors import ConfigError
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Policies
-from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = [
@@ -76,11 +75,11 @@ class TableSettings:
             numbers={names.get(name, name): number for name, number in schema.numbers.items()},
         )
 
-    def of_its_own(self, held: Snapshot) -> set[str]:
-        """Return the columns of a target table whose values are not the source's."""
+    def of_its_own(self, held: Collection[str]) -> set[str]:
+        """Return those of a target table's columns whose values are not the source's."""
         names = dict(self.rename)
         masked = {names.get(name, name) for name, _ in self.mask}
-        return masked | {name for name, _ in self.compute} & set(held.schema.names)
+        return masked | {name for name, _ in self.compute} & set(held)
 
     @property
     def shape(self) -> str:

@@ -103,7 +103,7 @@ class DeltaReplicas:
         if held is None:
             return
         settings = settings_for(schema.table, self._given)
-        mode, own = mode_of(held), settings.of_its_own(held) | kept_names(held)
+        mode, own = mode_of(held), settings.of_its_own(held.schema.names) | kept_names(held)
         alike = [name for name in held.schema.names if name not in own]
         seen = settings.renamed(schema)
         names = later_names(replace(held, schema=held.schema_of(alike)), shaped(seen, mode))
@@ -129,7 +129,7 @@ class DeltaReplicas:
         if held is None:
             return None
         settings = settings_for(schema.table, self._given)
-        own = settings.of_its_own(held)
+        own = settings.of_its_own(held.schema.names)
         alike = [name for name in held.schema.names if name not in own]
         seen = shaped(settings.renamed(settings.alike(schema)), mode_of(held))
         return planned_changes(replace(held, schema=held.schema_of(alike)), seen, settings.policies)

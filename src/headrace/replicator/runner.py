@@ -323,7 +323,7 @@ def _replicas(config: Config) -> Replicas:
         return DeltaReplicas(config.lake, config.name, table_settings(config))
     from headrace.replicator.warehouse_replicas import WarehouseReplicas
 
-    return WarehouseReplicas(warehouse, config.lake, config.name)
+    return WarehouseReplicas(warehouse, config.lake, config.name, table_settings(config))
 
 
 def _log_settings(config: Config) -> Any:

@@ -14,12 +14,14 @@ import pyarrow as pa
 
 from headrace.fold import renamed
 from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
+from headrace.lake.modes import Mode, live_rows, mode_named, shaped
 from headrace.lake.planned import ColumnChange, column_changes
+from headrace.lake.settings import SettingsByTable, TableSettings, settings_for
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, Warehouse, told
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.change import table_arrow_schema
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import Column, TableId, TableSchema
 from headrace.model.succession import successors
 from headrace.replicator.replicas import Shown
 from headrace.replicator.verify_report import Uncompared
@@ -34,10 +36,14 @@ class WarehouseReplicas:
         warehouse: where they are.
         manifests: folder of the pipeline's frontiers.
         pipeline: name of the pipeline.
+        given: what was asked for single tables.
     """
 
-    def __init__(self, warehouse: Warehouse, manifests: Path, pipeline: str) -> None:
+    def __init__(
+        self, warehouse: Warehouse, manifests: Path, pipeline: str, given: SettingsByTable = ()
+    ) -> None:
         self._tables = WarehouseTables(warehouse, pipeline)
+        self._given = given
         self.latest = FrontierStore(manifests, pipeline).latest
 
     @contextmanager
@@ -46,19 +52,34 @@ class WarehouseReplicas:
         # Before the transaction begins: what it says is a lower bound then.
         manifest = self.latest()
         with told(self._tables.warehouse), self._tables.warehouse.opened(read_only=True) as session:
-            yield _Moment(self._tables, session, self._tables.entries(session), manifest)
+            entries = self._tables.entries(session)
+            yield _Moment(self._tables, session, entries, manifest, self._given)
 
     def changes(self, schema: TableSchema) -> list[ColumnChange] | None:
-        """Return what brings a table's columns to ``schema``."""
+        """Return what brings a table's columns to ``schema``; those that the target makes for itself aside."""
         with told(self._tables.warehouse), self._tables.warehouse.opened(read_only=True) as session:
             held = self._tables.entry(session, schema.table)
         if held is None:
             return None
-        return column_changes(table_arrow_schema(held.schema), held.numbers, schema)
+        settings = settings_for(schema.table, self._given)
+        seen = shaped(settings.renamed(settings.alike(schema)), _mode(held))
+        alike = table_arrow_schema(replace(held.schema, columns=_alike(held, settings)))
+        kept = held.schema.kept
+        return column_changes(alike, held.numbers, seen, settings.policies, kept)
 
     def alike(self, schema: TableSchema) -> TableSchema:
-        """Return the columns that can be compared: all of them."""
-        return schema
+        """Return the columns that can be compared."""
+        return settings_for(schema.table, self._given).alike(schema)
+
+
+def _mode(held: Entry) -> Mode:
+    return mode_named(held.schema.shape.text if held.schema.shape else "")
+
+
+def _alike(held: Entry, settings: TableSettings) -> tuple[Column, ...]:
+    """Return the columns of a table that the target does not make for itself."""
+    own = settings.of_its_own(held.schema.names)
+    return tuple(column for column in held.schema.columns if column.name not in own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +90,7 @@ class _Moment:
     session: Session
     entries: dict[TableId, Entry]
     manifest: Manifest | None
+    given: SettingsByTable
 
     def at_or_below(self, scn: int) -> Manifest | None:
         if self.manifest is None or self.manifest.scn > scn:
@@ -91,10 +113,20 @@ class _Moment:
         if version < 0:
             return
         held = self.entries[schema.table]
-        names = successors(held.schema.names, schema.names, held.numbers, schema.numbers)
+        settings, mode = settings_for(schema.table, self.given), _mode(held)
+        seen = settings.renamed(schema)
+        later = shaped(seen, mode)
+        alike = [c.name for c in _alike(held, settings) if c.name not in held.schema.kept]
+        names = successors(alike, later.names, held.numbers, later.numbers)
+        names = {name: name for name in alike} if names is None else names
+        back = dict(zip(seen.names, schema.names, strict=True))
+        names = {name: back.get(now, now) for name, now in names.items()}
         with told(self.tables.warehouse, schema.table):
             for batch in self.tables.rows(self.session, schema.table, held):
-                yield batch if names is None else renamed(batch, names)
+                yield renamed(live_rows(batch, mode), names)
 
-    def uncompared(self, _table: TableId, _version: int) -> Uncompared | None:
-        return None
+    def uncompared(self, table: TableId, _version: int) -> Uncompared | None:
+        held = self.entries.get(table)
+        if held is not None and _mode(held) is Mode.APPEND:
+            return "append"
+        return "where" if settings_for(table, self.given).where is not None else None
