@@ -116,7 +116,10 @@ class _Moment:
         settings, mode = settings_for(schema.table, self.given), _mode(held)
         seen = settings.renamed(schema)
         later = shaped(seen, mode)
-        alike = [c.name for c in _alike(held, settings) if c.name not in held.schema.kept]
+        # Without those that the source no longer has: a person may have dropped one.
+        columns = tuple(c for c in held.schema.columns if c.name not in held.schema.kept)
+        held = replace(held, schema=replace(held.schema, columns=columns))
+        alike = [column.name for column in _alike(held, settings)]
         names = successors(alike, later.names, held.numbers, later.numbers)
         names = {name: name for name in alike} if names is None else names
         back = dict(zip(seen.names, schema.names, strict=True))

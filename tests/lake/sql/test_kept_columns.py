@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.errors import IncompatibleSchemaChange
+from headrace.errors import IncompatibleSchemaChange, TargetConflict
 from headrace.fold import combine, fold, promote
 from headrace.lake.modes import Mode
 from headrace.lake.policies import DEFAULTS, Dropped, Incompatible, Policies
@@ -134,6 +134,32 @@ def test_rows_of_other_modes_have_the_columns_of_their_time(
     # What was before is kept as it was, where the mode keeps it.
     before = {} if mode is Mode.SOFT_DELETE else {(1, "b", None): 1}
     assert found == {(1, None, b"y"): 1, (2, "d", None): 1} | before
+
+
+@req("C30")
+def test_a_kept_column_that_a_person_drops_is_forgotten_and_any_other_is_missed(
+    warehouse: Warehouse,
+) -> None:
+    source = Source(random.Random(1))
+    target = Target(warehouse, source)
+    target.apply(source.schema(), [[("+I", {"k": 1, "a": "x", "b": 2}, ["k", "a", "b"])]], 1)
+    del source.columns["b"], source.numbers["b"]
+    target.evolve(source.schema())
+    assert target.kept == {"b"}
+    place = warehouse.place(source.schema().table)
+
+    def by_hand(statement: str) -> None:
+        with warehouse.opened() as session, session.transaction():
+            session.run(statement)
+
+    by_hand(f"ALTER TABLE {place} DROP COLUMN b")
+    target.evolve(source.schema())
+    assert target.kept == frozenset()
+    target.apply(source.schema(), [[("=U", {"k": 1, "a": "y"}, ["k", "a"])]], 1)
+    assert target.rows(source.schema()) == [{"k": 1, "a": "y"}]
+    by_hand(f"ALTER TABLE {place} DROP COLUMN a")
+    with pytest.raises(TargetConflict, match="not those that headrace made"):
+        target.apply(source.schema(), [[("=U", {"k": 1, "a": "z"}, ["k", "a"])]], 1)
 
 
 def shape(*columns: Column, check: KeyCheck = KeyCheck.IMMEDIATE) -> TableSchema:

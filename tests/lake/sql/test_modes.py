@@ -13,13 +13,13 @@ import pytest
 from headrace.errors import MissingBase
 from headrace.lake.modes import Mode
 from headrace.lake.sql.session import Session, Warehouse
-from headrace.model.schema import Column, KeyCheck, TableSchema
+from headrace.model.schema import Column, KeyCheck, Shape, TableSchema
 from headrace.testing.lives import Transaction, random_life
 from headrace.testing.notation import table_of
 from headrace.testing.versions import ModelVersions
 from tests.lake.kept_table import appended
 from tests.lake.sql.kept_table import Cells, KeptInWarehouse
-from tests.lake.sql.warehouses import KINDS, made
+from tests.lake.sql.warehouses import KINDS, content, made
 from tests.lake.test_modes import cut
 from tests.requirements import req
 
@@ -133,6 +133,17 @@ def test_columns_come_and_change_their_names_between_batches(
     assert table.rows(without=["extra"]) == expected(old, mode, ModelVersions.of(life), life)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_ledger_remembers_how_a_table_was_made(warehouse: Warehouse, mode: Mode) -> None:
+    source = table_of(3)
+    made_so = KeptInWarehouse(warehouse, source, mode).evolve(source)
+    # A new process reads it, and finds nothing to do.
+    entry = KeptInWarehouse(warehouse, source, mode).evolve(source)
+    assert entry == made_so
+    assert entry.schema.shape == Shape(mode.value, source.schema_id)
+    assert entry.version == 0
+
+
 def test_what_the_log_left_out_of_a_change_is_named_and_what_it_said_is_kept(
     warehouse: Warehouse,
 ) -> None:
@@ -196,16 +207,17 @@ def test_keys_that_differ_in_the_sign_of_a_zero_are_two(
     """To the servers they are one; to the log, and to every other target, they are not."""
     keyed = table_of(2)
     keyed = replace(keyed, columns=(Column("k", pa.float64(), "float8"), keyed.columns[1]))
-    first, then = Transaction(10), Transaction(20)
+    first, then, last = Transaction(10), Transaction(20), Transaction(30)
     first.add("+I", (0.0, "a"))
     then.add("-U", (0.0, "?"))
     then.add("+U", (-0.0, "?"))
+    last.add("=U", (-0.0, "b"))
     table = KeptInWarehouse(warehouse, keyed, Mode.SOFT_DELETE)
     for batch in [[first, then]] if together else [[first], [then]]:
         table.apply(batch)
-    found = Counter((str(k), *rest) for k, *rest in table.rows().elements())
-    at = then.commit_us
-    assert found == {("0.0", "a", True, at, 20): 1, ("-0.0", "a", False, None, 20): 1}
+    table.apply([last])
+    found = {(str(row["k"]), *row.values()) for row in content(warehouse, keyed).to_pylist()}
+    assert {row[:1] + row[2:4] for row in found} == {("0.0", "a", True), ("-0.0", "b", False)}
 
 
 def test_a_patch_of_a_row_that_no_longer_lives_has_no_base(warehouse: Warehouse) -> None:
@@ -238,6 +250,47 @@ def test_what_comes_and_goes_with_a_truncate_is_one_version_with_it(
         table.apply(batch)
     at = wipe.commit_us
     assert table.rows() == Counter({(1, "c", "d", True, at, 20): 1, (2, "e", "f", True, at, 20): 1})
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_row_that_is_read_behind_a_truncate_is_a_version_even_when_it_is_as_before(
+    warehouse: Warehouse, together: bool
+) -> None:
+    first, wipe, chunk = Transaction(10), Transaction(20), Transaction(30, read=True)
+    first.add("+I", (1, "a", "b"))
+    wipe.truncates.append((20, 0))
+    chunk.add("+R", (1, "a", "b"))
+    table = KeptInWarehouse(warehouse, table_of(3), Mode.HISTORY)
+    table.apply([first])
+    for batch in [[wipe, chunk]] if together else [[wipe], [chunk]]:
+        table.apply(batch)
+    assert table.rows() == Counter(
+        {
+            (1, "a", "b", first.commit_us, wipe.commit_us, 10, 20, False): 1,
+            (1, "a", "b", chunk.commit_us, None, 30, None, True): 1,
+        }
+    )
+
+
+@pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.HISTORY])
+def test_a_patch_without_its_row_is_mended_by_what_comes_behind_it(
+    warehouse: Warehouse, mode: Mode
+) -> None:
+    """In a table that is complete: the batch waited for the key to be read again, or the row is gone."""
+    first, patch, chunk = Transaction(10), Transaction(20), Transaction(30, read=True)
+    patch.add("=U", (2, "y", "?"))
+    patch.add("=U", (3, "y", "?"))
+    chunk.add("+R", (2, "y", "z"))
+    last = Transaction(40)
+    first.add("+I", (1, "a", "b"))
+    last.add("-D", (3, "?", "?"))
+    table = KeptInWarehouse(warehouse, table_of(3), mode)
+    table.apply([first])
+    with pytest.raises(MissingBase):
+        table.apply([patch, chunk])
+    table.apply([patch, chunk, last])
+    assert table.live() == Counter({(1, "a", "b"): 1, (2, "y", "z"): 1})
+    assert len(table.rows()) == 2
 
 
 @pytest.mark.parametrize("together", [True, False])

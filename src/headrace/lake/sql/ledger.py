@@ -88,8 +88,9 @@ def write(
         )
         return Entry(applied_scn, version, schema, numbers)
     change = f"applied_scn = {applied_scn}, version = {version}, updated = now()"
-    if (held.schema.schema_id, held.numbers) != (schema.schema_id, numbers):
-        change += f", schema_id = {schema.schema_id}, shape = {literal(_text(schema))}"
+    shape = _text(schema)
+    if (_text(held.schema), held.numbers) != (shape, numbers):
+        change += f", schema_id = {schema.schema_id}, shape = {literal(shape)}"
         change += f", numbers = {literal(json.dumps(numbers))}"
     changed = session.run(
         f"UPDATE {table_name(LEDGER)} SET {change} WHERE {_where(pipeline, table)} "

@@ -61,6 +61,8 @@ class WarehouseTables:
             TargetConflict: the table is not as we left it.
         """
         held = self.entry(session, schema.table)
+        if held is not None and held.schema.kept:
+            held = self._without_gone(session, held)
         same = held is not None and held.schema.schema_id == schema.schema_id
         if held and same and held.numbers.items() >= schema.numbers.items():
             return held
@@ -134,6 +136,22 @@ class WarehouseTables:
     def rows(self, session: Session, table: TableId, held: Entry) -> Iterator[pa.RecordBatch]:
         """Yield all rows of a table, in the columns of its entry."""
         yield from session.read(self.warehouse.place(table), held.schema)
+
+    def _without_gone(self, session: Session, held: Entry) -> Entry:
+        """Forget the kept columns that a person has dropped: the source has them no more, so they are theirs."""
+        schema = held.schema
+        place = self.warehouse.place(schema.table)
+        there = columns.found_columns(session, self._dialect, place)
+        gone = schema.kept.difference(there)
+        if not there or not gone:
+            return held
+        left = replace(
+            schema,
+            columns=tuple(column for column in schema.columns if column.name not in gone),
+            kept=schema.kept - gone,
+        )
+        with session.transaction():
+            return ledger.write(session, self._pipeline, held, left, held.applied_scn)
 
     def _has_ledger(self, session: Session) -> bool:
         if not self._is_begun:
