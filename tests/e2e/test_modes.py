@@ -13,9 +13,12 @@ import pytest
 
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.ledger import table_path
-from headrace.model.schema import TableId
+from headrace.model.schema import KeyCheck, TableId, TableSchema
+from headrace.replicator.config import Config
+from headrace.replicator.runner import _warehouse
 from tests.cli.test_documents import blocks
 from tests.e2e.pipeline import Pipeline
+from tests.lake.sql.warehouses import content
 from tests.requirements import req
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -57,12 +60,36 @@ def statements(text: str) -> list[str]:
     return [statement for statement in text.split(";") if statement.strip()]
 
 
+@pytest.fixture(
+    params=[
+        "delta",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("duckdb", "postgres")),
+    ]
+)
+def target(request: pytest.FixtureRequest) -> str:
+    if request.param == "postgres":
+        place = json.dumps(request.getfixturevalue("warehouse_url"))
+        return f"{{type: postgres, url: {place}, schema_prefix: copy_}}"
+    return f"{{type: {request.param}, path: ./copy}}"
+
+
+def rows_of(config: Config, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a target table."""
+    table, warehouse = TableId("shop", name), _warehouse(config)
+    if warehouse is None:
+        held = DeltaTable(table_path(config.lake, table)).snapshot().to_table()
+    else:
+        held = content(warehouse, TableSchema(table, (), (), KeyCheck.NONE), config.name)
+    rows: list[dict[str, Any]] = held.to_pylist()
+    return rows
+
+
 @req("C24", "C-11")
-def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path) -> None:
+def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path, target: str) -> None:
     before, changes, _, before_too, changes_too = blocks(PAGE, "sql")
     settings, more = blocks(PAGE, "yaml")
     more = more.removeprefix("tables:\n") + "  shop.prices_long: {mode: history}\n"
-    pipeline = Pipeline(tmp_path, url, more=settings + more)
+    pipeline = Pipeline(tmp_path, url, more=settings + more, target=target)
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in statements(before + before_too + TOAST):
             connection.execute(statement)
@@ -72,9 +99,7 @@ def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path) -> None:
         pipeline.succeed("run", "--once")
 
     def rows(name: str) -> list[dict[str, Any]]:
-        folder = table_path(pipeline.config.lake, TableId("shop", name))
-        held: list[dict[str, Any]] = DeltaTable(folder).snapshot().to_table().to_pylist()
-        return held
+        return rows_of(pipeline.config, name)
 
     sections = (
         ("customers", "soft_delete", 0),

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.errors import ConfigError
-from headrace.lake.capabilities import DELTA, DUCKDB, MERGE, POSTGRES, Capabilities, refuse_unkept
+from headrace.lake.capabilities import (
+    DELTA,
+    DUCKDB,
+    MERGE,
+    PARQUET,
+    POSTGRES,
+    Capabilities,
+    refuse_unkept,
+)
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.settings import TableSettings
@@ -23,38 +33,49 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("target", [MERGE, DUCKDB, POSTGRES], ids=lambda one: one.name)
-def test_a_mode_that_the_target_lacks_is_refused_by_name(target: Capabilities) -> None:
-    given = (("shop.*", TableSettings()), ("public.t", TableSettings(Mode.APPEND)))
-    refuse_unkept(given, DELTA)
-    with pytest.raises(
-        ConfigError, match=rf"tables\.public\.t: the target {target.name} has no mode append"
-    ) as caught:
-        refuse_unkept(given, target)
-    assert caught.value.next_step == "choose mirror for the table, or another target."
-
-
-@pytest.mark.parametrize("asked", SETTINGS)
-def test_a_target_that_keeps_rows_as_they_are_refuses_column_settings(asked: TableSettings) -> None:
-    given = (("shop.*", TableSettings()), ("public.t", asked))
-    refuse_unkept(given, DELTA)
-    with pytest.raises(ConfigError, match=r"tables\.public\.t: the target duckdb has the source's"):
-        refuse_unkept(given, DUCKDB)
+ALL = [DELTA, MERGE, DUCKDB, POSTGRES, PARQUET]
 
 
 @pytest.mark.parametrize(
-    ("policies", "named"),
+    ("target", "has", "lacks"),
+    [(MERGE, Mode.MIRROR, Mode.APPEND), (PARQUET, Mode.APPEND, Mode.HISTORY)],
+)
+def test_a_mode_that_the_target_lacks_is_refused_by_name(
+    target: Capabilities, has: Mode, lacks: Mode
+) -> None:
+    given = (("shop.*", TableSettings(has)), ("public.t", TableSettings(lacks)))
+    for other in (DELTA, DUCKDB, POSTGRES):
+        refuse_unkept(given, other)
+    with pytest.raises(
+        ConfigError,
+        match=rf"tables\.public\.t: the target {target.name} has no mode {lacks.value}",
+    ) as caught:
+        refuse_unkept(given, target)
+    assert caught.value.next_step == f"choose {has.value} for the table, or another target."
+
+
+@pytest.mark.parametrize("asked", SETTINGS)
+@pytest.mark.parametrize("target", ALL, ids=lambda one: one.name)
+def test_column_settings_go_with_every_target(target: Capabilities, asked: TableSettings) -> None:
+    mode = Mode.APPEND if target is PARQUET else Mode.MIRROR
+    refuse_unkept((("public.t", replace(asked, mode=mode)),), target)
+
+
+@pytest.mark.parametrize(
+    ("target", "policies", "named"),
     [
-        (NEW, "incompatible: new_column"),
-        (RECOPY, "incompatible: recopy"),
-        (KEEP, "dropped_column: keep"),
+        (MERGE, NEW, "incompatible: new_column"),
+        (MERGE, KEEP, "dropped_column: keep"),
+        *((target, RECOPY, "incompatible: recopy") for target in (MERGE, DUCKDB, POSTGRES)),
     ],
 )
-@pytest.mark.parametrize("target", [MERGE, DUCKDB, POSTGRES], ids=lambda one: one.name)
 def test_a_policy_that_the_target_lacks_is_refused_by_name(
     target: Capabilities, policies: Policies, named: str
 ) -> None:
     refuse_unkept((("*", TableSettings(policies=policies)),), DELTA)
+    if policies is not RECOPY:
+        refuse_unkept((("*", TableSettings(policies=policies)),), DUCKDB)
+        refuse_unkept((("*", TableSettings(policies=policies)),), POSTGRES)
     with pytest.raises(ConfigError, match=rf"^changes: the target {target.name} cannot do {named}"):
         refuse_unkept((("*", TableSettings(policies=policies)),), target)
     # What every target does is refused by none.

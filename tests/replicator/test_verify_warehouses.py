@@ -11,17 +11,20 @@ import pytest
 
 from headrace.fold import fold
 from headrace.lake.frontier import Manifest, TableEntry
+from headrace.lake.modes import COMMITTED_AT, Mode, logged_schema, shaped
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import Warehouse
 from headrace.lake.sql.tables import WarehouseTables
-from headrace.model.schema import TableId
+from headrace.model.change import META
+from headrace.model.schema import TableId, TableSchema
 from headrace.replicator.verify import verify
 from headrace.replicator.verify_report import VerifyReport
 from headrace.replicator.warehouse_replicas import WarehouseReplicas
 from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import database, postgres_server
-from tests.replicator.verify_bench import PIPELINE, Bench, change_rows
+from tests.lake.sql.warehouses import STAGES
+from tests.replicator.verify_bench import MISSING, PIPELINE, Bench, change_rows
 from tests.requirements import req
 
 __all__ = ["database", "postgres_server"]
@@ -43,10 +46,18 @@ def warehouse(
     postgres_server.drop_database(name)
 
 
+def timed(schema: TableSchema, rows: pa.RecordBatch) -> pa.Table:
+    """Return changes with the time of their commit."""
+    at = pa.array(rows["_scn"], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    table = pa.Table.from_batches([rows]).add_column(len(META), COMMITTED_AT, at)
+    return table.cast(logged_schema(schema))
+
+
 class Shop:
     """One table at the source, in the log, and in a warehouse."""
 
     def __init__(self, url: str, folder: Path, warehouse: Warehouse) -> None:
+        self.mode = Mode.MIRROR
         self.bench = Bench(url, folder)
         self.bench.execute("CREATE TABLE items (id int PRIMARY KEY, note text, price numeric(9,2))")
         self.tables = WarehouseTables(warehouse, PIPELINE)
@@ -59,14 +70,15 @@ class Shop:
 
     def apply(self, scn: int, op: str, *cells: object) -> None:
         """Take a change into the warehouse, and publish the frontier."""
-        schema = self.bench.schema("items")
-        folded = fold(schema, [change_rows(schema, scn, [(0, op, cells)])])
+        schema, mode = self.bench.schema("items"), self.mode
+        rows = change_rows(schema, scn, [(0, op, cells)])
+        batch = fold(schema, [rows]) if mode is Mode.MIRROR else timed(schema, rows)
         with self.warehouse.opened() as session:
-            self.tables.evolve(session, schema)
+            self.tables.evolve(session, shaped(schema, mode))
             with session.transaction():
-                name = "stage" if self.warehouse.dialect.name == "duckdb" else "headrace.stage"
-                staged = self.tables.stage(session, schema, folded, name)
-                entry = self.tables.apply(session, schema, staged, scn, complete=True)
+                name = STAGES[self.warehouse.dialect.name]
+                staged = self.tables.stage(session, schema, batch, name, mode)
+                entry = self.tables.apply(session, schema, staged, scn, mode, complete=True)
         tables = {str(ITEMS): TableEntry(entry.version, scn, 1, "live")}
         self.bench.frontiers.write(Manifest(scn, scn, tables, scn))
 
@@ -95,6 +107,28 @@ def test_what_is_applied_and_what_waits_in_the_log_is_equal(shop: Shop) -> None:
     assert report.equal
     (table,) = report.tables
     assert (table.source_rows, table.target_rows) == (2, 2)
+
+
+@req("P31")
+@pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.HISTORY])
+def test_rows_that_are_gone_at_the_source_are_no_difference(shop: Shop, mode: Mode) -> None:
+    shop.mode = mode
+    for key in (1, 2, 3):
+        scn = shop.commit(f"INSERT INTO items VALUES ({key}, 'a', 1)", "+I", key, "a", "1.00")
+        shop.apply(scn, "+I", key, "a", "1.00")
+    unsent = (MISSING, MISSING)
+    scn = shop.commit("DELETE FROM items WHERE id = 1", "-D", 1, *unsent)
+    shop.apply(scn, "-D", 1, *unsent)
+    # Only in the log yet.
+    shop.commit("DELETE FROM items WHERE id = 2", "-D", 2, *unsent)
+    shop.bench.cover()
+    report = shop.verify()
+    assert report.equal
+    assert (report.tables[0].source_rows, report.tables[0].target_rows) == (1, 1)
+    place = shop.warehouse.place(ITEMS)
+    with shop.warehouse.opened() as session, session.transaction():
+        session.run(f"UPDATE {place} SET price = 2 WHERE id = 3")
+    assert shop.verify().tables[0].different == 1
 
 
 @req("P31")

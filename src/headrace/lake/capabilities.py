@@ -31,7 +31,6 @@ class Capabilities:
         versions: whether older states of a table can be read.
         distributed: whether tasks on other machines can write it.
         modes: names of the modes that its tables may have.
-        shaping: whether its tables may have other columns or rows than the source's.
         keeps_columns: whether a column that the source no longer has may stay.
         recopies: whether a new copy of a table can be made beside the old one, which stays readable meanwhile.
         maintenance: whether files of its tables are written anew between batches.
@@ -48,30 +47,30 @@ class Capabilities:
     versions: bool = False
     distributed: bool = True
     modes: frozenset[str] = frozenset({Mode.MIRROR.value})
-    shaping: bool = False
     keeps_columns: bool = False
     recopies: bool = False
     maintenance: bool = False
 
 
+_ALL = frozenset(mode.value for mode in Mode)
+
 DELTA = Capabilities(
     "delta",
     "delta",
     versions=True,
-    modes=frozenset(mode.value for mode in Mode),
-    shaping=True,
+    modes=_ALL,
     keeps_columns=True,
     recopies=True,
     maintenance=True,
 )
 """Delta tables by commits of our own."""
-MERGE = Capabilities("merge", "delta", versions=True, shaping=True)
+MERGE = Capabilities("merge", "delta", versions=True)
 """Delta tables by Spark's MERGE."""
-DUCKDB = Capabilities("duckdb", "duckdb", distributed=False)
+DUCKDB = Capabilities("duckdb", "duckdb", distributed=False, modes=_ALL, keeps_columns=True)
 """A DuckDB file."""
-POSTGRES = Capabilities("postgres", "postgres")
+POSTGRES = Capabilities("postgres", "postgres", modes=_ALL, keeps_columns=True)
 """A PostgreSQL database."""
-PARQUET = Capabilities("parquet", "parquet", modes=frozenset({Mode.APPEND.value}), shaping=True)
+PARQUET = Capabilities("parquet", "parquet", modes=frozenset({Mode.APPEND.value}))
 """Files of changes."""
 
 
@@ -99,11 +98,6 @@ def _problems(settings: TableSettings, target: Capabilities) -> Iterable[tuple[s
         yield (
             f"the target {target.name} has no mode {mode.value}",
             f"choose {modes} for the table, or another target.",
-        )
-    if settings.of_columns and not target.shaping:
-        yield (
-            f"the target {target.name} has the source's columns and rows as they are",
-            "take select, drop, rename, mask, compute and where away, or choose another target.",
         )
     asked = f"incompatible: {policies.incompatible.value}"
     keeping = [asked] if policies.incompatible is Incompatible.NEW_COLUMN else []

@@ -119,6 +119,6 @@ def refuse_other_shape(table: TableId, settings: TableSettings, made: str) -> No
         raise ConfigError(
             f"The target table of {table} was made as {made or Mode.MIRROR.value}, and the file asks for "
             f"{settings.shape or Mode.MIRROR.value}.",
-            next_step=f"set tables back, or move the target table away and copy it again: "
-            f"headrace dump start FILE --table {table}.",
+            next_step="set tables back, or move the target table away (of a warehouse, with its row in "
+            f"headrace.ledger) and copy it again: headrace dump start FILE --table {table}.",
         )

@@ -106,12 +106,12 @@ def live_many(warehouse: Warehouse, seeds: range) -> None:
 
 @req("C30", "C45")
 def test_random_lives_keep_every_column_with_its_rows(warehouse: Warehouse) -> None:
-    live_many(warehouse, range(4))
+    live_many(warehouse, range(2))
 
 
 @pytest.mark.long
 def test_many_random_lives_keep_every_column_with_its_rows(warehouse: Warehouse) -> None:
-    live_many(warehouse, range(4, 150))
+    live_many(warehouse, range(2, 150))
 
 
 @req("C30")

@@ -24,6 +24,11 @@ class Cells:
         schema: table version of the staged rows.
         staged: what is staged.
         exact: whether keys are the same bit for bit, and not only to the server: it holds 0.0 and -0.0 for equal.
+
+    Attributes:
+        names: of the columns.
+        held: their cells in a row of the target.
+        staged: those in a staged row, in the types that the target has.
     """
 
     def __init__(
@@ -31,7 +36,7 @@ class Cells:
     ) -> None:
         self._dialect = dialect
         self._schema = schema
-        self._staged = staged
+        self._stage = staged
         self._exact = exact
         self.names = [quoted(name) for name in schema.names]
         self.held = [f"t.{name}" for name in self.names]
@@ -69,7 +74,7 @@ class Cells:
             target: name of the table, of which nothing was written yet.
             chosen: condition of the rows of ``t`` that lend.
         """
-        schema, lacking = self._schema, self._staged.lacking
+        schema, lacking = self._schema, self._stage.lacking
         types = [schema.column(name).type for name in schema.key]
         origins = [self._cell(f"s.o{index}", type_) for index, type_ in enumerate(types)]
         cells = "".join(
@@ -78,7 +83,7 @@ class Cells:
         )
         nothing = "".join(f", m{i} = FALSE" for i in lacking)
         session.run(
-            f"UPDATE {self._staged.name} AS s SET asks = FALSE{cells}{nothing} FROM {target} AS t "
+            f"UPDATE {self._stage.name} AS s SET asks = FALSE{cells}{nothing} FROM {target} AS t "
             f"WHERE s.asks AND {chosen} AND {self._keys(origins)}"
         )
 
@@ -92,9 +97,9 @@ class Cells:
         Raises:
             MissingBase: naming the columns of one such row.
         """
-        lacking = self._staged.lacking
+        lacking = self._stage.lacking
         masks = ", ".join(f"m{i}" for i in lacking)
-        found = session.rows(f"SELECT {masks} FROM {self._staged.name} WHERE {lost} LIMIT 1")
+        found = session.rows(f"SELECT {masks} FROM {self._stage.name} WHERE {lost} LIMIT 1")
         if found:
             names = self._schema.names
             columns = [names[i] for i, mask in zip(lacking, found[0], strict=True) if mask]
@@ -103,7 +108,7 @@ class Cells:
 
     def _keys(self, theirs: Sequence[str]) -> str:
         ours = [self.held[index] for index in self._schema.key_indexes]
-        same = self._dialect.same_key(ours, theirs, null=self._staged.null_keys)
+        same = self._dialect.same_key(ours, theirs, null=self._stage.null_keys)
         if not self._exact:
             return same
         floats = "".join(

@@ -96,8 +96,8 @@ class _Work:
         self.session, self.staged, self.stage = session, staged, staged.name
         self.target = table_name(place)
         self.cells = Cells(dialect, schema, staged, exact=True)
-        live = f"t.{quoted(CURRENT)}" if mode is Mode.HISTORY else f"NOT t.{quoted(DELETED)}"
-        self.live = live
+        history = mode is Mode.HISTORY
+        self.live = f"t.{quoted(CURRENT)}" if history else f"NOT t.{quoted(DELETED)}"
         self.same_key = self.cells.same_key()
         self.may_be_gone = staged.dies
 
