@@ -26,6 +26,7 @@
     │   ├── TargetUnwritable         the table's folder cannot be written
     │   ├── TargetConflict           somebody else wrote the table
     │   ├── ApplyInterrupted         Spark ended the work for a reason of its own
+    │   ├── UnplacedValue            a value that no partition of a table can have
     │   └── UnsupportedTableFeature  the table needs a reader that we are not
     ├── StateError                   our own small state cannot be read or written
     └── LeaseLost                    another process owns this work now
@@ -67,6 +68,7 @@ __all__ = [
     "TargetError",
     "TargetUnwritable",
     "UndecodableValue",
+    "UnplacedValue",
     "UnsentColumn",
     "UnsupportedTableFeature",
     "WatermarkOutOfOrder",
@@ -252,6 +254,21 @@ class ApplyInterrupted(TargetError):
     """Spark ended the work for a reason of its own; the next start goes on from the ledger."""
 
     retry = Retry.TIMED
+
+
+class UnplacedValue(TargetError):
+    """A partition column holds a value that the table's format has no text for."""
+
+    def __init__(self, table: str, column: str, what: str) -> None:
+        super().__init__(
+            f"{table}.{column} holds {what}, for which a table that is partitioned by it has no partition.",
+            next_step=(
+                "partition by a computed column in its place, such as "
+                f"compute: {{part: \"nullif({column}, '')\"}}, move the target table away and copy it again."
+            ),
+        )
+        self.table = table
+        self.column = column
 
 
 class UnsupportedTableFeature(TargetError):

@@ -86,15 +86,18 @@ def rows_of(config: Config, name: str) -> list[dict[str, Any]]:
 
 @req("C24", "C-11")
 def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path, target: str) -> None:
-    before, changes, _, before_too, changes_too = blocks(PAGE, "sql")
-    settings, more = blocks(PAGE, "yaml")
-    more = more.removeprefix("tables:\n") + "  shop.prices_long: {mode: history}\n"
+    before, changes, _, before_too, changes_too, placed, moved = blocks(PAGE, "sql")
+    settings, columns, partitions = blocks(PAGE, "yaml")
+    in_partitions = "delta" in target
+    others = (columns, partitions) if in_partitions else (columns,)
+    more = "".join(other.removeprefix("tables:\n") for other in others)
+    more += "  shop.prices_long: {mode: history}\n"
     pipeline = Pipeline(tmp_path, url, more=settings + more, target=target)
     with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements(before + before_too + TOAST):
+        for statement in statements(before + before_too + placed + TOAST):
             connection.execute(statement)
         pipeline.succeed("run", "--once")
-        for statement in statements(changes + changes_too + MORE):
+        for statement in statements(changes + changes_too + moved + MORE):
             connection.execute(statement)
         pipeline.succeed("run", "--once")
 
@@ -127,6 +130,14 @@ def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path, target: 
     assert (old["_to_scn"], old["_valid_to"]) == (new["_from_scn"], new["_valid_from"])
     assert rows("orders") == []
 
+    if in_partitions:
+        visits = table_path(pipeline.config.lake, TableId("shop", "visits"))
+        files = DeltaTable(visits).snapshot().files
+        (folders,) = blocks(PAGE, "")
+        found = {str(file.path.parent.relative_to(visits)) for file in files}
+        assert found == set(folders.split())
+    assert {row["id"]: row["region"] for row in rows("visits")} == {1: "south", 2: "south", 3: None}
+
     report = json.loads(pipeline.succeed("verify", "--json"))
     assert report["equal"]
     assert {table["table"]: table["state"] for table in report["tables"]} == {
@@ -137,6 +148,7 @@ def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path, target: 
         "shop.prices": "equal",
         "shop.prices_long": "equal",
         "shop.readings": "where",
+        "shop.visits": "equal",
     }
     left_out = {table["table"]: table["left_out"] for table in report["tables"]}
     assert left_out["shop.people"] == ["email", "notes"]

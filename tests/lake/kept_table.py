@@ -14,6 +14,7 @@ from headrace.lake.commit import put_commit, transaction
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions
 from headrace.lake.modes import COMMITTED_AT, Mode, live_batches, logged_schema, shaped
+from headrace.lake.partitioning import Partitioning
 from headrace.model.schema import TableSchema
 from headrace.testing.lives import Transaction
 from headrace.testing.notation import MISSING, change_batch
@@ -34,13 +35,21 @@ def logged(schema: TableSchema, life: Sequence[Transaction]) -> pa.Table:
 
 class KeptTable:
     def __init__(
-        self, folder: Path, schema: TableSchema, mode: Mode, *, vectors: bool = True
+        self,
+        folder: Path,
+        schema: TableSchema,
+        mode: Mode,
+        *,
+        vectors: bool = True,
+        partition_by: tuple[str, ...] = (),
     ) -> None:
         self.folder = folder
         self.schema = schema
         self.mode = mode
         self.table = DeltaTable(folder)
-        put_commit(folder, 0, create_actions(shaped(schema, mode), vectors=vectors))
+        parts = Partitioning(partition_by, partition_by)
+        made = create_actions(shaped(schema, mode), vectors=vectors, partitioning=parts)
+        put_commit(folder, 0, made)
 
     def apply(self, life: Sequence[Transaction], *, complete: bool = True) -> None:
         snapshot = self.table.snapshot()

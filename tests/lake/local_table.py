@@ -13,15 +13,24 @@ from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions
 from headrace.lake.keyed import commit_keyed
 from headrace.lake.multiset import commit_multiset
+from headrace.lake.partitioning import Partitioning
 from headrace.model.schema import KeyCheck, TableSchema
 
 
 class LocalTable:
-    def __init__(self, folder: Path, schema: TableSchema, *, vectors: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        schema: TableSchema,
+        *,
+        vectors: bool = True,
+        partition_by: tuple[str, ...] = (),
+    ) -> None:
         self.folder = folder
         self.schema = schema
         self.table = DeltaTable(folder)
-        put_commit(folder, 0, create_actions(schema, vectors=vectors))
+        parts = Partitioning(partition_by, partition_by)
+        put_commit(folder, 0, create_actions(schema, vectors=vectors, partitioning=parts))
 
     def apply(self, folded: pa.Table, scn: int, *, complete: bool = True) -> None:
         snapshot = self.table.snapshot()

@@ -36,6 +36,24 @@ SETTINGS = [
 ALL = [DELTA, MERGE, DUCKDB, POSTGRES, PARQUET]
 
 
+@pytest.mark.parametrize("target", [MERGE, DUCKDB, POSTGRES, PARQUET], ids=lambda one: one.name)
+def test_partitions_that_the_target_lacks_are_refused_by_name(target: Capabilities) -> None:
+    mode = Mode.APPEND if target is PARQUET else Mode.MIRROR
+    given = (("public.t", TableSettings(mode, partition_by=("day",))),)
+    refuse_unkept(given, DELTA)
+    with pytest.raises(
+        ConfigError, match=rf"tables\.public\.t: the target {target.name} partitions no tables"
+    ) as caught:
+        refuse_unkept(given, target)
+    assert caught.value.next_step == "take partition_by away, or choose another target."
+
+
+def test_partitions_are_neither_a_shape_nor_a_setting_of_columns() -> None:
+    asked = TableSettings(partition_by=("day",))
+    assert not asked.of_columns
+    assert asked.shape == ""
+
+
 @pytest.mark.parametrize(
     ("target", "has", "lacks"),
     [(MERGE, Mode.MIRROR, Mode.APPEND), (PARQUET, Mode.APPEND, Mode.HISTORY)],

@@ -175,6 +175,16 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
         ("target:", "tables: {t: {}}\ntarget:", "tables.t.[key]: expected a table schema.table"),
         (
             "target:",
+            "tables: {public.t: {partition_by: [day, day]}}\ntarget:",
+            "tables.public.t: expected each column of partition_by once",
+        ),
+        (
+            "target:",
+            "tables: {public.t: {partition_by: day}}\ntarget:",
+            "tables.public.t.partition_by: expected a list",
+        ),
+        (
+            "target:",
             "tables: {public.t: {mod: append}}\ntarget:",
             "tables.public.t.mod: unknown name; did you mean mode?",
         ),
@@ -271,6 +281,11 @@ def test_what_the_target_lacks_is_refused_where_the_file_is_read(tmp_path: Path)
         (merge, history, "tables.public.t: the target merge has no mode"),
         (merge, "changes: {dropped_column: keep}\n", "changes: the target merge cannot do dropped"),
         (duckdb, "changes: {incompatible: recopy}\n", "changes: the target duckdb cannot do incom"),
+        (
+            duckdb,
+            "tables: {public.t: {partition_by: [day]}}\n",
+            "tables.public.t: the target duckdb part",
+        ),
     ):
         load(write(tmp_path, SMALLEST + more))
         assert said in refused(tmp_path, lacking + more).message

@@ -25,6 +25,7 @@ from headrace.lake.commit import Action, commit_info, put_commit, transaction
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions, with_features
 from headrace.lake.ledger import table_path
+from headrace.lake.partitioning import UNPARTITIONED, Partitioning
 from headrace.lake.settle import removal
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.vectors import vector_path
@@ -70,7 +71,13 @@ def aside_path(lake: Path, pipeline: str, table: TableId) -> Path:
 
 
 def begin_copy(
-    folder: Path, schema: TableSchema, application: str, copy: Copy, *, vectors: bool
+    folder: Path,
+    schema: TableSchema,
+    application: str,
+    copy: Copy,
+    *,
+    vectors: bool,
+    partitioning: Partitioning = UNPARTITIONED,
 ) -> None:
     """Make an empty copy; one that was begun before goes.
 
@@ -80,15 +87,17 @@ def begin_copy(
         application: under which positions are committed.
         copy: what it says of itself.
         vectors: whether its rows may be removed by deletion vectors.
+        partitioning: the columns that lie in paths and not in files.
 
     Raises:
+        ConfigError: it cannot be partitioned by these columns.
         IncompatibleSchemaChange: a column's name is none that Delta takes.
         OSError: the folder refused.
     """
     discarded(folder)
     actions = [
         _with_properties(action, {_REQUEST: copy.request, _AFTER: str(copy.after_scn)})
-        for action in create_actions(schema, vectors=vectors)
+        for action in create_actions(schema, vectors=vectors, partitioning=partitioning)
     ]
     put_commit(folder, 0, [*actions, transaction(application, copy.after_scn)])
 
@@ -133,12 +142,15 @@ def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
         CommitConflict: somebody else has written the table since it was read.
         OSError: a folder refused.
     """
+    folders = {shown.folder}
     for path in _files(copy):
         place = shown.folder / path.relative_to(copy.folder)
         place.parent.mkdir(parents=True, exist_ok=True)
+        folders |= {folder for folder in place.parents if folder.is_relative_to(shown.folder)}
         with suppress(FileExistsError):
             os.link(path, place)
-    sync_folder(shown.folder)
+    for folder in folders:
+        sync_folder(folder)
     configuration, fields = dict(copy.properties), json.loads(copy.metadata["schemaString"])
     if mapping.is_on(shown.properties) and not mapping.is_on(configuration):
         # A table that is mapped stays so for its readers; files know the columns by their own names.

@@ -34,6 +34,7 @@ class Capabilities:
         keeps_columns: whether a column that the source no longer has may stay.
         recopies: whether a new copy of a table can be made beside the old one, which stays readable meanwhile.
         maintenance: whether files of its tables are written anew between batches.
+        partitions: whether its tables may be partitioned by columns.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Capabilities:
     keeps_columns: bool = False
     recopies: bool = False
     maintenance: bool = False
+    partitions: bool = False
 
 
 _ALL = frozenset(mode.value for mode in Mode)
@@ -62,6 +64,7 @@ DELTA = Capabilities(
     keeps_columns=True,
     recopies=True,
     maintenance=True,
+    partitions=True,
 )
 """Delta tables by commits of our own."""
 MERGE = Capabilities("merge", "delta", versions=True)
@@ -98,6 +101,11 @@ def _problems(settings: TableSettings, target: Capabilities) -> Iterable[tuple[s
         yield (
             f"the target {target.name} has no mode {mode.value}",
             f"choose {modes} for the table, or another target.",
+        )
+    if settings.partition_by and not target.partitions:
+        yield (
+            f"the target {target.name} partitions no tables",
+            "take partition_by away, or choose another target.",
         )
     asked = f"incompatible: {policies.incompatible.value}"
     keeping = [asked] if policies.incompatible is Incompatible.NEW_COLUMN else []

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import UnsupportedTableFeature
 from headrace.lake.mapping import in_files
+from headrace.lake.partition_values import value_of
 from headrace.lake.vectors import Places, read_vector
 
 __all__ = ["DataFile"]
@@ -124,7 +125,8 @@ class DataFile:
         for field in schema:
             name = in_files(field)
             if field.name in partitions:
-                arrays.append(_partition(self.partition_values.get(name), field, batch))
+                value = value_of(self.partition_values.get(name), field.type)
+                arrays.append(pa.repeat(value, batch.num_rows))
             elif name in batch.schema.names:
                 array = batch.column(name)
                 arrays.append(array if array.type == field.type else array.cast(field.type))
@@ -145,15 +147,3 @@ def without(batches: Iterator[pa.RecordBatch], places: Places) -> Iterator[pa.Re
         else:
             yield batch
         begin += batch.num_rows
-
-
-def _partition(text: str | None, field: pa.Field, batch: pa.RecordBatch) -> pa.Array:
-    """Return a partition column: one value for the whole file, the empty text being null."""
-    if not text:
-        return pa.nulls(batch.num_rows, field.type)
-    if pa.types.is_timestamp(field.type):
-        # Writers give a zone-less text in UTC, or mark UTC with a Z; both are the same instant.
-        value = pa.scalar(text.removesuffix("Z")).cast(pa.timestamp("us")).cast(field.type)
-    else:
-        value = pa.scalar(text).cast(field.type)
-    return pa.repeat(value, batch.num_rows)

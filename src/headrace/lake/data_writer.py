@@ -1,15 +1,17 @@
 """Rows into new data files, and the log actions that name them.
 
 A file is durable, under a name nobody has used, before its action is returned; until a commit names it nobody reads it.
+Files of a partitioned table lie in folders of their partitions, and each holds rows of one.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 from headrace.durable import sync_folder
 from headrace.lake.commit import now_ms
 from headrace.lake.mapping import file_schema
+from headrace.lake.partition_values import folder_of, split
 from headrace.lake.statistics import statistics_of
 
 __all__ = ["FILE_ROWS", "write_rows"]
@@ -27,7 +30,12 @@ FILE_ROWS = 1_000_000
 
 
 def write_rows(
-    folder: Path, rows: pa.Table, key: Sequence[str], file_rows: int = FILE_ROWS
+    folder: Path,
+    rows: pa.Table,
+    key: Sequence[str],
+    file_rows: int = FILE_ROWS,
+    *,
+    partitions: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Write rows, in order of their key, and return the bodies of the ``add`` actions.
 
@@ -35,17 +43,23 @@ def write_rows(
         folder: of the table.
         rows: with the table's own schema, which knows the columns' names in files.
         key: columns to sort by: the files' bounds then let later commits, and readers, pass most of them over.
-        file_rows: rows of a file; the last one has what is left.
+        file_rows: rows of a file; the last one of each partition has what is left.
+        partitions: columns that lie in paths and not in files.
 
     Raises:
+        UnplacedValue: a partition column holds a value that has no partition.
         OSError: the folder refused.
     """
-    ordered = _sorted(rows, key)
-    ordered = pa.table(ordered.columns, schema=file_schema(ordered.schema))
-    return [
-        _write_file(folder, ordered.slice(begin, file_rows))
-        for begin in range(0, ordered.num_rows, file_rows)
-    ]
+    own = [name for name in key if name not in partitions]
+    adds = []
+    for values, part in split(rows, partitions, f"{folder.parent.name}.{folder.name}"):
+        ordered = _sorted(part, own)
+        ordered = pa.table(ordered.columns, schema=file_schema(ordered.schema))
+        adds += [
+            _write_file(folder, values, ordered.slice(begin, file_rows))
+            for begin in range(0, ordered.num_rows, file_rows)
+        ]
+    return adds
 
 
 def _sorted(rows: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -55,20 +69,21 @@ def _sorted(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.take(order)
 
 
-def _write_file(folder: Path, rows: pa.Table) -> dict[str, Any]:
-    name = f"part-{uuid.uuid4()}.snappy.parquet"
+def _write_file(folder: Path, values: Mapping[str, str | None], rows: pa.Table) -> dict[str, Any]:
+    name = str(Path(folder_of(values), f"part-{uuid.uuid4()}.snappy.parquet"))
     path = folder / name
-    folder.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     # Types and statistics are in the log; an Arrow schema in the file would be read by nobody.
     with path.open("xb") as file:
         pq.write_table(rows, file, compression="snappy", store_schema=False)
         file.flush()
         os.fsync(file.fileno())
         size = file.tell()
-    sync_folder(folder)
+    for above in range(len(values) + 1):
+        sync_folder(path.parents[above])
     return {
-        "path": name,
-        "partitionValues": {},
+        "path": quote(name, safe="/="),
+        "partitionValues": dict(values),
         "size": size,
         "modificationTime": now_ms(),
         "dataChange": True,

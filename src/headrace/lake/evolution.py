@@ -20,7 +20,13 @@ from headrace.errors import IncompatibleSchemaChange
 from headrace.lake import mapping
 from headrace.lake.commit import Action, commit_info, now_ms
 from headrace.lake.delta_types import delta_type
-from headrace.lake.planned import ChangeKind, planned_changes
+from headrace.lake.partitioning import (
+    PARTITIONS_PROPERTY,
+    UNPARTITIONED,
+    Partitioning,
+    check_partitions,
+)
+from headrace.lake.planned import ChangeKind, ColumnChange, planned_changes
 from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.remembered import kept, kept_names, numbered, numbers_of
 from headrace.lake.retention import RETENTION
@@ -52,17 +58,22 @@ _REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What Delta's writers do not allow in a name without column mapping."""
 
 
-def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
+def create_actions(
+    schema: TableSchema, *, vectors: bool, partitioning: Partitioning = UNPARTITIONED
+) -> list[Action]:
     """Return the first version of a table.
 
     Args:
         schema: of the source's table.
         vectors: whether rows may be removed by deletion vectors, which not every reader knows.
+        partitioning: the columns that lie in paths and not in files.
 
     Raises:
+        ConfigError: the table cannot be partitioned by these columns.
         IncompatibleSchemaChange: a column's name is none that Delta takes.
     """
     _check_names(schema)
+    check_partitions(schema, partitioning.now)
     columns = table_arrow_schema(schema)
     fields = [_field(field, schema.numbers) for field in columns]
     configuration = {
@@ -73,11 +84,13 @@ def create_actions(schema: TableSchema, *, vectors: bool) -> list[Action]:
     }
     if schema.shape is not None:
         configuration[SHAPE_PROPERTY] = schema.shape.text
+    if partitioning.asked:
+        configuration[PARTITIONS_PROPERTY] = json.dumps(partitioning.asked)
     metadata = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": [],
+        "partitionColumns": [*partitioning.now],
         "configuration": configuration,
         "createdTime": now_ms(),
     }
@@ -146,6 +159,7 @@ def evolve_actions(
             "metaData": {
                 **held.metadata,
                 "schemaString": json.dumps(text),
+                "partitionColumns": [renamed[name] for name in held.partition_columns],
                 "configuration": configuration,
             }
         },
@@ -161,6 +175,8 @@ def _staying(held: Snapshot, schema: TableSchema, policies: Policies) -> dict[st
     """Return the later name of each column that stays although the source has it no more."""
     stays = {name: name for name in kept_names(held)}
     for change in planned_changes(held, schema, policies):
+        if change.kind is ChangeKind.REFUSED and change.column in held.partition_columns:
+            raise _unpartitioned(schema, change)
         if change.kind in (ChangeKind.KEEP, ChangeKind.ASIDE):
             stays[change.column] = change.later
         elif change.kind is ChangeKind.REFUSED and change.kept:
@@ -240,6 +256,16 @@ def with_features(held: Mapping[str, Any], features: list[str]) -> dict[str, Any
         "readerFeatures": list(dict.fromkeys([*reader, *features])),
         "writerFeatures": list(dict.fromkeys([*writer, *features])),
     }
+
+
+def _unpartitioned(schema: TableSchema, change: ColumnChange) -> IncompatibleSchemaChange:
+    return IncompatibleSchemaChange(
+        f"{schema.table}.{change.column} cannot be followed: {change.detail}.",
+        next_step=(
+            "set partition_by to columns that the table has, move the target table away and copy it again: "
+            f"headrace dump start FILE --table {schema.table}."
+        ),
+    )
 
 
 def _incompatible(schema: TableSchema, column: str, what: str) -> IncompatibleSchemaChange:

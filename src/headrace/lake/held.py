@@ -65,7 +65,10 @@ def held_rows(
     Raises:
         CorruptTable: a file of the table does not read.
     """
-    found = all_dead(snapshot) if keys is None else places_of(snapshot, KeySet(keys))
+    if keys is None:
+        found = all_dead(snapshot)
+    else:
+        found = places_of(snapshot, KeySet(keys, snapshot.partition_columns))
     batches, flags = [], [np.empty(0, bool)]
     for batch in rows_at(snapshot, found):
         flags.append(wanted(batch))

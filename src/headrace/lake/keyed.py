@@ -47,7 +47,7 @@ def commit_keyed(
     effects = folded.filter(pc.not_equal(folded["_effect"], ALL_DEAD)) if wiped else folded
     live = effects.filter(pc.equal(effects["_effect"], ROW))
     # Lenders are read before anything is written: the same batch may delete or replace them.
-    origins = KeySet(origins_of(schema, effects))
+    origins = KeySet(origins_of(schema, effects), snapshot.partition_columns)
     lenders = pa.Table.from_batches(
         rows_at(snapshot, places_of(snapshot, origins)), schema=snapshot.schema
     )
@@ -58,7 +58,11 @@ def commit_keyed(
             raise missing_base(schema, live, lost)
         # Its chunk has not come yet, and will bring the whole row.
         rows = rows.filter(pa.array(~lost))
-    dead = all_dead(snapshot) if wiped else places_of(snapshot, KeySet(effects.select(schema.key)))
+    if wiped:
+        dead = all_dead(snapshot)
+    else:
+        keys = KeySet(effects.select(schema.key), snapshot.partition_columns)
+        dead = places_of(snapshot, keys)
     return settle(snapshot, dead, in_table_order(snapshot, rows), schema.key)
 
 

@@ -68,14 +68,14 @@ def _fallen(
     if not removed.num_rows:
         return {}, 0
     wanted = Counter(dict(zip(_encoded(removed).to_pylist(), counts.tolist(), strict=True)))
-    near = KeySet(removed)
+    near = KeySet(removed, snapshot.partition_columns)
     found: dict[int, Places] = {}
     for index, file in enumerate(snapshot.files):
         if not wanted:
             break
-        if not near.may_be_in(file, snapshot.schema):
-            continue
         try:
+            if not near.may_be_in(file, snapshot.schema):
+                continue
             places = _copies_in(file, snapshot, near, wanted)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise snapshot.corrupt(file, error) from error

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.lake.data_writer import FILE_ROWS
@@ -93,9 +93,24 @@ class Piece:
     reason: str
 
 
-def next_piece(files: Sequence[FileFacts], sizes: Sizes) -> Piece | None:
-    """Return the most useful piece of work on a table, None when it is in order."""
-    return _small(files, sizes) or _crowded(files, sizes) or _holed(files, sizes)
+def next_piece(
+    files: Sequence[FileFacts], sizes: Sizes, parts: Sequence[Sequence[int]] | None = None
+) -> Piece | None:
+    """Return the most useful piece of work on a table, None when it is in order.
+
+    Args:
+        files: of the table.
+        sizes: what they should look like.
+        parts: places of the files of each partition, which stay apart; by default all files are of one.
+    """
+    for find in (_small, _crowded, _holed):
+        found = []
+        for places in [range(len(files))] if parts is None else parts:
+            if piece := find([files[place] for place in places], sizes):
+                found.append(replace(piece, files=tuple(places[n] for n in piece.files)))
+        if found:
+            return max(found, key=lambda piece: len(piece.files))
+    return None
 
 
 def _small(files: Sequence[FileFacts], sizes: Sizes) -> Piece | None:

@@ -12,6 +12,7 @@ from enum import Enum
 
 import pyarrow as pa
 
+from headrace.lake.partition_values import fits as partitions_fit
 from headrace.lake.policies import DEFAULTS, Dropped, Incompatible, Policies
 from headrace.lake.remembered import kept_names, numbers_of
 from headrace.lake.snapshot import Snapshot
@@ -73,8 +74,8 @@ def planned_changes(
         schema: the source's table now, with the numbers of its columns where they are known.
         policies: what happens to columns that cannot live on.
     """
-    kept = kept_names(held)
-    return column_changes(held.schema, numbers_of(held), schema, policies, kept)
+    kept, partitions = kept_names(held), held.partition_columns
+    return column_changes(held.schema, numbers_of(held), schema, policies, kept, partitions)
 
 
 def column_changes(
@@ -83,6 +84,7 @@ def column_changes(
     schema: TableSchema,
     policies: Policies = DEFAULTS,
     kept: Collection[str] = (),
+    partitions: Collection[str] = (),
 ) -> list[ColumnChange]:
     """Return what brings columns to ``schema``, whatever kind of target has them.
 
@@ -92,6 +94,7 @@ def column_changes(
         schema: the source's table now, likewise.
         policies: what happens to columns that cannot live on; by default they go, or stop the table.
         kept: the columns that the source no longer has.
+        partitions: the columns by which it is partitioned; they go with the table only.
     """
     own = [name for name in held.names if name not in kept]
     names = successors(own, schema.names, numbers, schema.numbers)
@@ -102,7 +105,7 @@ def column_changes(
             return [ColumnChange(ChangeKind.RECOPY, name, reason) for name in unknown]
         reason = "dropped or renamed at the source, nobody knows which"
         return [ColumnChange(ChangeKind.REFUSED, name, reason) for name in unknown]
-    plan = _Plan(held, schema, policies)
+    plan = _Plan(held, schema, policies, partitions)
     for name in held.names:
         if name in kept:
             plan.stay(name)
@@ -122,13 +125,21 @@ class _Plan:
         held: the columns as they are.
         schema: the source's table now.
         policies: what happens to columns that cannot live on.
+        partitions: the columns by which it is partitioned.
     """
 
-    def __init__(self, held: pa.Schema, schema: TableSchema, policies: Policies) -> None:
+    def __init__(
+        self,
+        held: pa.Schema,
+        schema: TableSchema,
+        policies: Policies,
+        partitions: Collection[str],
+    ) -> None:
         self._held = held
         self._schema = schema
         self._wanted = table_arrow_schema(schema)
         self._policies = policies
+        self._partitions = partitions
         self._source = {name.lower() for name in schema.names}
         self._taken = self._source | {name.lower() for name in held.names}
         self.found: list[ColumnChange] = []
@@ -142,7 +153,10 @@ class _Plan:
     def gone(self, name: str) -> None:
         """Drop or keep a column that the source dropped."""
         if self._policies.dropped_column is Dropped.DROP:
-            self.found.append(ColumnChange(ChangeKind.DROP, name, "older versions keep it"))
+            if name in self._partitions:
+                self._refused_partition(name, "dropped at the source")
+            else:
+                self.found.append(ColumnChange(ChangeKind.DROP, name, "older versions keep it"))
         elif self._refuse(name):
             return
         elif name.lower() in self._source:
@@ -155,6 +169,10 @@ class _Plan:
         """Bring a column to its later name and type."""
         old, new = self._held.field(name).type, self._wanted.field(later).type
         detail = f"from {render_type(old)} to {render_type(new)}"
+        if name in self._partitions and old != new and not partitions_fit(new):
+            self.followed.add(later)
+            self._refused_partition(name, detail)
+            return
         fits = old == new or can_widen(old, new)
         if not fits and self._policies.incompatible is Incompatible.NEW_COLUMN:
             if not self._refuse(name, in_key=later in self._schema.key):
@@ -181,7 +199,15 @@ class _Plan:
             self.found.append(ColumnChange(ChangeKind.REFUSED, name, reason, kept=True))
         return bool(reason)
 
+    def _refused_partition(self, name: str, why: str) -> None:
+        whole = f"{why}, and the table is partitioned by it"
+        self.found.append(ColumnChange(ChangeKind.REFUSED, name, whole))
+
     def _aside(self, name: str, detail: str) -> None:
+        if name in self._partitions:
+            # Its values would stay, and every row to come would have none.
+            self._refused_partition(name, detail)
+            return
         type_ = re.sub(r"\W+", "_", render_type(self._held.field(name).type)).strip("_")
         later = stem = f"{name}_was_{type_}"
         number = 1

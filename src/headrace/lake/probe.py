@@ -5,7 +5,7 @@ Source: docs/paper_map.md, the apply step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from headrace.lake.data_file import DataFile
 from headrace.lake.mapping import in_files
+from headrace.lake.partition_values import partition_of, sizes
 from headrace.lake.settle import Dead
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.stages import stage
@@ -32,12 +33,15 @@ class KeySet:
 
     Args:
         keys: one row per key, with the columns of the key.
+        partitions: partition columns of the table; they tell files apart, and rows only where there is no other.
     """
 
-    def __init__(self, keys: pa.Table) -> None:
-        self.names = keys.column_names
+    def __init__(self, keys: pa.Table, partitions: Sequence[str] = ()) -> None:
+        self.names = sorted(keys.column_names, key=lambda name: name in partitions)
         self.count = keys.num_rows
-        columns = [column.combine_chunks() for column in keys.columns]
+        self._placed = [name for name in self.names if name in partitions]
+        self._partitions = sizes(keys, self._placed)
+        columns = [keys[name].combine_chunks() for name in self.names]
         self._first = columns[0]
         numbers = _numbers(self._first)
         self._ordered = None if numbers is None or not self.count else _ascending(numbers)
@@ -45,12 +49,18 @@ class KeySet:
         self._encoded = None if self._plain else encode_rows(columns)
 
     def may_be_in(self, file: DataFile, schema: pa.Schema) -> bool:
-        """Whether a file's statistics allow it to hold one of the keys.
+        """Whether a file's partition and its statistics allow it to hold one of the keys.
 
         Args:
             file: of the table.
             schema: of the table, or of the key's columns in it.
+
+        Raises:
+            pyarrow.ArrowException: its partition has a value of another type.
         """
+        placed = [schema.field(name) for name in self._placed]
+        if partition_of(file.partition_values, placed) not in self._partitions:
+            return False
         if self._ordered is None or not pa.types.is_integer(self._first.type):
             return True
         known = file.statistics()
@@ -135,9 +145,9 @@ def places_of(snapshot: Snapshot, keys: KeySet) -> Dead:
     held: dict[int, pa.Table] = {}
     schema = snapshot.schema_of(keys.names)
     for index, file in enumerate(snapshot.files if keys.count else ()):
-        if not keys.may_be_in(file, schema):
-            continue
         try:
+            if not keys.may_be_in(file, schema):
+                continue
             batches = file.batches(schema, snapshot.partition_columns)
             held[index] = pa.Table.from_batches(batches, schema=schema)
         except (OSError, ValueError, pa.ArrowException) as error:

@@ -22,6 +22,7 @@ from headrace.lake.data_file import DataFile
 from headrace.lake.data_writer import write_rows
 from headrace.lake.mapping import in_files
 from headrace.lake.modes import FROM_SCN, ORD, SCN, Mode
+from headrace.lake.partition_values import partition_of
 from headrace.lake.pieces import FileFacts, Piece, Sizes, next_piece
 from headrace.lake.settle import discard, removal
 from headrace.lake.snapshot import Snapshot
@@ -76,7 +77,9 @@ class Rewrite:
                 raise snapshot.corrupt(file, error) from error
         rows = pa.Table.from_batches(batches, schema=snapshot.schema)
         full = -(-rows.num_rows // max(self.piece.count, 1))
-        adds = write_rows(snapshot.folder, rows, self.key, max(full, 1))
+        adds = write_rows(
+            snapshot.folder, rows, self.key, max(full, 1), partitions=snapshot.partition_columns
+        )
         return [
             *({"remove": removal(file, changes_data=False)} for file in self.files),
             *({"add": {**add, "dataChange": False}} for add in adds),
@@ -117,7 +120,9 @@ def sorted_by(schema: TableSchema, mode: Mode) -> tuple[str, ...]:
 
 
 def plan_rewrite(snapshot: Snapshot, key: tuple[str, ...], sizes: Sizes) -> Rewrite | None:
-    """Return the next piece of work on a table, None when it is in order or lies in partitions.
+    """Return the next piece of work on a table, None when it is in order.
+
+    Files of different partitions stay apart.
 
     Args:
         snapshot: the table.
@@ -134,10 +139,13 @@ def plan_rewrite(snapshot: Snapshot, key: tuple[str, ...], sizes: Sizes) -> Rewr
             f"The columns of the target table {snapshot.folder.name} are not those that headrace made.",
             next_step="undo the change of its columns.",
         )
-    if snapshot.partition_columns:
-        return None
-    piece = next_piece(_facts(snapshot, key), sizes)
-    return None if piece is None else Rewrite(snapshot, piece, key)
+    own = tuple(name for name in key if name not in snapshot.partition_columns)
+    columns = snapshot.partition_fields
+    parts: dict[tuple[str | None, ...], list[int]] = {}
+    for place, file in enumerate(snapshot.files):
+        parts.setdefault(partition_of(file.partition_values, columns), []).append(place)
+    piece = next_piece(_facts(snapshot, own), sizes, [*parts.values()])
+    return None if piece is None else Rewrite(snapshot, piece, own)
 
 
 def put_rewrite(

@@ -34,6 +34,7 @@ class TableSettings:
         compute: further columns with the expressions that they hold.
         where: condition of the rows that it has, None for all.
         policies: what it does when its source changes.
+        partition_by: columns of the target that lie in paths and not in files.
     """
 
     mode: Mode = Mode.MIRROR
@@ -44,11 +45,13 @@ class TableSettings:
     compute: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     where: str | None = field(default=None, repr=False)
     policies: Policies = field(default_factory=Policies)
+    partition_by: tuple[str, ...] = ()
 
     @property
     def of_columns(self) -> bool:
         """Whether the target's columns or rows are others than the source's."""
-        return replace(self, mode=Mode.MIRROR, policies=Policies()) != TableSettings()
+        plain = replace(self, mode=Mode.MIRROR, policies=Policies(), partition_by=())
+        return plain != TableSettings()
 
     def kept(self, schema: TableSchema) -> list[str]:
         """Return the source's columns that the target has, as they are or masked, by their names at the source."""

@@ -2,15 +2,17 @@
 
 A row that died in a large file is named in the file's deletion vector; small files, and files that are mostly dead,
 give their living rows to the new file instead. Each row is thereby written a few times in its life, the number of files
-grows with the logarithm of the table, and a batch costs what it changes.
+grows with the logarithm of the table, and a batch costs what it changes. All this is done in each partition by itself.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from headrace.lake.commit import Action, now_ms
 from headrace.lake.data_file import DataFile, without
 from headrace.lake.data_writer import FILE_ROWS, write_rows
 from headrace.lake.evolution import VECTORS_PROPERTY
+from headrace.lake.partition_values import partition_of, sizes
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.stages import stage
 from headrace.lake.vectors import Places, vector_path, write_vectors
@@ -58,25 +61,28 @@ def settle(snapshot: Snapshot, dead: Dead, born: pa.Table, key: Sequence[str]) -
 
     Raises:
         CorruptTable: a file of the table does not read.
+        UnplacedValue: a row has no partition.
         OSError: the folder refused.
     """
     vectors = snapshot.properties.get(VECTORS_PROPERTY) == "true"
     removed: list[DataFile] = []
     marked: list[_Touched] = []
     rest: list[pa.RecordBatch] = []
-    total = born.num_rows
+    columns = snapshot.partition_fields
+    totals = Counter(sizes(born, snapshot.partition_columns))
     for touched in _by_living(snapshot, dead):
         living, file = touched.living, touched.file
+        partition = partition_of(file.partition_values, columns)
         if living == 0:
             removed.append(file)
-        elif _is_absorbed(touched, total, vectors):
+        elif _is_absorbed(touched, totals[partition], vectors):
             removed.append(file)
             rest += _living(snapshot, touched)
-            total += living
+            totals[partition] += living
         elif touched.dying:
             marked.append(touched)
     rows = pa.concat_tables([born, pa.Table.from_batches(rest, schema=snapshot.schema)])
-    adds = write_rows(snapshot.folder, rows, key)
+    adds = write_rows(snapshot.folder, rows, key, partitions=snapshot.partition_columns)
     descriptors = write_vectors(snapshot.folder, [touched.gone for touched in marked])
     for touched, descriptor in zip(marked, descriptors, strict=True):
         removed.append(touched.file)
@@ -92,7 +98,7 @@ def discard(snapshot: Snapshot, actions: Sequence[Action]) -> None:
         if add is None:
             continue
         if add["path"] not in known:
-            (snapshot.folder / add["path"]).unlink(missing_ok=True)
+            (snapshot.folder / unquote(add["path"])).unlink(missing_ok=True)
         if vector := add.get("deletionVector"):
             vector_path(snapshot.folder, vector).unlink(missing_ok=True)
 
@@ -115,7 +121,7 @@ def _by_living(snapshot: Snapshot, dead: Dead) -> list[_Touched]:
 
 
 def _is_absorbed(touched: _Touched, total: int, vectors: bool) -> bool:
-    """Whether a file's living rows move into the new file, which has ``total`` rows so far."""
+    """Whether a file's living rows move into the new file, which has ``total`` rows of its partition so far."""
     if touched.dying and not vectors:
         return True
     if touched.dying and touched.living < len(touched.gone) * _MOSTLY:

@@ -64,6 +64,11 @@ class Snapshot:
             return self.schema
         return pa.schema([self.schema.field(name) for name in columns])
 
+    @property
+    def partition_fields(self) -> list[pa.Field]:
+        """The partition columns."""
+        return [self.schema.field(name) for name in self.partition_columns]
+
     def corrupt(self, file: DataFile, error: Exception) -> CorruptTable:
         """Return the error that names a file which does not read."""
         return CorruptTable(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,7 @@ def _strays(
         newest: the newest likewise.
         before_ms: what is younger may still be committed.
     """
-    old = {
-        Path(entry.path)
-        for entry in os.scandir(table.path)
-        if _DATA_FILE.fullmatch(entry.name) and entry.stat().st_mtime * 1_000 < before_ms
-    }
+    old = {path for path in _data_files(table.path) if path.stat().st_mtime * 1_000 < before_ms}
     for _, state in (base, newest):
         old -= _paths(table.path, state.files.values())
         old -= _paths(table.path, state.removed.values())
@@ -94,6 +90,14 @@ def _strays(
         between = table.commits(base[0], newest[0])
         old -= _paths(table.path, (action["add"] for action in between if "add" in action))
     return old
+
+
+def _data_files(folder: Path) -> Iterator[Path]:
+    """Yield what looks like a file of rows or vectors, in the table's folder and in those of its partitions."""
+    for below, folders, names in os.walk(folder):
+        # The log and what others keep beside the rows; a partition's folder says which value it has.
+        folders[:] = [name for name in folders if "=" in name]
+        yield from (Path(below, name) for name in names if _DATA_FILE.fullmatch(name))
 
 
 def _paths(folder: Path, actions: Iterable[Mapping[str, Any]]) -> set[Path]:

@@ -63,6 +63,7 @@ def _settings(config: Config, given: TableConfig) -> TableSettings:
         tuple(given.compute.items()),
         given.where,
         _policies(config.changes.model_copy(update=said)),
+        given.partition_by,
     )
 
 

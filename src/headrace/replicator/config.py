@@ -247,6 +247,7 @@ class TableConfig(_Section):
         mask: columns with the Spark SQL expressions that stand in their places.
         compute: further columns with their expressions.
         where: condition on the source's rows.
+        partition_by: columns of the target whose values tell its files apart.
         changes: what it does when its source changes; what is not said here is said for all tables.
     """
 
@@ -257,12 +258,15 @@ class TableConfig(_Section):
     mask: dict[_Identifier, _Expression] = Field({}, repr=False)
     compute: dict[_Identifier, _Expression] = Field({}, repr=False)
     where: _Expression | None = Field(None, repr=False)
+    partition_by: tuple[_Identifier, ...] = ()
     changes: ChangesConfig = ChangesConfig()
 
     @model_validator(mode="after")
     def _one_choice(self) -> Self:
         if self.select and self.drop:
             raise ValueError("either select or drop")
+        if len(set(self.partition_by)) < len(self.partition_by):
+            raise ValueError("each column of partition_by once")
         return self
 
 

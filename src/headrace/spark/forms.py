@@ -93,6 +93,7 @@ class Forms:
             return
         settings = settings_for(table, self._given)
         refuse_other_shape(table, settings, state.shape)
+        state.partitioning.refuse_other(table, settings.partition_by)
         self._refuse_what_it_lacks(table, state)
         if state.schema_id and settings.of_columns:
             self._shaping(self._registry.get(state.schema_id), settings)

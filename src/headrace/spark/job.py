@@ -163,7 +163,8 @@ def _target(settings: ApplySettings, session: SparkSession) -> Target:
         return ParquetTarget(session, lake, name, parallel=parallel)
     if settings.merge:
         return MergeTarget(session, lake, name, parallel=parallel)
-    return DeltaTarget(session, lake, name, vectors=settings.vectors, parallel=parallel)
+    given, vectors = settings.settings, settings.vectors
+    return DeltaTarget(session, lake, name, vectors=vectors, parallel=parallel, settings=given)
 
 
 def _in_warehouse(warehouse: Warehouse, session: SparkSession, name: str, parallel: int) -> Target:

@@ -18,6 +18,7 @@ from headrace.errors import HeadraceError
 from headrace.lake.aside import Copy
 from headrace.lake.capabilities import Capabilities
 from headrace.lake.modes import Mode
+from headrace.lake.partitioning import UNPARTITIONED, Partitioning
 from headrace.lake.pieces import Sizes
 from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.rewrite import Rewritten
@@ -41,6 +42,7 @@ class TargetState:
         shape: mode and settings by which the table was made, empty for a plain mirror.
         kept: its columns that the source no longer has.
         copy: of a table that is copied again, the new copy, whose position and columns these are.
+        partitioning: the columns by which it is partitioned.
         cost: of the commit that led there, where the target measures it.
     """
 
@@ -50,6 +52,7 @@ class TargetState:
     shape: str = ""
     kept: tuple[Column, ...] = ()
     copy: Copy | None = None
+    partitioning: Partitioning = UNPARTITIONED
     cost: BatchCost | None = field(default=None, compare=False)
 
 

@@ -25,6 +25,7 @@ from headrace.lake.modes import shaped
 from headrace.lake.pieces import Sizes
 from headrace.lake.remembered import kept_names
 from headrace.lake.rewrite import Rewritten
+from headrace.lake.settings import SettingsByTable
 from headrace.lake.settle import discard
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
@@ -50,6 +51,7 @@ class DeltaTarget:
         pipeline: name under which positions are committed.
         vectors: whether new tables may use deletion vectors; without them every touched file is written again.
         parallel: tasks that tables share, and commits at the same time.
+        settings: what was asked for single tables.
     """
 
     capabilities = DELTA
@@ -62,9 +64,10 @@ class DeltaTarget:
         *,
         vectors: bool = True,
         parallel: int = 2,
+        settings: SettingsByTable = (),
     ) -> None:
         self._spark = spark
-        self._tables = DeltaTables(lake, pipeline, vectors=vectors)
+        self._tables = DeltaTables(lake, pipeline, vectors=vectors, settings=settings)
         self._parallel = parallel
         self.state = self._tables.state
         self.evolve = self._tables.evolve
@@ -152,7 +155,7 @@ class DeltaTarget:
         table = schema.table
         check_writable(snapshot.protocol, snapshot.properties, snapshot.folder.name)
         ours = set(schema.names) | kept_names(snapshot)
-        if snapshot.partition_columns or set(snapshot.schema.names) != ours:
+        if set(snapshot.schema.names) != ours:
             raise TargetConflict(
                 f"The columns of the target table of {table} are not those that headrace made.",
                 next_step="undo the change of its columns; the batch is tried again.",

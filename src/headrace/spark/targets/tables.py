@@ -28,11 +28,14 @@ from headrace.lake.evolution import (
     SHAPE_PROPERTY,
     create_actions,
     evolve_actions,
+    later_names,
 )
 from headrace.lake.ledger import app_id, applied_scn, table_path
+from headrace.lake.partitioning import Partitioning
 from headrace.lake.planned import ChangeKind, planned_changes
 from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.remembered import kept_columns, numbers_of
+from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.tidy import tidy
 from headrace.model.schema import TableId, TableSchema
@@ -65,12 +68,16 @@ class DeltaTables:
         lake: folder of all tables.
         pipeline: name under which positions are committed.
         vectors: whether new tables may use deletion vectors.
+        settings: what was asked for single tables.
     """
 
-    def __init__(self, lake: Path, pipeline: str, *, vectors: bool) -> None:
+    def __init__(
+        self, lake: Path, pipeline: str, *, vectors: bool, settings: SettingsByTable = ()
+    ) -> None:
         self._lake = lake.absolute()
         self._pipeline = pipeline
         self._vectors = vectors
+        self._settings = settings
         self._followed: dict[Path, FollowedTable] = {}
         self._copies: dict[TableId, Copy | None] = {}
 
@@ -115,6 +122,7 @@ class DeltaTables:
             shape=snapshot.properties.get(SHAPE_PROPERTY, ""),
             kept=kept_columns(snapshot),
             copy=copy,
+            partitioning=_partitioning(snapshot),
         )
 
     def existing(self, table: TableId) -> Snapshot:
@@ -132,6 +140,7 @@ class DeltaTables:
         """Create the table, or bring its columns to ``schema``; nothing when they are there.
 
         Raises:
+            ConfigError: it cannot be partitioned by the columns that were asked for.
             CopyNeeded: the change takes a new copy.
             IncompatibleSchemaChange: the change cannot be carried over; names table and column.
             TargetUnwritable: the folder refused.
@@ -154,7 +163,9 @@ class DeltaTables:
                 return state
         try:
             if snapshot is None:
-                put_commit(folder, 0, create_actions(schema, vectors=self._vectors))
+                asked = self._asked(schema, None)
+                actions = create_actions(schema, vectors=self._vectors, partitioning=asked)
+                put_commit(folder, 0, actions)
             else:
                 check_writable(snapshot.protocol, snapshot.properties, folder.name)
                 _refuse_in_place(snapshot, schema, policies)
@@ -169,8 +180,16 @@ class DeltaTables:
     def begin_copy(self, schema: TableSchema, copy: Copy) -> TargetState:
         """Begin an empty copy beside the table; what is written goes there from now on."""
         table, aside = schema.table, self._aside(schema.table)
+        shown = self._following(table_path(self._lake, table)).latest()
         try:
-            begin_copy(aside, schema, self.application(table), copy, vectors=self._vectors)
+            begin_copy(
+                aside,
+                schema,
+                self.application(table),
+                copy,
+                vectors=self._vectors,
+                partitioning=self._asked(schema, shown),
+            )
         except OSError as error:
             raise translate(error, table, schema) from error
         return self._noted(table, copy)
@@ -217,6 +236,13 @@ class DeltaTables:
             self._followed.pop(folder, None)
         self._copies.pop(table, None)
 
+    def _asked(self, schema: TableSchema, shown: Snapshot | None) -> Partitioning:
+        """Return how a table that is made is partitioned: one that is copied again like the one that is shown."""
+        asked = settings_for(schema.table, self._settings).partition_by
+        if shown is not None and asked in ((held := _partitioning(shown)).asked, held.now):
+            return held.later(later_names(shown, schema))
+        return Partitioning(asked, asked)
+
     def _noted(self, table: TableId, copy: Copy | None) -> TargetState:
         self._copies[table] = copy
         return self.state_of(self.existing(table), table)
@@ -233,6 +259,10 @@ class DeltaTables:
         if folder not in self._followed:
             self._followed[folder] = DeltaTable(folder).follow()
         return self._followed[folder]
+
+
+def _partitioning(held: Snapshot) -> Partitioning:
+    return Partitioning.of(held.properties, held.partition_columns)
 
 
 def _refuse_in_place(snapshot: Snapshot, schema: TableSchema, policies: Policies) -> None:
