@@ -267,6 +267,22 @@ def test_files_of_a_commit_that_failed_are_deleted_in_their_folders(tmp_path: Pa
     assert set(tmp_path.rglob("*.parquet")) == before
 
 
+@req("C48")
+def test_a_checkpoint_keeps_the_values_of_partitions(tmp_path: Path) -> None:
+    schema = typed(table_of(3), "c1", pa.date32())
+    table = LocalTable(tmp_path, schema, partition_by=("c1", "c2"))
+    texts, days = VALUES[pa.string()], VALUES[pa.date32()]
+    for scn in range(1, 23):
+        row = (scn, days[scn % len(days)], texts[scn % len(texts)])
+        changes = change_batch(schema, [(scn, 0, "+I", row)])
+        table.apply(fold(schema, [changes]), scn)
+    expected = table.content()
+    for version in range(20):
+        (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
+    assert table.content() == expected
+    assert len(expected) == 22
+
+
 @req("D34")
 def test_what_is_old_goes_and_what_is_promised_stays_in_every_folder(tmp_path: Path) -> None:
     schema = table_of(2)

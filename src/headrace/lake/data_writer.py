@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -52,13 +52,18 @@ def write_rows(
     """
     own = [name for name in key if name not in partitions]
     adds = []
+    folders: dict[Path, None] = {}
     for values, part in split(rows, partitions, f"{folder.parent.name}.{folder.name}"):
         ordered = _sorted(part, own)
         ordered = pa.table(ordered.columns, schema=file_schema(ordered.schema))
-        adds += [
-            _write_file(folder, values, ordered.slice(begin, file_rows))
-            for begin in range(0, ordered.num_rows, file_rows)
-        ]
+        within = Path(folder_of(values))
+        for begin in range(0, ordered.num_rows, file_rows):
+            name = within / f"part-{uuid.uuid4()}.snappy.parquet"
+            body = _write_file(folder / name, ordered.slice(begin, file_rows))
+            adds.append({"path": quote(str(name), safe="/="), "partitionValues": values, **body})
+            folders |= dict.fromkeys(folder / above for above in (within, *within.parents))
+    for made in folders:
+        sync_folder(made)
     return adds
 
 
@@ -69,9 +74,7 @@ def _sorted(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.take(order)
 
 
-def _write_file(folder: Path, values: Mapping[str, str | None], rows: pa.Table) -> dict[str, Any]:
-    name = str(Path(folder_of(values), f"part-{uuid.uuid4()}.snappy.parquet"))
-    path = folder / name
+def _write_file(path: Path, rows: pa.Table) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Types and statistics are in the log; an Arrow schema in the file would be read by nobody.
     with path.open("xb") as file:
@@ -79,11 +82,7 @@ def _write_file(folder: Path, values: Mapping[str, str | None], rows: pa.Table) 
         file.flush()
         os.fsync(file.fileno())
         size = file.tell()
-    for above in range(len(values) + 1):
-        sync_folder(path.parents[above])
     return {
-        "path": quote(name, safe="/="),
-        "partitionValues": dict(values),
         "size": size,
         "modificationTime": now_ms(),
         "dataChange": True,
