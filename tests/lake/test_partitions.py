@@ -290,7 +290,7 @@ def test_what_is_old_goes_and_what_is_promised_stays_in_every_folder(tmp_path: P
     for scn in range(1, 12):
         terms = f"+R({scn % 3},a b) +R(7,%/{scn % 2})"
         table.apply(folded_of(schema, terms), scn)
-    stray = tmp_path / "c1=a b" / "part-stray.parquet"
+    stray = tmp_path / "c1=a%20b" / "part-stray.parquet"
     stray.write_bytes(b"left by a crash")
     mine = tmp_path / "_mine" / "part-mine.parquet"
     mine.parent.mkdir()

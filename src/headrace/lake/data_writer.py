@@ -51,7 +51,7 @@ def write_rows(
         OSError: the folder refused.
     """
     own = [name for name in key if name not in partitions]
-    adds = []
+    adds: list[dict[str, Any]] = []
     folders: dict[Path, None] = {}
     for values, part in split(rows, partitions, f"{folder.parent.name}.{folder.name}"):
         ordered = _sorted(part, own)

@@ -9,9 +9,9 @@ Source: Delta protocol, "Partition Value Serialization".
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,7 @@ Values = Mapping[str, str | None]
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - the log's text has no zone, or says UTC itself
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{[\]^]""")
-_FOLDER_BYTES = 200
+_FOLDER_CHARS = 200
 """File systems take 255. Folders are for people: two partitions may share one."""
 
 
@@ -84,7 +83,9 @@ def sizes(rows: pa.Table, names: Sequence[str]) -> dict[tuple[str | None, ...], 
     """
     firsts, numbers = _numbered(rows, names)
     cells = [_cells(_whole(rows[name]).take(pa.array(firsts))) for name in names]
-    partitions = zip(*cells, strict=True) if names else [()] * len(firsts)
+    partitions: Sequence[tuple[str | None, ...]] = [()] * len(firsts)
+    if names:
+        partitions = [*zip(*cells, strict=True)]
     counts = np.bincount(numbers, minlength=len(firsts)).tolist()
     return dict(zip(partitions, counts, strict=True))
 
@@ -160,16 +161,12 @@ def _text(value: pa.Scalar, table: str, column: str) -> str | None:
 
 
 def folder_of(values: Values) -> str:
-    """Return the folder of a partition's files, relative to the table's, as other writers name it."""
+    """Return the folder of a partition's files, relative to the table's, in plain ASCII.
+
+    Spark's ``VACUUM`` deletes a file whose path it would encode otherwise than the log does, and other programs may not
+    know the encoding of our file names.
+    """
     return "/".join(
-        _short(f"{_escaped(name)}={_escaped(text) if text else _NULL_FOLDER}")
+        f"{quote(name, safe='')}={quote(text, safe='') if text else _NULL_FOLDER}"[:_FOLDER_CHARS]
         for name, text in values.items()
     )
-
-
-def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
-
-
-def _short(name: str) -> str:
-    return name.encode()[:_FOLDER_BYTES].decode(errors="ignore")
