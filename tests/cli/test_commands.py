@@ -29,6 +29,7 @@ COMMANDS = (
     "verify",
     "resync",
     "maintain",
+    "export",
     "tap",
     "version",
 )

@@ -9,6 +9,7 @@ import typer
 
 from headrace.cli.demo import demo
 from headrace.cli.dump import dump
+from headrace.cli.export import export
 from headrace.cli.log import log
 from headrace.cli.maintain import maintain
 from headrace.cli.preflight import preflight
@@ -41,7 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, preflight, run, status, verify, resync, maintain, version):
+for command in (demo, preflight, run, status, verify, resync, maintain, export, version):
     app.command()(command)
 for name, group in (("dump", dump), ("log", log), ("schema", schema), ("tap", tap)):
     app.add_typer(group, name=name)
