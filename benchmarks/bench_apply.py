@@ -161,17 +161,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What stopped us may have stopped Spark before; the figures count.
         with suppress(Py4JError, ConnectionError):
             spark.stop()
-    path = harness.write(
+    return harness.keep(
         "apply",
+        given,
+        steps,
         seed=_SEED,
         sizes={"rows": rows, "rounds": rounds},
         runs=runs,
         summary=summary(runs),
         measured_on=measured_on,
-        folder=harness.results_folder(given),
     )
-    steps.say(f"kept in {path}")
-    return 0
 
 
 if __name__ == "__main__":

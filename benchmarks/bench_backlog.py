@@ -102,17 +102,16 @@ def main() -> int:
         with suppress(Py4JError, ConnectionError):
             spark.stop()
     found = harness.median(runs, "rows_per_s")
-    path = harness.write(
+    return harness.keep(
         "backlog",
+        given,
+        steps,
         seed=_SEED,
         sizes={"changes": changes, "tables": given.tables, "rows": rows, "rounds": rounds},
         runs=runs,
         summary={} if found is None else {"changes_per_s": found},
         measured_on=measured_on,
-        folder=harness.results_folder(given),
     )
-    steps.say(f"kept in {path}")
-    return 0
 
 
 if __name__ == "__main__":

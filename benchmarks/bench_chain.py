@@ -220,8 +220,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     steps.say(f"    p50 {found['p50_s']} s · p99 {found['p99_s']} s")
                     runs.append({"part": "steady", "round": number, **found})
             chain.check()
-    path = harness.write(
+    return harness.keep(
         "chain",
+        given,
+        steps,
         seed=_SEED,
         sizes={
             "tables": _TABLES,
@@ -234,10 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs=runs,
         summary=summarise(runs),
         measured_on=measured_on,
-        folder=harness.results_folder(given),
     )
-    steps.say(f"kept in {path}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -155,17 +155,16 @@ def main() -> int:
         # What stopped us may have stopped Spark before; the figures count.
         with suppress(Py4JError, ConnectionError):
             spark.stop()
-    path = harness.write(
+    return harness.keep(
         "day",
+        given,
+        steps,
         seed=_SEED,
         sizes={"batches": batches, "changes_per_batch": PER_TRANSACTION, "rows": rows},
         runs=runs,
         summary=summary(runs),
         measured_on=measured_on,
-        folder=harness.results_folder(given),
     )
-    steps.say(f"kept in {path}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 __all__ = [
     "RESULTS",
     "Steps",
+    "keep",
     "least",
     "machine",
     "median",
@@ -104,6 +105,13 @@ def parser(name: str, description: str, runs: int) -> argparse.ArgumentParser:
 def results_folder(given: argparse.Namespace) -> Path:
     """Return where a result belongs."""
     return given.out or (QUICK_RESULTS if given.quick else RESULTS)
+
+
+def keep(name: str, given: argparse.Namespace, steps: Steps, **result: Any) -> int:
+    """Write a result where it belongs, say where, and return the exit status; ``result`` as of `write`."""
+    path = write(name, **result, folder=results_folder(given))
+    steps.say(f"kept in {path}")
+    return 0
 
 
 class Steps:
