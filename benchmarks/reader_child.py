@@ -13,11 +13,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.changelog import ChangeLogReader
 from headrace.model.block import Block
 
 _WAIT_S = 1.0
+_COMMITTED = pa.array(["+I", "+U", "=U"])
 END_ID = -1
 
 
@@ -26,14 +29,15 @@ def _rows(block: Block, table: str, seen_us: int) -> list[np.ndarray]:
     for body in block.bodies:
         if body.table.name != table:
             continue
-        batch = body.batch
-        # What a dump reads again is no commit.
-        kept = np.isin(batch.column("_op").to_numpy(zero_copy_only=False), ("+I", "+U", "=U"))
+        # What a dump reads again is no commit; a Python object for each of its rows would hold the next commit up.
+        batch = body.batch.filter(pc.is_in(body.batch.column("_op"), value_set=_COMMITTED))
+        if not batch.num_rows:
+            continue
         scns = batch.column("_scn").to_numpy()
         commits = block.index["commit_us"][np.searchsorted(block.index["scn"], scns)]
         columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in ("id", "at_us")]
         rows = np.stack([*columns, commits, np.full(len(scns), seen_us)], axis=1)
-        found.append(rows[kept].astype(np.int64))
+        found.append(rows.astype(np.int64))
     return found
 
 

@@ -246,6 +246,8 @@ class Capture:
         """Release connections; bounded."""
         if self._owns_executor:
             self._executor.shutdown(wait=False, cancel_futures=True)
+        if self.coordinator is not None:
+            self.coordinator.close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None

@@ -8,7 +8,7 @@ Source: DBLog, Algorithm 1 steps 6 and 7.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,6 +120,11 @@ class Closing:
         self._pacer = pacer
         self._clock = clock
         self._telling = telling
+        self._beside = ThreadPoolExecutor(1, "headrace-digest")
+
+    def close(self) -> None:
+        """End the thread of digests."""
+        self._beside.shutdown()
 
     def _is_void(self, job: Job, schema: TableSchema) -> bool:
         """Whether the table changed its shape inside the window, or rows needed to reconcile are gone."""
@@ -155,20 +160,25 @@ class Closing:
         left = self._reconciler.remembered
 
         def told() -> None:
-            certificate = Certificate(
-                request_id,
-                chunk.schema.table,
-                after,
-                chunk.last_key,
-                job.low_scn,
-                mark.scn,
-                repr(chunk.visibility),
-                chunk.rows.num_rows,
-                result.rows.num_rows,
-                rows_digest(result.rows),
-                chunk.schema.schema_id,
-            )
-            self._queue.pending.append(lambda w: w.add_certificate(certificate))
+            # Beside the log thread, which syncs these rows and goes on; it is asked for when progress is written.
+            digest = self._beside.submit(rows_digest, result.rows)
+
+            def certificate() -> Certificate:
+                return Certificate(
+                    request_id,
+                    chunk.schema.table,
+                    after,
+                    chunk.last_key,
+                    job.low_scn,
+                    mark.scn,
+                    repr(chunk.visibility),
+                    chunk.rows.num_rows,
+                    result.rows.num_rows,
+                    digest.result(),
+                    chunk.schema.schema_id,
+                )
+
+            self._queue.pending.append(lambda w: w.add_certificate(certificate()))
             self._telling.completed(mark, emitted, result.dropped, chunk.last_key, certificate)
             self._telling.forgot(chunk.visibility, before, left)
 

@@ -234,6 +234,10 @@ class Coordinator:
             self._job = None
         self._reconciler.rewind(held_scn)
 
+    def close(self) -> None:
+        """Release what runs beside the log thread; state changes are to be taken before."""
+        self._closing.close()
+
     @property
     def pace(self) -> DumpPace:
         """What dumps are held to; replace it at any time."""

@@ -25,7 +25,7 @@ CHUNK_BYTES = 32 << 20
 """Most bytes of rows that one chunk aims at."""
 LEAST_BYTES = 512 << 10
 """Rows of a window that are written in hardly less time when there are fewer: most of it is its fixed part."""
-EMIT_S = 0.005
+EMIT_S = 0.001
 """How long the log may stand still while one window's rows are written."""
 FULL_EMIT_S = 0.05
 """Likewise where the dump was given all the time there is: then it comes before the log's latency."""

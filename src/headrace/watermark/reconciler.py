@@ -199,9 +199,12 @@ class Reconciler:
             saw: what the chunk's select saw, taken in its snapshot.
         """
         changes, truncates = self._unseen(schema, saw)
-        folded = fold(schema, changes, truncates)
-        met = _meet(schema, rows, folded)
-        return replace(met, met=tuple(changes), truncates=tuple(truncates))
+        keys = encode_rows([rows.column(name) for name in schema.key])
+        if truncates or _may_meet(schema, keys, changes):
+            result = _meet(schema, rows, keys, fold(schema, changes, truncates))
+        else:
+            result = _untouched(rows)
+        return replace(result, met=tuple(changes), truncates=tuple(truncates))
 
     def transactions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return SCN and transaction id of everything remembered, in order."""
@@ -255,9 +258,11 @@ class Reconciler:
         truncates = [t for t in truncates if t > seen_truncate]
         if not changes:
             return [], truncates
-        rows = pa.Table.from_batches(changes)
-        of_rows = vis[np.searchsorted(scn, rows["_scn"].to_numpy())]
-        return _drop_seen(schema, rows, of_rows, seen_truncate), truncates
+        # As one batch: a busy log leaves many blocks of one row each.
+        rows = pa.concat_batches(changes)
+        of_rows = vis[np.searchsorted(scn, rows.column("_scn").to_numpy())]
+        unseen = _drop_seen(schema, rows, of_rows, seen_truncate)
+        return [unseen] if unseen.num_rows else [], truncates
 
     def _by_item(
         self, marked: npt.NDArray[np.bool_]
@@ -300,18 +305,17 @@ def _narrow(item: _Remembered, keep: npt.NDArray[np.bool_]) -> _Remembered:
 
 def _drop_seen(
     schema: TableSchema,
-    rows: pa.Table,
+    rows: pa.RecordBatch,
     vis: npt.NDArray[np.int8],
     seen_truncate: tuple[int, int],
-) -> list[pa.RecordBatch]:
+) -> pa.RecordBatch:
     """Leave out what the chunk saw, and what it must have seen before that on the same key."""
-    scn, order = rows["_scn"].to_numpy(), rows["_ord"].to_numpy()
+    scn, order = rows.column("_scn").to_numpy(), rows.column("_ord").to_numpy()
     behind = (scn < seen_truncate[0]) | ((scn == seen_truncate[0]) & (order < seen_truncate[1]))
     seen = (vis == YES) | behind
     if (vis == UNKNOWN).any() and schema.key:
-        seen = _close_prefixes(encode_rows([rows[name] for name in schema.key]), scn, seen)
-    batches: list[pa.RecordBatch] = rows.filter(pa.array(~seen)).combine_chunks().to_batches()
-    return batches
+        seen = _close_prefixes(encode_rows([rows.column(name) for name in schema.key]), scn, seen)
+    return rows.filter(pa.array(~seen))
 
 
 def _close_prefixes(
@@ -333,11 +337,32 @@ def _close_prefixes(
         seen = grown
 
 
-def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconciled:
+def _untouched(rows: pa.RecordBatch) -> Reconciled:
+    return Reconciled(rows, np.full(rows.num_rows, KEPT, np.int8), rows.slice(0, 0))
+
+
+def _may_meet(schema: TableSchema, keys: pa.Array, changes: list[pa.RecordBatch]) -> bool:
+    """Whether changes say anything of a chunk's rows: most windows of a large table meet none, while the log waits.
+
+    Whole images act on the keys that they name and on no other; one with columns left out may also want a row read
+    again that is in no chunk.
+    """
+    for batch in changes:
+        if batch.column("_missing").null_count < batch.num_rows:
+            return True
+        named = encode_rows([batch.column(name) for name in schema.key])
+        if pc.any(pc.is_in(keys, value_set=named)).as_py():
+            return True
+    return False
+
+
+def _meet(
+    schema: TableSchema, rows: pa.RecordBatch, chunk_keys: pa.Array, folded: pa.Table
+) -> Reconciled:
     """Return what is left of the chunk's rows after the folded effect of what it did not see."""
-    fate = np.full(rows.num_rows, KEPT, np.int8)
     if folded.num_rows == 0:
-        return Reconciled(rows, fate, rows.slice(0, 0))
+        return _untouched(rows)
+    fate = np.full(rows.num_rows, KEPT, np.int8)
     missing = missing_matrix(folded["_missing"].combine_chunks(), len(schema.columns))
     effects = np.array(folded["_effect"].to_pylist())
     keys = encode_rows([folded[name] for name in schema.key])
@@ -353,7 +378,6 @@ def _meet(schema: TableSchema, rows: pa.RecordBatch, folded: pa.Table) -> Reconc
     if ALL_DEAD in effects:
         fate[:] = DROPPED
         return Reconciled(rows.slice(0, 0), fate, unsettled)
-    chunk_keys = encode_rows([rows.column(name) for name in schema.key])
     found = pc.fill_null(pc.index_in(chunk_keys, value_set=keys), -1)
     effect_at = np.asarray(found).astype(np.int64)
     hit = effect_at >= 0

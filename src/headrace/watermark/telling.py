@@ -302,7 +302,7 @@ class Telling:
         emitted: int,
         excluded: int,
         last_key: Key | None = None,
-        certificate: Certificate | None = None,
+        certify: Callable[[], Certificate] | None = None,
     ) -> None:
         """The rows of a window are in the change log."""
         window, self._closing = self._closing, None
@@ -322,7 +322,8 @@ class Telling:
                 final_chunk=window.final,
             )
         )
-        if certificate is not None:
+        if certify is not None:
+            certificate = certify()
             self._tap.emit(
                 events.CertificateIssued(
                     chunk_id=window.number,
