@@ -205,6 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         harness.Steps("capture", _steps(given)).shown() as steps,
     ):
         server.start_empty()
+        if not given.quick:
+            harness.touch_memory()
         bench = _Bench(server, steps, given)
         with harness.until_stopped(steps):
             bench.play()
