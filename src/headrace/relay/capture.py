@@ -2,7 +2,8 @@
 
 The order of every round must not change (design invariant 2): blocks are appended, then synced (readable only now),
 then dump progress is written, then the source is acknowledged. A crash between any two repeats work and loses none.
-While much comes, the next round is read from the source (nothing more) while the disk still works on this one.
+While much comes, the next round is read from the source, and appended where it changes no state, while the disk still
+works on this one.
 """
 
 from __future__ import annotations
@@ -321,12 +322,22 @@ class Capture:
             return False
         item = self._reader.poll(self._patience(timeout_s))
         failpoint("capture.after_poll")
-        self._settle()
+        if item is None or not self._may_go_beside(item):
+            self._settle()
         if item is not None:
             self._take(item)
         else:
             self._pay()
         return item is not None
+
+    def _may_go_beside(self, item: LogItem) -> bool:
+        """Whether a round may be appended while the disk still works on the one before.
+
+        State changes of the earlier round would be written with those of this one, which is not durable yet; and a
+        window reads the log as it is.
+        """
+        assert self.coordinator is not None
+        return item.more and item.mark is None and not self.coordinator.has_pending
 
     def _patience(self, timeout_s: float) -> float:
         """Return how long the log may be waited for."""
@@ -381,10 +392,13 @@ class Capture:
                 failpoint("window.before_emit")
                 self._append(block)
             failpoint("window.after_emit")
-        self._unsettled = item
+        before, self._unsettled = self._unsettled, item
         if item.more:
-            # The disk works while the next round is read; that one is appended after this is settled.
+            # The disk works while the next round is read, and appended where it changes no state.
             self._log.begin_sync()
+            if before is not None:
+                # Its own sync has ended, and it left nothing else to write.
+                self._acknowledge(before.position)
         else:
             # Once: what waited behind a window is to be read before the window's progress is written.
             self._settle(owe=self._owed is None and self.coordinator.may_owe)
@@ -408,8 +422,10 @@ class Capture:
         """Write the progress of what is durable, and acknowledge that."""
         self._write_pending()
         position, self._owed = self._owed, None
-        if position is None:
-            return
+        if position is not None:
+            self._acknowledge(position)
+
+    def _acknowledge(self, position: str) -> None:
         assert self._reader is not None
         self._reader.acknowledge(position)
         self._telling.checkpoint(self._log.covered_scn, position)

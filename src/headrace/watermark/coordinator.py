@@ -259,9 +259,14 @@ class Coordinator:
         return min((floor for floor in floors if floor), default=self._last_scn + 1) - 1
 
     @property
+    def has_pending(self) -> bool:
+        """Whether state changes wait to be written."""
+        return bool(self._queue.pending)
+
+    @property
     def may_owe(self) -> bool:
         """Whether state changes wait to be written, and need not be at once: until they are, people are not heard."""
-        return bool(self._queue.pending) and not self._queue.is_to_look
+        return self.has_pending and not self._queue.is_to_look
 
     def take_pending(self) -> list[Change]:
         """Return state changes to write once the change log is durable."""

@@ -102,3 +102,14 @@ def test_the_more_comes_the_larger_a_block(rate: int, wait_s: float) -> None:
 
 def test_nothing_at_hand_is_never_due() -> None:
     assert not Cadence(0.0).due(1e9)
+
+
+def test_what_is_at_hand_leaves_when_nothing_more_comes() -> None:
+    cadence = Cadence(0.0)
+    for number in range(50):
+        cadence.begun(10 + number / 100)
+        cadence.ended(10 + number / 100, 3_000)
+    cadence.begun(10.5)
+    assert not cadence.due(10.501)
+    cadence.lull()
+    assert cadence.due(10.501)

@@ -56,6 +56,10 @@ class Cadence:
         """Return whether what is at hand should leave."""
         return now >= self.due_at
 
+    def lull(self) -> None:
+        """Take note that nothing more came for a while: what is at hand waits for nothing."""
+        self._wait_s = 0.0
+
     def ended(self, now: float, rows: int) -> None:
         """Take note that ``rows`` have left."""
         took_s = max(now - self._ended, 1e-4)

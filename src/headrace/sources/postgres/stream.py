@@ -217,6 +217,8 @@ class PostgresLogReader:
                 self._send_feedback()
             # Of a transaction that is streamed nothing can leave before its commit.
             if not stream.read(busy=self._cadence.busy or assembler.spooling):
+                if stream.lull:
+                    self._cadence.lull()
                 return
 
     def _notice(self, sqlstate: str, text: str) -> None:

@@ -50,9 +50,11 @@ class Transport(Protocol):
 
     Attributes:
         frames: what has come in and is not decoded yet: kind, length and bytes of each message.
+        lull: whether the last read waited some milliseconds, and nothing came.
     """
 
     frames: FrameBuffer
+    lull: bool
 
     def start(self, sql: str) -> None:
         """Put the connection into copy-both mode.
@@ -107,6 +109,7 @@ class _Common:
         self, session: Session, on_notice: Callable[[str, str], None], timeout_s: float
     ) -> None:
         self.frames = FrameBuffer()
+        self.lull = False
         self._session = session
         self._on_notice = on_notice
         self._timeout_s = timeout_s
@@ -185,7 +188,10 @@ class SocketTransport(_Common):
     def read(self, *, busy: bool = False) -> int:
         """See `Transport`."""
         if self._is_taken_in():
-            return self.frames.fill(self._take_into)
+            size = self.frames.fill(self._take_into)
+            self.lull = not size
+            return size
+        self.lull = False
         if busy and self._intake is None:
             time.sleep(GATHER_S)
         size = self.frames.fill(self._read_into)
