@@ -107,6 +107,22 @@ def test_the_key_is_kept_and_preflight_says_so(table: None, database: str, sql: 
     assert [column.name for column in only.tables()[0].columns] == ["id", "n"]
 
 
+@req("P23")
+@pytest.mark.parametrize("lists", [True, False], ids=["server with lists", "server without"])
+def test_a_key_that_the_choice_leaves_out_comes_all_the_same(
+    table: None, database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: bool
+) -> None:  # fmt: skip
+    if not lists:
+        monkeypatch.setattr(publication, "_CHOOSY_VERSION", 99)
+    with at_work(source(database, without("id", "secret")), tmp_path) as running:
+        until(running.dumped, "the copy")
+        sql(*CHANGES)
+        # Under its key each change finds its row: by the log, and by chunks.
+        shows(running, database, "id, n")
+        assert_unseen(tmp_path)
+    assert running.error is None
+
+
 @req("P23", "P33")
 def test_a_new_column_of_a_table_with_left_out_ones_is_captured_with_every_row(
     table: None, database: str, sql: Sql, tmp_path: Path
