@@ -57,7 +57,7 @@ def as_source(running: Running, database: str) -> None:
     until(lambda: set(running.content(T)) == rows, "the rows of the source")
 
 
-@req("P01", "P13", "H01")
+@req("P01", "P13", "N02", "H01")
 def test_a_dump_may_be_asked_for_at_any_moment(table: None, database: str, tmp_path: Path) -> None:
     with closing(StateStore(tmp_path / "state.db")) as state:
         asked = [state.submit(Scope.TABLE, T)]

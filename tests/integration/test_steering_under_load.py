@@ -94,7 +94,7 @@ def test_a_dump_at_full_speed_is_paused_under_load_and_the_log_flows_on(
 
 
 @req("P57", "N04", "N06", "P58")
-def test_delay_and_share_hold_selects_apart_and_belong_to_the_log(
+def test_delay_rate_and_share_hold_selects_apart_and_belong_to_the_log(
     table: None, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     selects = Selects(monkeypatch)
@@ -122,6 +122,14 @@ def test_delay_and_share_hold_selects_apart_and_belong_to_the_log(
         slow = chunks(4)
         assert min(slow) >= delay_s
         assert min(eager) < delay_s, "without a delay it rests less"
+
+        rows_per_s = 250.0
+        running.state.set_pace(delay_s=None, rows_per_s=rows_per_s)
+        probe.send()
+        chunks(4)
+        begins = [begin for begin, _ in selects.times]
+        assert all(b - a >= 0.95 * 50 / rows_per_s for a, b in itertools.pairwise(begins))
+        running.state.set_pace(delay_s=delay_s, rows_per_s=None)
 
         # Between two chunks belongs to the log: rows that are committed there can be read before the next select.
         arrivals: list[int] = []
