@@ -91,10 +91,24 @@ PLACES = {
     "dump.after_complete": 1,
 }
 """Every step of capture, and at which pass it dies there: in the middle of the dump where there is one."""
+AS_BEFORE = {
+    "window.after_high",
+    "log.after_sync",
+    "capture.after_poll",
+    "capture.after_append",
+    "capture.after_acknowledge",
+}
+"""Steps that differ little from the one before or behind them; in the long run alone."""
 
 
 @req("P09", "P19", "A-8")
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=pytest.mark.long) if place in AS_BEFORE else place
+        for place in PLACES
+    ],
+)
 def test_a_kill_at_each_step_costs_the_unfinished_chunk_at_most(
     place: str, url: str, tmp_path: Path
 ) -> None:
