@@ -50,7 +50,6 @@ def free(url: str) -> None:
     until(is_free, "the slot is free")
 
 
-@req("N13")
 def test_a_slot_dropped_while_stopped_is_lost_and_a_new_state_copies_again(
     source: PostgresSource, database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -66,7 +65,6 @@ def test_a_slot_dropped_while_stopped_is_lost_and_a_new_state_copies_again(
         follows(running, database)
 
 
-@req("N13")
 def test_a_slot_dropped_while_running_is_lost(
     source: PostgresSource, database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -78,7 +76,6 @@ def test_a_slot_dropped_while_running_is_lost(
         named(failure_of(running), SlotLost, SLOT)
 
 
-@req("N13")
 @pytest.mark.parametrize("changes", [1, 50])
 def test_a_slot_that_somebody_moved_past_our_log_is_lost_and_never_skipped_in_silence(
     source: PostgresSource, database: str, sql: Sql, tmp_path: Path, changes: int
@@ -94,7 +91,6 @@ def test_a_slot_that_somebody_moved_past_our_log_is_lost_and_never_skipped_in_si
     assert confirmed(database, SLOT) == moved
 
 
-@req("N13")
 def test_our_own_position_is_never_taken_for_a_foreign_one(
     source: PostgresSource, database: str, sql: Sql, tmp_path: Path
 ) -> None:

@@ -132,7 +132,6 @@ def test_a_second_capture_on_the_same_folder_is_refused_and_harms_nobody(
     assert running.error is None
 
 
-@req("N13")
 def test_a_change_log_that_was_deleted_is_lost(
     source: PostgresSource, database: str, tmp_path: Path
 ) -> None:
@@ -226,7 +225,6 @@ def restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield url
 
 
-@req("N13")
 def test_another_database_in_the_place_of_the_source_is_refused(
     source: PostgresSource, restored: str, tmp_path: Path
 ) -> None:

@@ -40,7 +40,6 @@ def tables(sql: Sql) -> None:
     )
 
 
-@req("N13")
 def test_a_value_without_a_place_stops_the_log_before_its_transaction_is_acknowledged(
     tables: None, database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -65,7 +64,6 @@ def test_a_value_without_a_place_stops_the_log_before_its_transaction_is_acknowl
         follows(running, database, U)
 
 
-@req("N13")
 def test_a_table_that_was_left_out_for_a_while_is_copied_again_when_it_returns(
     tables: None, database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -77,7 +75,6 @@ def test_a_table_that_was_left_out_for_a_while_is_copied_again_when_it_returns(
         follows(running, database)
 
 
-@req("N13")
 def test_a_value_without_a_place_fails_the_copy_of_its_table_only(
     tables: None, database: str, sql: Sql, tmp_path: Path
 ) -> None:

@@ -82,7 +82,7 @@ def test_a_column_that_is_left_out_never_comes_and_its_table_stays_writable(
 ) -> None:  # fmt: skip
     if not lists:
         # As on 14: the server cannot choose columns.
-        monkeypatch.setattr(publication, "_CHOOSY_VERSION", 99)
+        monkeypatch.setattr(publication, "CHOOSY_VERSION", 99)
     sql(f"ALTER TABLE t REPLICA IDENTITY {identity}")
     with at_work(source(database, without("secret")), tmp_path) as running:
         until(running.dumped, "the copy")
@@ -105,6 +105,22 @@ def test_the_key_is_kept_and_preflight_says_so(table: None, database: str, sql: 
     assert [column.name for column in chosen.tables()[0].columns] == ["id", "n"]
     only = source(database, ColumnChoice(PUBLIC_T, include=frozenset({"n"})))
     assert [column.name for column in only.tables()[0].columns] == ["id", "n"]
+
+
+@req("P23")
+@pytest.mark.parametrize("lists", [True, False], ids=["server with lists", "server without"])
+def test_a_key_that_the_choice_leaves_out_comes_all_the_same(
+    table: None, database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: bool
+) -> None:  # fmt: skip
+    if not lists:
+        monkeypatch.setattr(publication, "CHOOSY_VERSION", 99)
+    with at_work(source(database, without("id", "secret")), tmp_path) as running:
+        until(running.dumped, "the copy")
+        sql(*CHANGES)
+        # Under its key each change finds its row: by the log, and by chunks.
+        shows(running, database, "id, n")
+        assert_unseen(tmp_path)
+    assert running.error is None
 
 
 @req("P23", "P33")

@@ -53,8 +53,13 @@ def as_told(windows: Iterable[str], *, keyed: bool) -> list[str]:
     return found
 
 
-def check_windows(events: list[Line]) -> int:
-    """Check that what is told of each window fits together; return how many were completed."""
+def check_windows(events: list[Line], *, cut: bool = False) -> int:
+    """Check that what is told of each window fits together; return how many were completed.
+
+    Args:
+        events: of one run.
+        cut: connections were lost, so chunks whose progress was not durable came again.
+    """
     completed = [event for event in events if event["kind"] == "chunk.completed"]
     windows: dict[int, list[Line]] = {}
     streamed: dict[str, set[str | None]] = {}
@@ -92,4 +97,29 @@ def check_windows(events: list[Line]) -> int:
         if chosen["mode"] != "table":
             (certificate,) = (event for event in own if event["kind"] == "certificate")
             assert (certificate["emitted"], certificate["high_lsn"]) == (end["emitted"], end["lsn"])
+        # From the low mark's writing on: not less than the high mark took to come back, nor than the log was held up.
+        assert end["duration_ms"] + 1 >= high["latency_ms"] + end["held_ms"] - 1
+        assert end["duration_ms"] >= marks["watermark.received", "LOW"]["latency_ms"]
+        assert end["final_chunk"] == chosen["final_chunk"]
+    if not cut:
+        _check_loops(events)
     return len(completed)
+
+
+def _check_loops(events: list[Line]) -> None:
+    """Check that each dump goes from chunk to chunk, each behind the last key of the one before, up to a final one."""
+    chosen = {event["chunk_id"]: event for event in events if event["kind"] == "chunk.selected"}
+    at: dict[str, tuple[str | None, bool]] = {}
+    for event in events:
+        if event["kind"] == "chunk.completed":
+            select = chosen[event["chunk_id"]]
+            dump = select["dump_id"]
+            if select["mode"] == "range":
+                before, final = at.get(dump, (select.get("start_after_pk"), False))
+                assert not final, "the dump went on behind its final chunk"
+                assert select.get("start_after_pk") == before
+                at[dump] = (event.get("last_pk", before), event["final_chunk"])
+        elif event["kind"] == "table.completed":
+            # A dump that began in another run, or without a row, has no chunk here.
+            dump = f"{event['request_id']}/{event['table']}"
+            assert at.get(dump, (None, True))[1], "a table was complete before its final chunk"

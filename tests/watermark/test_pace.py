@@ -89,7 +89,6 @@ class Source:
             self.now = took.emitted
 
 
-@req("N03")
 def test_a_given_size_never_changes() -> None:
     source = Source(DumpPace(chunk_rows=77), 10.0)
     source.read(20)

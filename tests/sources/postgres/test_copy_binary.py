@@ -332,7 +332,6 @@ ENDS = [
 ]  # fmt: skip
 
 
-@req("P23")
 @pytest.mark.parametrize(("type_", "arrow", "cell", "number"), ENDS)
 def test_the_infinities_are_the_ends_of_the_integers(
     decode: Decoder, type_: str, arrow: pa.DataType, cell: bytes, number: int

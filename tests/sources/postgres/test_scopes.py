@@ -44,7 +44,7 @@ def read(reader: PostgresChunkReader, predicate: str, limit: int = 3) -> list[tu
     return rows
 
 
-@req("P05", "N03")
+@req("P05")
 @pytest.mark.parametrize(
     ("predicate", "numbers"),
     [

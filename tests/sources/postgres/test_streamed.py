@@ -57,7 +57,7 @@ def ids(got: Any) -> list[int]:
     return [row["id"] for row in got.rows("t")]
 
 
-@req("P33", "T7")
+@req("T7")
 def test_an_open_transaction_comes_in_before_it_commits_and_leaves_in_commit_order(
     impatient: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -113,7 +113,6 @@ def insert_wide(connection: psycopg.Connection[Any], first: int) -> None:
     )
 
 
-@req("P33")
 def test_a_streamed_transaction_that_is_rolled_back_leaves_nothing(
     impatient: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -127,7 +126,7 @@ def test_a_streamed_transaction_that_is_rolled_back_leaves_nothing(
         assert streams(log) == 0
 
 
-@req("P33", "A-9")
+@req("A-9")
 def test_an_open_transaction_comes_again_after_a_restart(
     impatient: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -141,7 +140,7 @@ def test_an_open_transaction_comes_again_after_a_restart(
         assert ids(log.collect()) == [*range(1, 1 + MANY), *range(10_001, 10_001 + MANY)]
 
 
-@req("N03")
+@req("T7")
 def test_past_the_bound_they_wait_on_disk_and_leave_in_pieces(
     impatient: str, sql: Sql, tmp_path: Path
 ) -> None:

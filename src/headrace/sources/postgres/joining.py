@@ -64,8 +64,8 @@ def await_writers(session: Session, settings: PostgresSettings, oids: Iterable[i
         if time.monotonic() > deadline:
             raise SourceUnavailable(
                 f"Transactions that write to captured tables did not end in {settings.slot_timeout_s:.0f} s.",
-                next_step="end the oldest open transaction (pg_stat_activity.xact_start); the log may "
-                "lack a part of it.",
+                next_step="end the oldest open transaction (pg_stat_activity.xact_start, "
+                "pg_prepared_xacts.prepared); the log may lack a part of it.",
             )
         time.sleep(_PAUSE_S)
 

@@ -176,6 +176,16 @@ class Preflight:
                 f"Slot {name} belongs to database {state.database}, not {self._database}.",
                 "Name another slot, or change the database in source.url.",
             )
+        if state.two_phase:
+            literal = quote_literal(name).strip()
+            self._add(
+                "slot-two-phase",
+                f"Slot {name} hands transactions out at PREPARE TRANSACTION, before anybody knows whether they "
+                "will be committed; headrace takes them at COMMIT PREPARED.",
+                f"SELECT pg_drop_replication_slot({literal}); "
+                f"SELECT pg_create_logical_replication_slot({literal}, 'pgoutput'); after the other readers of "
+                "that slot were stopped; or remove source.slot so that headrace makes its own.",
+            )
         if state.active_pid is not None:
             self._add(
                 "slot-active",

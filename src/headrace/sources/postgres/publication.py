@@ -10,6 +10,7 @@ from headrace.errors import SourceError
 from headrace.model.schema import TableId
 from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import Session, quote
+from headrace.sources.postgres.published import CHOOSY_VERSION, GENERATED_VERSION, published_sql
 from headrace.sources.postgres.settings import PostgresSettings
 
 __all__ = [
@@ -26,10 +27,6 @@ __all__ = [
 ]
 
 _ACTIONS = ("insert", "update", "delete", "truncate")
-
-# From 15 on a publication may choose rows and columns, from 18 on also generated columns.
-_CHOOSY_VERSION = 15
-_GENERATED_VERSION = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +71,11 @@ def read_publication(session: Session, name: str) -> PublicationFacts | None:
 
 
 def _tables(session: Session, name: str) -> dict[TableId, PublishedTable]:
-    choosy = session.version >= _CHOOSY_VERSION
-    extra = "rowfilter IS NOT NULL, array_to_json(attnames)" if choosy else "false, NULL"
-    rows = session.rows(
-        f"SELECT schemaname, tablename, {extra} FROM pg_publication_tables WHERE pubname = $1",
-        name,
-    )
     return {
         TableId(schema or "", table or ""): PublishedTable(filtered == "t", _names(columns))
-        for schema, table, filtered, columns in rows
+        for _, schema, table, filtered, columns in session.rows(
+            published_sql(session.version), name
+        )
     }
 
 
@@ -96,7 +89,7 @@ def as_published(session: Session, settings: PostgresSettings, facts: TableFacts
         marked = (replace(a, as_text=a.name in texts) for a in facts.attributes)
         facts = replace(facts, attributes=tuple(marked))
     choice = settings.columns_of(facts.table)
-    if session.version >= _CHOOSY_VERSION and (settings.publication or choice):
+    if session.version >= CHOOSY_VERSION and (settings.publication or choice):
         facts = _of_list(session, settings, facts)
     if choice is None:
         return facts
@@ -105,17 +98,12 @@ def as_published(session: Session, settings: PostgresSettings, facts: TableFacts
 
 
 def _of_list(session: Session, settings: PostgresSettings, facts: TableFacts) -> TableFacts:
-    rows = session.rows(
-        "SELECT array_to_json(attnames) FROM pg_publication_tables "
-        "WHERE pubname = $1 AND schemaname = $2 AND tablename = $3",
-        settings.publication_name,
-        facts.table.schema,
-        facts.table.name,
-    )
+    sql = f"SELECT columns FROM ({published_sql(session.version)}) t WHERE oid = $2::oid"
+    rows = session.rows(sql, settings.publication_name, str(facts.oid))
     columns = _names(rows[0][0]) if rows else None
     if columns is None:
         return facts
-    generated = session.version < _GENERATED_VERSION
+    generated = session.version < GENERATED_VERSION
     kept = tuple(
         replace(a, generated=a.generated and generated)
         for a in facts.attributes
@@ -133,7 +121,7 @@ def wanted_columns(
     column, so there, and before 15, columns are left out on our side.
     """
     choice = settings.columns_of(facts.table)
-    if choice is None or session.version < _CHOOSY_VERSION or facts.identity.letter == "f":
+    if choice is None or session.version < CHOOSY_VERSION or facts.identity.letter == "f":
         return None
     key = set(facts.identity.key)
     return tuple(a.name for a in facts.published if choice.keeps(a.name) or a.name in key)
@@ -146,7 +134,7 @@ def with_other_columns(
 
     Columns came or went, or the configuration chooses others than before.
     """
-    if settings.publication is not None or session.version < _CHOOSY_VERSION:
+    if settings.publication is not None or session.version < CHOOSY_VERSION:
         return []
     rows = session.rows(
         "SELECT r.prrelid, r.prattrs::text FROM pg_publication_rel r "
@@ -248,14 +236,8 @@ class PublicationWatch:
 
 def _oids(session: Session, name: str) -> dict[int, TableId]:
     """Return the tables that a publication publishes, by oid; renamed ones keep theirs."""
-    rows = session.rows(
-        "SELECT c.oid, n.nspname, c.relname FROM pg_publication_tables t "
-        "JOIN pg_namespace n ON n.nspname = t.schemaname "
-        "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename "
-        "WHERE t.pubname = $1",
-        name,
-    )
-    return {int(oid or 0): TableId(schema or "", table or "") for oid, schema, table in rows}
+    rows = session.rows(published_sql(session.version), name)
+    return {int(oid or 0): TableId(schema or "", table or "") for oid, schema, table, *_ in rows}
 
 
 def _names(text: str | None) -> frozenset[str] | None:

@@ -52,6 +52,7 @@ class SlotState:
     Attributes:
         lost: why it cannot be read any more, empty when it can.
         failover: whether standbys may keep it in step.
+        two_phase: whether it hands a transaction out at PREPARE TRANSACTION already.
     """
 
     plugin: str
@@ -60,6 +61,7 @@ class SlotState:
     confirmed: str | None
     lost: str
     failover: bool = False
+    two_phase: bool = False
 
 
 def read_slot(session: Session, name: str) -> SlotState | None:
@@ -69,15 +71,21 @@ def read_slot(session: Session, name: str) -> SlotState | None:
         newer = "invalidation_reason, failover"
     rows = session.rows(
         "SELECT plugin, database, active_pid, confirmed_flush_lsn, wal_status, "
-        f"{newer} FROM pg_replication_slots WHERE slot_name = $1",
+        f"two_phase, {newer} FROM pg_replication_slots WHERE slot_name = $1",
         name,
     )
     if not rows:
         return None
-    plugin, database, pid, confirmed, wal_status, why, failover = rows[0]
+    plugin, database, pid, confirmed, wal_status, two_phase, why, failover = rows[0]
     lost = why or ("its log was removed" if wal_status == "lost" else "")
     return SlotState(
-        plugin or "", database or "", int(pid) if pid else None, confirmed, lost, failover == "t"
+        plugin or "",
+        database or "",
+        int(pid) if pid else None,
+        confirmed,
+        lost,
+        failover == "t",
+        two_phase == "t",
     )
 
 
@@ -175,8 +183,8 @@ def ensure_slot(session: Session, settings: PostgresSettings, *, fresh: bool = F
     except SourceUnavailable as error:
         raise SourceUnavailable(
             f"Slot {settings.slot_name} was not made in {settings.slot_timeout_s:.0f} s: {error.message}",
-            next_step="end the oldest open transaction (pg_stat_activity.xact_start); a slot waits "
-            "for all that were open when it was asked for.",
+            next_step="end the oldest open transaction (pg_stat_activity.xact_start, "
+            "pg_prepared_xacts.prepared); a slot waits for all that were open when it was asked for.",
         ) from error
     if settings.publication is None:
         _note_slot(session, settings)
