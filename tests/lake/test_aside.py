@@ -12,8 +12,9 @@ import pytest
 
 from headrace.fold import fold
 from headrace.lake import settle
-from headrace.lake.aside import Copy, aside_path, asked_again, begin_copy, copy_of, take_place
+from headrace.lake.aside import aside_path, asked_again, begin_copy, copy_of, take_place
 from headrace.lake.commit import CommitConflict, put_commit, transaction
+from headrace.lake.copies import Copy
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import evolve_actions
 from headrace.lake.keyed import commit_keyed

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import ConfigError, UnplacedValue
 from headrace.lake import settle
-from headrace.lake.aside import Copy, aside_path
+from headrace.lake.aside import aside_path
+from headrace.lake.copies import Copy
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.modes import Mode
 from headrace.lake.partitioning import Partitioning

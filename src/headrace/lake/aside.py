@@ -13,15 +13,14 @@ import shutil
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from headrace.durable import sync_folder
-from headrace.errors import IncompatibleSchemaChange
 from headrace.lake import mapping
 from headrace.lake.commit import Action, commit_info, put_commit, transaction
+from headrace.lake.copies import Copy
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions, with_features
 from headrace.lake.ledger import table_path
@@ -32,8 +31,6 @@ from headrace.lake.vectors import vector_path
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = [
-    "Copy",
-    "CopyNeeded",
     "aside_path",
     "asked_again",
     "begin_copy",
@@ -46,23 +43,6 @@ _REQUEST = "headrace.copy.request"
 """Property of a copy: the request that fills it. Of a table: the copy that it is."""
 _AFTER = "headrace.copy.after"
 """Property of a copy: the SCN behind which it began."""
-
-
-class CopyNeeded(IncompatibleSchemaChange):
-    """A change of columns that the table follows by a new copy of it; nothing was changed yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """What a copy says of itself.
-
-    Attributes:
-        request: the dump that fills it.
-        after_scn: position behind which it began; only what completes later completes it.
-    """
-
-    request: str
-    after_scn: int
 
 
 def aside_path(lake: Path, pipeline: str, table: TableId) -> Path:
