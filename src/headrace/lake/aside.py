@@ -19,16 +19,19 @@ from urllib.parse import unquote
 
 from headrace.durable import sync_folder
 from headrace.lake import mapping
+from headrace.lake.clustering import clustering_actions
 from headrace.lake.commit import Action, commit_info, put_commit, transaction
 from headrace.lake.copies import Copy
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions, with_features
 from headrace.lake.ledger import table_path
 from headrace.lake.partitioning import UNPARTITIONED, Partitioning
+from headrace.lake.remembered import numbers_of
 from headrace.lake.settle import removal
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.vectors import vector_path
 from headrace.model.schema import TableId, TableSchema
+from headrace.model.succession import successors
 
 __all__ = [
     "aside_path",
@@ -150,6 +153,7 @@ def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
         commit_info("REPLACE TABLE"),
         {"metaData": metadata},
         transaction(application, copy.transactions[application]),
+        *clustering_actions(shown, fields["fields"], _later(shown, copy)),
         *({"remove": removal(file)} for file in shown.files),
         *({"add": {**file.action, "dataChange": True}} for file in copy.files),
     ]
@@ -174,6 +178,13 @@ def discarded(folder: Path) -> None:
     sync_folder(folder.parent)
     for left in folder.parent.glob(f".{folder.name}.*.gone"):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def _later(shown: Snapshot, copy: Snapshot) -> dict[str, str]:
+    """Return the name in a copy of each column of its table that lives on; by its own name where nobody knows."""
+    names = shown.schema.names
+    found = successors(names, copy.schema.names, numbers_of(shown), numbers_of(copy))
+    return {name: name for name in names} if found is None else found
 
 
 def _files(held: Snapshot) -> Iterable[Path]:
