@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.lake import settle
 from headrace.lake.clustering import FEATURES, clustered_by
 from headrace.lake.commit import put_commit
 from headrace.lake.evolution import evolve_actions
 from headrace.lake.pieces import Sizes
 from headrace.lake.rewrite import plan_rewrite, put_rewrite
 from headrace.testing.notation import table_of
-from tests.lake.local_table import LocalTable
+from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.lake.test_commits import Source, folded_of
 from tests.requirements import req
 
@@ -64,8 +63,7 @@ class Clustered:
 
 @pytest.fixture
 def clustered(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clustered:
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 5)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 6_000)
+    keep_files_apart(monkeypatch)
     session = spark.newSession()
     session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")

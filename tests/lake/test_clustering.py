@@ -25,7 +25,7 @@ from headrace.lake.pieces import Sizes
 from headrace.lake.rewrite import plan_rewrite, put_rewrite
 from headrace.model.schema import TableSchema
 from headrace.testing.notation import change_batch, parse_history, table_of
-from tests.lake.local_table import LocalTable
+from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.requirements import req
 
 OLD = replace(table_of(4), numbers={"k": 1, "c1": 2, "c2": 3, "c3": 4})
@@ -147,8 +147,7 @@ def names_in_files(table: LocalTable) -> list[str]:
 def test_files_that_lose_rows_stay_what_they_were(
     table: LocalTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 1)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 100)
+    keep_files_apart(monkeypatch, rows=1, size=100)
     many = " ".join(f"+R({key},a{key},b,c)" for key in range(1, 50))
     table.apply(folded(OLD, many), 2)
     (file,) = table.table.snapshot().files
