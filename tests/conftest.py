@@ -20,6 +20,7 @@ DEBIAN_POSTGRES = Path("/usr/lib/postgresql/15/bin/postgres")
 
 LONGEST_FIRST = (
     "scenarios/test_random_histories.py",
+    "spark/test_partitions.py",
     "e2e/test_kill.py",
     "integration/test_restart.py",
     "spark/test_targets.py",
@@ -27,6 +28,7 @@ LONGEST_FIRST = (
     "faults/test_warehouses.py",
     "e2e/test_warehouses.py",
     "lake/test_own_tables_in_spark.py",
+    "e2e/test_policies.py",
     "e2e/test_run_once.py",
     "e2e/test_modes.py",
     "spark/test_cluster.py",
@@ -35,6 +37,12 @@ LONGEST_FIRST = (
     "e2e/test_demo.py",
     "spark/test_job.py",
     "lake/test_spark_tables.py",
+    "lake/test_clustered_in_spark.py",
+    "spark/test_policies.py",
+    "spark/test_copied_again.py",
+    "spark/test_shaped_in_warehouses.py",
+    "spark/test_modes_in_warehouses.py",
+    "spark/test_copied_again_in_warehouses.py",
     "spark/test_apply.py",
     "spark/test_maintenance.py",
     "spark/test_modes.py",

@@ -335,6 +335,8 @@ def write_lock() -> None:
             "--extra",
             "bench",
             "--extra",
+            "connect",
+            "--extra",
             "demo",
             "--extra",
             "dev",

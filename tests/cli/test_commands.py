@@ -78,6 +78,13 @@ def test_each_command_shows_an_example(command: str) -> None:
     assert f"headrace {command}" in shown.stdout
 
 
+def test_version_is_listed_behind_all_groups() -> None:
+    shown = call("--help").stdout
+    groups = [shown.index(f"│ {name} ") for name in ("dump", "log", "schema", "tap")]
+    assert shown.index("│ version ") > max(groups)
+    assert shown.index("│ demo ") < min(groups)
+
+
 def test_version() -> None:
     assert f"headrace {__version__}" in call("version").stdout
 

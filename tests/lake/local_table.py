@@ -6,7 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
+from headrace.lake import settle
 from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import put_commit, transaction
 from headrace.lake.delta_log import DeltaTable
@@ -15,6 +17,18 @@ from headrace.lake.keyed import commit_keyed
 from headrace.lake.multiset import commit_multiset
 from headrace.lake.partitioning import Partitioning
 from headrace.model.schema import KeyCheck, TableSchema
+
+
+def keep_files_apart(monkeypatch: pytest.MonkeyPatch, *, rows: int = 5, size: int = 6_000) -> None:
+    """Have files of a test's size stay where a batch would take them up, so that rows die in all the ways there are.
+
+    Args:
+        monkeypatch: of the test.
+        rows: what counts as few in a file.
+        size: bytes above which none is written again because it is small.
+    """
+    monkeypatch.setattr(settle, "_SMALL_ROWS", rows)
+    monkeypatch.setattr(settle, "_SMALL_BYTES", size)
 
 
 class LocalTable:

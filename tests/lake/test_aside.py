@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.fold import fold
-from headrace.lake import settle
-from headrace.lake.aside import Copy, aside_path, asked_again, begin_copy, copy_of, take_place
+from headrace.lake.aside import aside_path, asked_again, begin_copy, copy_of, take_place
 from headrace.lake.commit import CommitConflict, put_commit, transaction
+from headrace.lake.copies import Copy
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import evolve_actions
 from headrace.lake.keyed import commit_keyed
@@ -21,7 +21,7 @@ from headrace.lake.mapping import MODE
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableSchema
 from headrace.testing.notation import change_batch, parse_history, table_of
-from tests.lake.local_table import LocalTable
+from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.requirements import req
 
 OLD = table_of(3)
@@ -32,8 +32,7 @@ MANY = " ".join(f"+I({key},a{key})" for key in range(1, 41))
 @pytest.fixture(autouse=True)
 def small_files_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have rows die by vectors where a file of this size would be absorbed."""
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 1)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 100)
+    keep_files_apart(monkeypatch, rows=1, size=100)
 
 
 def folded(schema: TableSchema, history: str) -> pa.Table:

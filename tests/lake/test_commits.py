@@ -18,7 +18,7 @@ from headrace.lake.keyed import commit_keyed
 from headrace.model.schema import KeyCheck, TableSchema
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
-from tests.lake.local_table import LocalTable
+from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.requirements import req
 
 
@@ -78,8 +78,7 @@ def test_random_batches_leave_what_the_model_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, key: int, vectors: bool
 ) -> None:
     # Files stay apart, and some lose most of their rows: all ways of settling are taken.
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 5)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 6_000)
+    keep_files_apart(monkeypatch)
     schema = table_of(key + 2, key=key)
     table, model, source = (
         LocalTable(tmp_path, schema, vectors=vectors),
@@ -103,8 +102,7 @@ def test_random_batches_leave_what_the_model_holds(
 def test_random_batches_without_key_leave_what_the_model_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 5)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 6_000)
+    keep_files_apart(monkeypatch)
     schema = table_of(3, check=KeyCheck.NONE)
     table, model = LocalTable(tmp_path, schema), ModelTable(schema)
     generator = random.Random(seed)

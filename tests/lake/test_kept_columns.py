@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
@@ -18,7 +18,7 @@ from headrace.lake.commit import put_commit, transaction
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions, evolve_actions
 from headrace.lake.keyed import commit_keyed
-from headrace.lake.planned import ChangeKind, ColumnChange, planned_changes
+from headrace.lake.planned import ChangeKind, planned_changes
 from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.remembered import kept_columns
 from headrace.model.change import change_schema, pack_missing
@@ -163,23 +163,16 @@ class Target:
         self.scn = 0
         put_commit(folder, 0, create_actions(source.schema(), vectors=True))
 
-    def evolve(self, schema: TableSchema) -> list[ColumnChange]:
+    def reshape(self, schema: TableSchema) -> None:
         held = self.table.snapshot()
-        foreseen = planned_changes(held, schema, KEEPING)
         put_commit(self.folder, held.version + 1, evolve_actions(held, schema, KEEPING))
-        return foreseen
 
     def apply(self, schema: TableSchema, transactions: list[list[Change]], slices: int) -> None:
-        """Fold as one batch, in slices that are combined, and commit."""
+        """Commit transactions as one batch."""
         held = self.table.snapshot()
         whole = schema.keeping(kept_columns(held))
-        folded, batches = fold(whole, []), []
-        for changes in transactions:
-            self.scn += 1
-            batches.append(promote(batch_of(schema, self.scn, changes), schema, whole))
-        size = max(1, -(-len(batches) // slices))
-        for begin in range(0, len(batches), size):
-            folded = combine(whole, folded, fold(whole, batches[begin : begin + size]))
+        folded = folded_of(whole, schema, transactions, self.scn + 1, slices)
+        self.scn += len(transactions)
         actions = commit_keyed(held, whole, folded, complete=True)
         put_commit(self.folder, held.version + 1, [transaction("t", self.scn), *actions])
 
@@ -187,16 +180,48 @@ class Target:
         rows: list[Row] = self.table.snapshot().to_table().to_pylist()
         return rows
 
+    @property
+    def kept(self) -> list[str]:
+        return [column.name for column in kept_columns(self.table.snapshot())]
 
-def by_key(rows: list[Row]) -> list[Row]:
-    return sorted((dict(sorted(row.items())) for row in rows), key=lambda row: row["k"])
+
+def folded_of(
+    whole: TableSchema, schema: TableSchema, transactions: list[list[Change]], scn: int, slices: int
+) -> pa.Table:
+    """Fold transactions as one batch, in slices that are combined.
+
+    Args:
+        whole: the version with the columns that are kept.
+        schema: the source's.
+        transactions: what the log says.
+        scn: of the first.
+        slices: most of them.
+    """
+    batches = [
+        promote(batch_of(schema, number, changes), schema, whole)
+        for number, changes in enumerate(transactions, scn)
+    ]
+    folded = fold(whole, [])
+    size = max(1, -(-len(batches) // slices))
+    for begin in range(0, len(batches), size):
+        folded = combine(whole, folded, fold(whole, batches[begin : begin + size]))
+    return folded
 
 
-def live_through(folder: Path, seed: int) -> tuple[Source, Target]:
-    rng = random.Random(seed)
-    source = Source(rng)
-    target = Target(folder, source)
-    for _ in range(5):
+class Keeping(Protocol):
+    """A target table that keeps every column."""
+
+    def apply(self, schema: TableSchema, transactions: list[list[Change]], slices: int) -> None: ...
+    def reshape(self, schema: TableSchema) -> None: ...
+    def rows(self) -> list[Row]: ...
+    @property
+    def kept(self) -> Collection[str]: ...
+
+
+def live_on(source: Source, target: Keeping, rounds: int) -> None:
+    """Let rows and columns of a source change, with random cuts, and hold the target against what it shows."""
+    rng = source.rng
+    for _ in range(rounds):
         life = [source.change() for _ in range(rng.randrange(2, 14))]
         while life:
             cut = rng.randrange(1, len(life) + 1)
@@ -204,14 +229,23 @@ def live_through(folder: Path, seed: int) -> tuple[Source, Target]:
             life = life[cut:]
         assert by_key(target.rows()) == by_key(list(source.shown.values()))
         source.reshape()
-        target.evolve(source.schema())
-        held = target.table.snapshot()
-        assert {column.name for column in kept_columns(held)} == source.kept
+        target.reshape(source.schema())
+        assert set(target.kept) == source.kept
         # As a source does that wrote its rows anew.
         keys = rng.sample(sorted(source.rows), len(source.rows) // 2)
         if keys:
             target.apply(source.schema(), [source.read(keys)], 1)
     assert by_key(target.rows()) == by_key(list(source.shown.values()))
+
+
+def by_key(rows: list[Row]) -> list[Row]:
+    return sorted((dict(sorted(row.items())) for row in rows), key=lambda row: row["k"])
+
+
+def live_through(folder: Path, seed: int) -> tuple[Source, Target]:
+    source = Source(random.Random(seed))
+    target = Target(folder, source)
+    live_on(source, target, 5)
     return source, target
 
 

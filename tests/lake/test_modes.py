@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import IncompatibleSchemaChange, MissingBase
-from headrace.lake import settle
 from headrace.lake.modes import Mode, shaped
 from headrace.model.schema import Column, KeyCheck, TableSchema
 from headrace.testing.lives import Transaction, random_life
 from headrace.testing.notation import table_of
 from headrace.testing.versions import ModelVersions
 from tests.lake.kept_table import KeptTable, appended
+from tests.lake.local_table import keep_files_apart
 from tests.requirements import req
 
 PATCHY = table_of(3)
@@ -37,8 +37,7 @@ def cut(life: list[Transaction], rng: random.Random) -> Iterator[list[Transactio
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     # Files stay apart, so that rows die in all the ways there are.
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 4)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 6_000)
+    keep_files_apart(monkeypatch, rows=4)
 
 
 def check(folder: Path, seed: int, schema: TableSchema, mode: Mode, whole: bool) -> None:

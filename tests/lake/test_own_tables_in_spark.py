@@ -15,13 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.fold import fold
-from headrace.lake import settle
 from headrace.lake.commit import put_commit
 from headrace.lake.evolution import evolve_actions
 from headrace.model.change import change_schema
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.testing.notation import table_of
-from tests.lake.local_table import LocalTable
+from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.lake.test_commits import Source, folded_of
 from tests.requirements import req
 
@@ -39,8 +38,7 @@ def in_spark(spark: SparkSession, path: Path, version: int | None = None) -> Cou
 def test_spark_reads_any_version_and_writes_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 5)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 6_000)
+    keep_files_apart(monkeypatch)
     schema = table_of(3)
     table, source = LocalTable(tmp_path, schema), Source(7, 1)
     for scn in range(1, 24):

@@ -14,8 +14,9 @@ import pytest
 
 from headrace.errors import ConfigError, IncompatibleSchemaChange
 from headrace.fold import fold
-from headrace.lake.aside import Copy, aside_path, begin_copy, take_place
+from headrace.lake.aside import aside_path, begin_copy, take_place
 from headrace.lake.commit import put_commit
+from headrace.lake.copies import Copy
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions, evolve_actions
 from headrace.lake.keyed import commit_keyed

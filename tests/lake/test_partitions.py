@@ -25,7 +25,7 @@ from headrace.testing.notation import change_batch, table_of
 from headrace.testing.target import ModelTable
 from headrace.testing.versions import ModelVersions
 from tests.lake.kept_table import KeptTable, appended
-from tests.lake.local_table import LocalTable
+from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.lake.parts import VALUES, check_files, placed_life, typed
 from tests.lake.test_commits import Source, folded_of
 from tests.lake.test_modes import MODES, cut
@@ -38,9 +38,7 @@ SIZES = Sizes(target_bytes=6_000, small_bytes=3_000, deleted=0.1)
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Files stay apart, so that rows die in all the ways there are.
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 3)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 6_000)
+    keep_files_apart(monkeypatch, rows=3)
     monkeypatch.setattr(pieces, "_FEW", 2)
 
 
@@ -187,8 +185,7 @@ def test_a_key_is_looked_for_in_the_partitions_that_may_hold_it(
     looked: set[str],
 ) -> None:
     # Large enough to stay: what is opened is opened to look for keys.
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 0)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 0)
+    keep_files_apart(monkeypatch, rows=0, size=0)
     schema = table_of(3, key=key)
     table = LocalTable(tmp_path, schema, partition_by=parts)
     rows = " ".join(f"+I({key},{part},x)" for key, part in ((1, "a"), (2, "b"), (3, "c")))

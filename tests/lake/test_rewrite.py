@@ -25,7 +25,7 @@ from headrace.testing.notation import table_of
 from headrace.testing.target import ModelTable
 from headrace.testing.versions import ModelVersions
 from tests.lake.kept_table import KeptTable, appended
-from tests.lake.local_table import LocalTable
+from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.lake.test_commits import Source, folded_of
 from tests.lake.test_modes import MODES, cut
 from tests.lake.test_tidy import aged
@@ -40,9 +40,8 @@ LARGE = Sizes(target_bytes=3_000, small_bytes=100, deleted=0.1)
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Files stay apart when they are written, so that there is something to maintain.
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 2)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 1)
+    # Apart, so that there is something to maintain.
+    keep_files_apart(monkeypatch, rows=2, size=1)
     monkeypatch.setattr(settle, "_MOSTLY", 0.02)
     monkeypatch.setattr(pieces, "_FEW", 2)
     monkeypatch.setattr(pieces, "_CROWD", 3)

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.lake import settle
 from headrace.lake.commit import now_ms, put_commit
 from headrace.lake.data_writer import write_rows
 from headrace.lake.retention import files_kept_ms, log_kept_ms
 from headrace.lake.tidy import tidy
 from headrace.lake.vectors import vector_path, write_vectors
 from headrace.testing.notation import table_of
-from tests.lake.local_table import LocalTable
+from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.lake.test_commits import Source, folded_of
 from tests.requirements import req
 
@@ -37,8 +36,7 @@ def aged(table: LocalTable, hours: float) -> None:
 
 
 def busy(folder: Path, monkeypatch: pytest.MonkeyPatch, commits: int) -> LocalTable:
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 5)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 6_000)
+    keep_files_apart(monkeypatch)
     table, source = LocalTable(folder, table_of(3)), Source(3, 1)
     for scn in range(1, commits + 1):
         table.apply(folded_of(table.schema, source.batch(60 if scn % 5 == 1 else 3)), scn)

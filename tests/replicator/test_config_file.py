@@ -228,6 +228,7 @@ def test_no_refusal_repeats_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         SMALLEST + f'changelog: {{budget: "{secret}"}}\n',
         SMALLEST + f"dump: {secret}\n",
         SMALLEST + "spark: {driver_memory: swordfish}\n",
+        SMALLEST + "spark: {master: 'sc://host:15002/;token=swordfish'}\n",
         SMALLEST + 'password: "swordfish\n',
     ]
 
@@ -280,7 +281,7 @@ def test_what_the_target_lacks_is_refused_where_the_file_is_read(tmp_path: Path)
     for lacking, more, said in (
         (merge, history, "tables.public.t: the target merge has no mode"),
         (merge, "changes: {dropped_column: keep}\n", "changes: the target merge cannot do dropped"),
-        (duckdb, "changes: {incompatible: recopy}\n", "changes: the target duckdb cannot do incom"),
+        (merge, "changes: {incompatible: recopy}\n", "changes: the target merge cannot do incom"),
         (
             duckdb,
             "tables: {public.t: {partition_by: [day]}}\n",

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.fold import fold
+from headrace.lake.copies import Copy
+from headrace.lake.frontier import TableEntry
 from headrace.lake.modes import Mode, shaped
 from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.settings import TableSettings
@@ -141,3 +143,20 @@ def test_kept_columns_are_told_ahead_and_passed_over(tmp_path: Path) -> None:
     place.make(later, keeping)
     assert place.changes(later) == []
     assert place.shown(later) == {(1, None, "b"): 1}
+
+
+@req("P31", "C45")
+def test_a_table_that_is_copied_again_shows_its_old_rows_at_their_position(tmp_path: Path) -> None:
+    place = Place(tmp_path, TableSettings(policies=Policies(Incompatible.RECOPY)))
+    place.make(SOURCE)
+    place.apply(SOURCE, fold(SOURCE, [change_batch(SOURCE, parse_history("+I(1,a,b,c)").rows)]), 10)
+    other = replace(SOURCE.columns[1], type=pa.int64(), source_type="int8")
+    later = replace(SOURCE, columns=(SOURCE.columns[0], other, *SOURCE.columns[2:]))
+    assert place.changes(later) == [("recopy", "c1")]
+    with place.warehouse.opened() as session:
+        place.tables.begin_copy(session, later, Copy("asked", 20))
+    with place.replicas.opened() as shown:
+        assert shown.version(SOURCE.table, TableEntry(0, 0, None, "copying")) == 1
+    assert place.shown(SOURCE) == {(1, "a", "b", "c"): 1}
+    # It is on its way already.
+    assert place.changes(later) == []

@@ -54,6 +54,7 @@ class Bench:
         self.lake = folder / "lake"
         self.asked: list[str] = []
         self.merges = False
+        self.crashes: tuple[str, ...] = CRASHES
         self.options = ApplyOptions("test", self.log.folder, self.lake)
 
     def policies(self, policies: Policies, mode: Mode = Mode.MIRROR) -> None:

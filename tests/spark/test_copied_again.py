@@ -18,7 +18,6 @@ from headrace.testing.lives import Transaction, random_life
 from headrace.testing.notation import table_of
 from tests.requirements import req
 from tests.spark.policies import (
-    CRASHES,
     NARROW,
     RECOPY,
     RETYPED,
@@ -155,7 +154,7 @@ def copied_through(policed: Bench, rng: random.Random) -> None:
         request_id="asked 1",
     )
     later = lived(policed, new, second[whole:])
-    for name in rng.sample(CRASHES, 3):
+    for name in rng.sample(policed.crashes, 3):
         ends = sorted(rng.sample(ends, rng.randrange(len(ends) + 1)))
         arm(name, crash)
         with contextlib.suppress(Crash):
@@ -163,7 +162,7 @@ def copied_through(policed: Bench, rng: random.Random) -> None:
         disarm()
         assert shown(policed) == before
         assert policed.state() in ("live", "copying")
-    arm(rng.choice(CRASHES), crash)
+    arm(rng.choice(policed.crashes), crash)
     with contextlib.suppress(Crash):
         policed.run(*rng.choice([[done], [later[-1]], later]))
     disarm()

@@ -36,6 +36,7 @@ from headrace.testing.lives import Transaction, commit_us, random_life
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.versions import ModelVersions
 from tests.lake.kept_table import appended
+from tests.lake.sql.warehouses import plain
 from tests.requirements import req
 from tests.spark.folded import run_to
 from tests.spark.log import Log
@@ -74,14 +75,6 @@ class Bench:
     def in_spark(self, schema: TableSchema) -> Rows:
         frame = self.spark.read.format("delta").load(str(self.folder(schema)))
         return plain(frame.toArrow())
-
-
-def plain(rows: pa.Table) -> Rows:
-    """Return rows with times as microseconds."""
-    for place, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type):
-            rows = rows.set_column(place, field.name, rows[field.name].cast(pa.int64()))
-    return Counter(tuple(row.values()) for row in rows.to_pylist())
 
 
 @pytest.fixture

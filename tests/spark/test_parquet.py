@@ -31,6 +31,7 @@ from headrace.spark.targets.parquet import ParquetTarget
 from headrace.testing.lives import Transaction, commit_us, random_life
 from headrace.testing.notation import table_of
 from tests.lake.kept_table import appended
+from tests.lake.sql.warehouses import plain
 from tests.requirements import req
 from tests.spark.folded import run_to
 from tests.spark.log import Log
@@ -79,14 +80,6 @@ class Bench:
     def rows(self, schema: TableSchema) -> Rows:
         """Read as a stranger does who knows nothing but the folder."""
         return plain(ds.dataset(self.folder(schema), format="parquet").to_table())
-
-
-def plain(rows: pa.Table) -> Rows:
-    """Return rows with times as microseconds."""
-    for place, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type):
-            rows = rows.set_column(place, field.name, rows[field.name].cast(pa.int64()))
-    return Counter(tuple(row.values()) for row in rows.to_pylist())
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import ConfigError, UnplacedValue
 from headrace.lake import settle
-from headrace.lake.aside import Copy, aside_path
+from headrace.lake.aside import aside_path
+from headrace.lake.copies import Copy
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.modes import Mode
 from headrace.lake.partitioning import Partitioning
@@ -28,13 +29,14 @@ from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.tables import DeltaTables
 from headrace.testing.lives import Transaction, commit_us
 from headrace.testing.notation import change_batch, table_of
-from tests.lake.local_table import LocalTable
+from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.lake.parts import SPARK_TEXTS, VALUES, check_files, placed_life, typed
+from tests.lake.sql.warehouses import plain
 from tests.lake.test_partitions import folded
 from tests.requirements import req
 from tests.spark.folded import run_to
 from tests.spark.log import Log
-from tests.spark.test_modes import CRASHES, Crash, Rows, crash, expected, plain
+from tests.spark.test_modes import CRASHES, Crash, Rows, crash, expected
 
 pytestmark = pytest.mark.spark
 
@@ -191,8 +193,7 @@ def test_two_hundred_lives_in_partitions(lives: Lives, seed: int) -> None:
 def test_spark_updates_merges_optimises_and_cleans_what_we_partitioned(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_SMALL_ROWS", 3)
-    monkeypatch.setattr(settle, "_SMALL_BYTES", 6_000)
+    keep_files_apart(monkeypatch, rows=3)
     schema = table_of(3)
     table = LocalTable(tmp_path, schema, partition_by=("c1",))
     scn = 0

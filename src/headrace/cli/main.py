@@ -6,6 +6,7 @@ Each command imports what it needs when it is called, so that ``headrace --help`
 from __future__ import annotations
 
 import typer
+from typer.core import TyperGroup
 
 from headrace.cli.demo import demo
 from headrace.cli.dump import dump
@@ -23,7 +24,17 @@ from headrace.cli.version import version
 
 __all__ = ["app"]
 
+
+class _VersionLast(TyperGroup):
+    """The commands in their order, and behind all others the one that only people with questions need."""
+
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 - Typer's signature
+        """Return the names."""
+        return sorted(self.commands, key="version".__eq__)
+
+
 app = typer.Typer(
+    cls=_VersionLast,
     name="headrace",
     help=(
         "Keep a correct and fresh copy of a live database.\n\n"

@@ -1,7 +1,8 @@
 """Replaying a Delta log: actions in, the state of the table at one version out.
 
 Pure apart from reading the one file it is given. A later action wins: the last protocol, the last
-metadata, the last ``txn`` per application, and for a file with its deletion vector the last of ``add`` and ``remove``.
+metadata, the last ``txn`` per application, the last ``domainMetadata`` per domain, and for a file with
+its deletion vector the last of ``add`` and ``remove``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ __all__ = [
     "unsupported",
 ]
 
-_WANTED = ("txn", "add", "remove", "metaData", "protocol", "sidecar", "checkpointMetadata")
+_WANTED = (
+    *("txn", "domainMetadata", "add", "remove", "metaData", "protocol"),
+    *("sidecar", "checkpointMetadata"),
+)
 _READABLE = frozenset(
     # All but the last are handled; the vacuum check asks nothing of readers.
     {
@@ -41,7 +45,8 @@ _READABLE = frozenset(
         "vacuumProtocolCheck",
     }
 )
-_WRITABLE = _READABLE | {"appendOnly", "invariants"}
+# Of the features for writers alone: what they ask is kept, see `headrace.lake.clustering`.
+_WRITABLE = _READABLE | {"appendOnly", "invariants", "clustering", "domainMetadata"}
 _REMEDY = {
     "appendOnly": "set delta.appendOnly to false: copies of rows change with their rows",
     "columnMapping by id": "create the table with delta.columnMapping.mode set to name",
@@ -57,6 +62,7 @@ class TableState:
         protocol: the newest.
         metadata: the newest.
         transactions: the newest ``txn`` per application.
+        domains: the newest ``domainMetadata`` per domain, but for those that were taken away.
         files: ``add`` actions of the files that count, by path and vector.
         removed: ``remove`` actions of those that no longer do, likewise.
     """
@@ -64,6 +70,7 @@ class TableState:
     protocol: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
     transactions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    domains: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     files: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     removed: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
 
@@ -92,6 +99,10 @@ class TableState:
             self.removed[name] = body
         elif kind == "txn":
             self.transactions[body["appId"]] = body
+        elif kind == "domainMetadata":
+            self.domains.pop(body["domain"], None)
+            if not body["removed"]:
+                self.domains[body["domain"]] = body
         elif kind == "metaData":
             self.metadata = body
         elif kind == "protocol":
@@ -146,7 +157,8 @@ def _plain(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an action read from Parquet as JSON would give it: maps are dictionaries, absent fields are absent."""
     found = {key: value for key, value in body.items() if value is not None}
     for key, value in found.items():
-        if key in _MAPS:
+        # The configuration of a domain is text.
+        if key in _MAPS and not isinstance(value, str):
             found[key] = dict(value)
         elif isinstance(value, dict):
             found[key] = _plain(value)

@@ -13,27 +13,27 @@ import shutil
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from headrace.durable import sync_folder
-from headrace.errors import IncompatibleSchemaChange
 from headrace.lake import mapping
+from headrace.lake.clustering import clustering_actions
 from headrace.lake.commit import Action, commit_info, put_commit, transaction
+from headrace.lake.copies import Copy
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions, with_features
 from headrace.lake.ledger import table_path
 from headrace.lake.partitioning import UNPARTITIONED, Partitioning
+from headrace.lake.remembered import numbers_of
 from headrace.lake.settle import removal
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.vectors import vector_path
 from headrace.model.schema import TableId, TableSchema
+from headrace.model.succession import successors
 
 __all__ = [
-    "Copy",
-    "CopyNeeded",
     "aside_path",
     "asked_again",
     "begin_copy",
@@ -46,23 +46,6 @@ _REQUEST = "headrace.copy.request"
 """Property of a copy: the request that fills it. Of a table: the copy that it is."""
 _AFTER = "headrace.copy.after"
 """Property of a copy: the SCN behind which it began."""
-
-
-class CopyNeeded(IncompatibleSchemaChange):
-    """A change of columns that the table follows by a new copy of it; nothing was changed yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """What a copy says of itself.
-
-    Attributes:
-        request: the dump that fills it.
-        after_scn: position behind which it began; only what completes later completes it.
-    """
-
-    request: str
-    after_scn: int
 
 
 def aside_path(lake: Path, pipeline: str, table: TableId) -> Path:
@@ -170,6 +153,7 @@ def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
         commit_info("REPLACE TABLE"),
         {"metaData": metadata},
         transaction(application, copy.transactions[application]),
+        *clustering_actions(shown, fields["fields"], _later(shown, copy)),
         *({"remove": removal(file)} for file in shown.files),
         *({"add": {**file.action, "dataChange": True}} for file in copy.files),
     ]
@@ -194,6 +178,13 @@ def discarded(folder: Path) -> None:
     sync_folder(folder.parent)
     for left in folder.parent.glob(f".{folder.name}.*.gone"):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def _later(shown: Snapshot, copy: Snapshot) -> dict[str, str]:
+    """Return the name in a copy of each column of its table that lives on; by its own name where nobody knows."""
+    names = shown.schema.names
+    found = successors(names, copy.schema.names, numbers_of(shown), numbers_of(copy))
+    return {name: name for name in names} if found is None else found
 
 
 def _files(held: Snapshot) -> Iterable[Path]:

@@ -69,9 +69,11 @@ DELTA = Capabilities(
 """Delta tables by commits of our own."""
 MERGE = Capabilities("merge", "delta", versions=True)
 """Delta tables by Spark's MERGE."""
-DUCKDB = Capabilities("duckdb", "duckdb", distributed=False, modes=_ALL, keeps_columns=True)
+DUCKDB = Capabilities(
+    "duckdb", "duckdb", distributed=False, modes=_ALL, keeps_columns=True, recopies=True
+)
 """A DuckDB file."""
-POSTGRES = Capabilities("postgres", "postgres", modes=_ALL, keeps_columns=True)
+POSTGRES = Capabilities("postgres", "postgres", modes=_ALL, keeps_columns=True, recopies=True)
 """A PostgreSQL database."""
 PARQUET = Capabilities("parquet", "parquet", modes=frozenset({Mode.APPEND.value}))
 """Files of changes."""

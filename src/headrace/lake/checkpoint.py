@@ -37,6 +37,9 @@ _VECTOR = pa.struct(
 _SCHEMA = pa.schema(
     {
         "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+        "domainMetadata": pa.struct(
+            {"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()}
+        ),
         "add": pa.struct(
             {
                 "path": pa.string(),
@@ -47,6 +50,7 @@ _SCHEMA = pa.schema(
                 "stats": pa.string(),
                 "tags": _MAP,
                 "deletionVector": _VECTOR,
+                "clusteringProvider": pa.string(),
             }
         ),
         "remove": pa.struct(
@@ -105,6 +109,7 @@ def write_checkpoint(folder: Path, version: int, state: TableState) -> None:
     state.forget(now_ms() - files_kept_ms(properties))
     rows: list[dict[str, Any]] = [{"protocol": state.protocol}, {"metaData": state.metadata}]
     rows += [{"txn": action} for action in state.transactions.values()]
+    rows += [{"domainMetadata": action} for action in state.domains.values()]
     rows += [{"add": {**action, "dataChange": False}} for action in state.files.values()]
     rows += [{"remove": {**action, "dataChange": False}} for action in state.removed.values()]
     log = folder / "_delta_log"

@@ -179,6 +179,7 @@ class DeltaTable:
                 name: int(action["version"]) for name, action in state.transactions.items()
             },
             properties=properties,
+            domains={name: action["configuration"] for name, action in state.domains.items()},
             metadata=state.metadata,
             protocol=state.protocol,
         )

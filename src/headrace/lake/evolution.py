@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headrace.errors import IncompatibleSchemaChange
 from headrace.lake import mapping
+from headrace.lake.clustering import clustering_actions
 from headrace.lake.commit import Action, commit_info, now_ms
 from headrace.lake.delta_types import delta_type
 from headrace.lake.partitioning import (
@@ -164,6 +165,7 @@ def evolve_actions(
             }
         },
         commit_info("ALTER TABLE"),
+        *clustering_actions(held, text["fields"]),
     ]
     protocol = with_features(held.protocol, features)
     if protocol != dict(held.protocol):

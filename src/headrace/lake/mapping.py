@@ -22,6 +22,7 @@ __all__ = [
     "given",
     "in_files",
     "is_on",
+    "name_in_files",
     "switch_on",
 ]
 
@@ -80,6 +81,11 @@ def in_files(field: pa.Field) -> str:
     """Return the name of a table's column in its files, and in what the log says of them."""
     held = (field.metadata or {}).get(_IN_FILES)
     return str(field.name) if held is None else held.decode()
+
+
+def name_in_files(field: Mapping[str, Any]) -> str:
+    """Return the same of a field of a schema's text."""
+    return str((field.get("metadata") or {}).get(_PHYSICAL, field["name"]))
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.errors import TargetConflict
 from headrace.lake.actions import check_writable
+from headrace.lake.clustering import clustered_by
 from headrace.lake.commit import Action, CommitConflict, commit_info, put_commit
 from headrace.lake.data_file import DataFile
 from headrace.lake.data_writer import write_rows
@@ -126,7 +127,7 @@ def plan_rewrite(snapshot: Snapshot, key: tuple[str, ...], sizes: Sizes) -> Rewr
 
     Args:
         snapshot: the table.
-        key: columns that its files are sorted by.
+        key: columns that its files are sorted by, behind those by which somebody has it clustered.
         sizes: what its files should look like.
 
     Raises:
@@ -139,6 +140,7 @@ def plan_rewrite(snapshot: Snapshot, key: tuple[str, ...], sizes: Sizes) -> Rewr
             f"The columns of the target table {snapshot.folder.name} are not those that headrace made.",
             next_step="undo the change of its columns.",
         )
+    key = tuple(dict.fromkeys((*clustered_by(snapshot), *key)))
     own = tuple(name for name in key if name not in snapshot.partition_columns)
     columns = snapshot.partition_fields
     parts: dict[tuple[str | None, ...], list[int]] = {}
@@ -183,6 +185,7 @@ def _stands(rewrite: Rewrite, now: Snapshot) -> bool:
     """Whether a table still has the files that go, untouched, and the same columns."""
     planned = rewrite.snapshot
     same = all(now.metadata[name] == planned.metadata[name] for name in ("id", "schemaString"))
+    same = same and now.domains == planned.domains
     return same and {_name(file) for file in rewrite.files} <= {_name(file) for file in now.files}
 
 

@@ -39,6 +39,10 @@ _MOSTLY = 0.5
 """The living rows of a file are written again when they are fewer than this part of its dead ones."""
 
 
+_OF_OTHERS = ("tags", "clusteringProvider")
+"""What an ``add`` says of its file that we have no part in."""
+
+
 @dataclass(slots=True)
 class _Touched:
     """One file of the snapshot that loses rows, or all of them."""
@@ -171,6 +175,8 @@ def _marked(file: DataFile, descriptor: Mapping[str, Any]) -> dict[str, Any]:
         "dataChange": True,
         "stats": _loosened(file),
         "deletionVector": dict(descriptor),
+        # Whoever clustered the table knows its files by these.
+        **{name: file.action[name] for name in _OF_OTHERS if file.action.get(name) is not None},
     }
 
 

@@ -27,6 +27,7 @@ class Snapshot:
         files: the active files.
         transactions: last version per application id of the ``txn`` actions.
         properties: the table's properties.
+        domains: configuration per domain of the ``domainMetadata`` actions.
         metadata: the newest ``metaData`` action.
         protocol: the newest ``protocol`` action.
     """
@@ -38,6 +39,7 @@ class Snapshot:
     files: tuple[DataFile, ...]
     transactions: Mapping[str, int]
     properties: Mapping[str, str]
+    domains: Mapping[str, str]
     metadata: Mapping[str, Any]
     protocol: Mapping[str, Any]
 

@@ -320,14 +320,22 @@ class SparkConfig(_Section):
     """The Spark session.
 
     Attributes:
-        master: any Spark master; ``local[2]`` is two threads on this machine.
+        master: any Spark master, ``local[2]`` being two threads on this machine; or a server of Spark Connect, without
+            a token, which is a secret: ``SPARK_CONNECT_AUTHENTICATE_TOKEN`` in the environment has it.
         driver_memory: heap of the driver.
         conf: further Spark settings, handed on as they are.
     """
 
-    master: Annotated[str, Field(pattern=r"^(local|spark://|yarn|k8s://)")] = "local[2]"
+    master: Annotated[str, Field(pattern=r"^(local|spark://|yarn|k8s://|sc://)")] = "local[2]"
     driver_memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "2g"
     conf: dict[str, str] = {}
+
+    @field_validator("master")
+    @classmethod
+    def _has_no_token(cls, value: str) -> str:
+        if "token=" in value.lower():
+            raise ValueError("a URL without token; put that into SPARK_CONNECT_AUTHENTICATE_TOKEN")
+        return value
 
 
 class TapConfig(_Section):

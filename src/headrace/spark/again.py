@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.lake.aside import Copy, CopyNeeded
+from headrace.lake.copies import Copy, CopyNeeded
 from headrace.model.block import SystemEvent
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.targets.base import Copies, TargetState

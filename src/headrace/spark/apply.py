@@ -23,7 +23,7 @@ from pathlib import Path
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
-from headrace.lake.aside import CopyNeeded
+from headrace.lake.copies import CopyNeeded
 from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Incompatible, Policies

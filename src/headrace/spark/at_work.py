@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError
-from headrace.lake.aside import Copy
+from headrace.lake.copies import Copy
 from headrace.lake.frontier import TableEntry, TableMode
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId

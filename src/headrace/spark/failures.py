@@ -34,6 +34,7 @@ _CONFLICT = re.compile(r"DELTA_CONCURRENT_\w+|Concurrent\w+Exception|DELTA_METAD
 _INTERRUPTED = re.compile(
     r"Python worker failed to connect back|Python worker exited unexpectedly|ExecutorLostFailure"
     r"|SparkContext was shut down|ConnectionRefusedError|Py4JNetworkError|FetchFailed"
+    r"|SparkConnectGrpcException|RetriesExceeded|StatusCode\.UNAVAILABLE"
 )
 _UNWRITABLE = re.compile(
     r"Permission denied|No space left|Read-only file system|Mkdirs failed|AccessDenied|Not a directory"

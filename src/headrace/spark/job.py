@@ -1,7 +1,8 @@
 """The apply job: a Structured Streaming query over the change log whose batches `headrace.spark.apply` carries out.
 
-The query is the clock: it says when a batch is due and where it ends. What was applied is the tables' own word, so the
-query's checkpoint is thrown away at each start, and one that is older, newer or gone changes nothing.
+The query is the clock: it says when a batch is due and where it ends; over Spark Connect, `headrace.spark.polled` is.
+What was applied is the tables' own word, so the query's checkpoint is thrown away at each start, and one that is older,
+newer or gone changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.failures import known
 from headrace.spark.maintenance import MaintenanceSettings
-from headrace.spark.session import SessionSettings, build_session
+from headrace.spark.polled import PolledQuery
+from headrace.spark.session import SessionSettings, build_session, is_remote
 from headrace.spark.source import register_source
 from headrace.spark.status import ApplyStatus
 from headrace.spark.targets.base import Target
@@ -60,7 +62,7 @@ class ApplySettings:
         merge: whether Spark's MERGE writes the tables, and not commits of our own.
         parquet: whether they are plain files of changes, and no tables of Delta.
         spark_dir: Spark's own files; may be deleted whenever the job does not run.
-        master: any Spark master.
+        master: any Spark master, or the URL of a server of Spark Connect.
         driver_memory: heap of the driver.
         spark_conf: further Spark settings.
         tables: patterns ``schema.name``; empty means every table in the log.
@@ -239,7 +241,7 @@ class _Clock:
         if reached and self._applier.failing:
             raise self._applier.failing[0]
 
-    def _watch(self, query: StreamingQuery) -> Exception | None:
+    def _watch(self, query: StreamingQuery | PolledQuery) -> Exception | None:
         """Return when the query is over: None when it was ended on purpose, else what ended it."""
         try:
             while not self._over(query):
@@ -251,20 +253,21 @@ class _Clock:
             raise known(self._error) or self._error
         return query.exception()
 
-    def _query(self, first_end: int) -> StreamingQuery:
+    def _query(self, first_end: int) -> StreamingQuery | PolledQuery:
         settings = self._settings
         self._ending = False
+        options = {
+            "path": str(settings.changelog),
+            "from_scn": str(self._applied_scn),
+            "first_end": str(first_end),
+            "max_rows": str(settings.max_rows_per_batch),
+            "max_bytes": str(settings.max_bytes_per_batch),
+            "trigger_s": str(settings.trigger_s),
+        }
+        if is_remote(self._spark):
+            return PolledQuery(options, self._carry_out)
         register_source(self._spark)
-        envelopes = (
-            self._spark.readStream.format("headrace")
-            .option("path", str(settings.changelog))
-            .option("from_scn", str(self._applied_scn))
-            .option("first_end", str(first_end))
-            .option("max_rows", str(settings.max_rows_per_batch))
-            .option("max_bytes", str(settings.max_bytes_per_batch))
-            .option("trigger_s", str(settings.trigger_s))
-            .load()
-        )
+        envelopes = self._spark.readStream.format("headrace").options(**options).load()
         return (
             envelopes.writeStream.foreachBatch(self._batch)
             .option("checkpointLocation", str(self._fresh_checkpoint()))
@@ -279,14 +282,17 @@ class _Clock:
 
     def _batch(self, envelopes: DataFrame, _batch_id: int) -> None:
         """Carry out one batch. Its number means nothing: after a restart the same number is another batch."""
+        # A handful of positions; the rows themselves are read in tasks, by each table's own job.
+        self._carry_out(max(row.to_scn for row in envelopes.select("to_scn").collect()))
+
+    def _carry_out(self, end: int) -> None:
+        """Apply what lies up to an SCN, unless there is a reason to end."""
         with self._busy:
             if self._ending or self._error is not None:
                 return
             try:
-                # A handful of positions; the rows themselves are read in tasks, by each table's own job.
-                ends = [row.to_scn for row in envelopes.select("to_scn").collect()]
-                self._applier.process(self._applied_scn, max(ends))
-                self._applied_scn = max(ends)
+                self._applier.process(self._applied_scn, end)
+                self._applied_scn = end
             except Exception as error:  # noqa: BLE001 - handed to the watching thread
                 self._error = error
 
@@ -303,13 +309,13 @@ class _Clock:
         finally:
             self._busy.release()
 
-    def _over(self, query: StreamingQuery) -> bool:
+    def _over(self, query: StreamingQuery | PolledQuery) -> bool:
         if self._stop.is_set() or self._error is not None or not query.isActive:
             return True
         goal = self._settings.stop_at_scn
         return goal is not None and self._applier.status.frontier_scn >= goal
 
-    def _end(self, query: StreamingQuery) -> None:
+    def _end(self, query: StreamingQuery | PolledQuery) -> None:
         """Let the batch at work finish, then stop the query between two batches."""
         self._ending = True
         if self._busy.acquire(timeout=_STOP_LIMIT_S):

@@ -1,7 +1,7 @@
 """One Spark session, set up for small, frequent batches into Delta tables.
 
-In: a master and a few sizes. Out: a session with the Delta jars, which `headrace.spark.jars` finds. Every other
-module of this package takes a session and starts none.
+In: a master and a few sizes. Out: a session with the Delta jars, which `headrace.spark.jars` finds; a server of Spark
+Connect has its own. Every other module of this package takes a session and starts none.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headrace.errors import ApplyInterrupted, ConfigError
 from headrace.spark.archive import archive_options
 from headrace.spark.jars import delta_jars
 
-__all__ = ["SessionSettings", "build_session"]
+__all__ = ["SessionSettings", "build_session", "is_remote"]
 
 _LOCAL_JVM = (
     # The collector's own threads would only compete with the tasks on the few cores of one host.
@@ -26,6 +28,7 @@ _LOCAL_JVM = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+_REMOTE = "sc://"
 _WORKER_SITE = Path(__file__).with_name("worker_site")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -36,8 +39,9 @@ class SessionSettings:
 
     Attributes:
         app_name: shown in Spark's own pages.
-        master: any Spark master URL.
-        driver_memory: heap of the driver, which is also the executor when the master is local.
+        master: any Spark master URL, or that of a server of Spark Connect (``sc://…``).
+        driver_memory: heap of the driver, which is also the executor when the master is local; a driver that runs
+            already, as under spark-submit or in a server, has its own.
         shuffle_partitions: tasks after a shuffle; small, because batches are.
         scratch: folder for shuffle files and the warehouse, None for Spark's default.
         extra: settings that win over all others.
@@ -59,17 +63,69 @@ def build_session(
     Args:
         settings: what may differ between sessions.
         jvm_options: instead of those that use the class archive.
+
+    Raises:
+        ApplyInterrupted: a server of Spark Connect does not answer, or refuses a setting.
+        ConfigError: what a client of it needs is not installed.
     """
     settings = settings or SessionSettings()
+    if settings.master.startswith(_REMOTE):
+        return _connected(settings)
     # Workers take `python3` from PATH unless told; they need the driver's packages.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if settings.master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:
+        # On other machines it may lie elsewhere, which only a person knows.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(settings.master).appName(settings.app_name)
     options = archive_options() if jvm_options is None else jvm_options
     for name, value in (_defaults(settings, options) | dict(settings.extra)).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Return whether a session is a client of a server of Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def _connected(settings: SessionSettings) -> SparkSession:
+    """Return a session of a server, with what a client may set."""
+    try:
+        # Another process of ours may work there: a session of our own, not the one that is there.
+        builder = SparkSession.builder.remote(settings.master)
+        for name, value in (_of_session(settings) | dict(settings.extra)).items():
+            builder = builder.config(name, value)
+        return builder.create()
+    except ImportError as error:
+        raise ConfigError(
+            "spark.master: a client of Spark Connect needs packages that are not installed.",
+            next_step="install headrace with the extra connect: pip install 'headrace[connect]'.",
+        ) from error
+    except PySparkException as error:
+        raise ApplyInterrupted(
+            f"The server of Spark Connect gave no session: {type(error).__name__}.",
+            next_step="start it, or correct spark.master and spark.conf; it is tried again.",
+        ) from error
+
+
+def _of_session(settings: SessionSettings) -> dict[str, str]:
+    """Return the settings of ours that a session has for itself, whoever started Spark."""
+    return {
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        # A Delta snapshot is 50 tasks by default: most of the time of a small commit.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.schema.autoMerge.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # A broadcast goes through the driver: good for a small batch, not for a large one.
+        "spark.sql.autoBroadcastJoinThreshold": "512k",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.ansi.enabled": "true",
+    }
 
 
 def _defaults(settings: SessionSettings, jvm_options: str) -> dict[str, str]:
@@ -88,18 +144,14 @@ def _defaults(settings: SessionSettings, jvm_options: str) -> dict[str, str]:
         classes = {"spark.jars": ",".join(jars)}
     found = {
         **classes,
+        **_of_session(settings),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": jvm,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.default.parallelism": str(settings.shuffle_partitions),
-        # A Delta snapshot is 50 tasks by default: most of the time of a small commit.
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.databricks.delta.schema.autoMerge.enabled": "false",
         # Kept rows of a table that is written once a second would fill the driver's listeners.
         "spark.sql.ui.retainedExecutions": "5",
         "spark.ui.retainedJobs": "20",
@@ -110,15 +162,10 @@ def _defaults(settings: SessionSettings, jvm_options: str) -> dict[str, str]:
         "spark.sql.streaming.pollingDelay": "50ms",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.metricsEnabled": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # A broadcast goes through the driver: good for a small batch, not for a large one.
-        "spark.sql.autoBroadcastJoinThreshold": "512k",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.ansi.enabled": "true",
         "spark.python.worker.reuse": "true",
     }
+    if settings.master.startswith("local"):
+        found["spark.driver.host"] = "127.0.0.1"
     if settings.scratch is not None:
         found["spark.local.dir"] = str(settings.scratch / "local")
         found["spark.sql.warehouse.dir"] = str(settings.scratch / "warehouse")

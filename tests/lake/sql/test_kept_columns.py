@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import IncompatibleSchemaChange, TargetConflict
-from headrace.fold import combine, fold, promote
 from headrace.lake.modes import Mode
 from headrace.lake.policies import DEFAULTS, Dropped, Incompatible, Policies
 from headrace.lake.sql.ledger import Entry
@@ -22,7 +21,7 @@ from headrace.testing.lives import Transaction
 from headrace.testing.notation import table_of
 from tests.lake.sql.kept_table import KeptInWarehouse
 from tests.lake.sql.warehouses import KINDS, STAGES, content, made
-from tests.lake.test_kept_columns import KEEPING, Change, Row, Source, batch_of, by_key
+from tests.lake.test_kept_columns import KEEPING, Change, Row, Source, folded_of, live_on
 from tests.requirements import req
 
 pytestmark = pytest.mark.postgres
@@ -48,53 +47,35 @@ class Target:
         return self.held
 
     def apply(self, schema: TableSchema, transactions: list[list[Change]], slices: int) -> None:
-        """Fold as one batch, in slices that are combined, and commit."""
+        """Commit transactions as one batch."""
         kept = [column for column in self.held.schema.columns if column.name in self.kept]
         whole = schema.keeping(kept)
-        folded, batches = fold(whole, []), []
-        for changes in transactions:
-            self.scn += 1
-            batches.append(promote(batch_of(schema, self.scn, changes), schema, whole))
-        size = max(1, -(-len(batches) // slices))
-        for begin in range(0, len(batches), size):
-            folded = combine(whole, folded, fold(whole, batches[begin : begin + size]))
+        folded = folded_of(whole, schema, transactions, self.scn + 1, slices)
+        self.scn += len(transactions)
         name = STAGES[self.warehouse.dialect.name]
         with self.warehouse.opened() as session, session.transaction():
             staged = self.tables.stage(session, whole, folded, name)
             self.held = self.tables.apply(session, whole, staged, self.scn, complete=True)
 
+    def reshape(self, schema: TableSchema) -> None:
+        """Follow a change of columns, and find that a new process reads the same and has nothing more to do."""
+        held = self.evolve(schema)
+        assert held.schema.schema_id == schema.schema_id
+        self.tables = WarehouseTables(self.warehouse, "test")
+        assert self.evolve(schema) == held
+
     @property
     def kept(self) -> frozenset[str]:
         return self.held.schema.kept
 
-    def rows(self, schema: TableSchema) -> list[Row]:
-        rows: list[Row] = content(self.warehouse, schema).to_pylist()
+    def rows(self) -> list[Row]:
+        rows: list[Row] = content(self.warehouse, self.held.schema).to_pylist()
         return rows
 
 
 def live_through(warehouse: Warehouse, seed: int) -> None:
-    rng = random.Random(seed)
-    source = Source(rng)
-    target = Target(warehouse, source)
-    for _ in range(4):
-        life = [source.change() for _ in range(rng.randrange(2, 14))]
-        while life:
-            cut = rng.randrange(1, len(life) + 1)
-            target.apply(source.schema(), life[:cut], rng.randrange(1, 4))
-            life = life[cut:]
-        assert by_key(target.rows(source.schema())) == by_key(list(source.shown.values())), seed
-        source.reshape()
-        held = target.evolve(source.schema())
-        assert held.schema.kept == source.kept
-        assert held.schema.schema_id == source.schema().schema_id
-        # What a new process reads is the same; and it finds nothing more to do.
-        target.tables = WarehouseTables(warehouse, "test")
-        assert target.evolve(source.schema()) == held
-        # As a source does that wrote its rows anew.
-        keys = rng.sample(sorted(source.rows), len(source.rows) // 2)
-        if keys:
-            target.apply(source.schema(), [source.read(keys)], 1)
-    assert by_key(target.rows(source.schema())) == by_key(list(source.shown.values())), seed
+    source = Source(random.Random(seed))
+    live_on(source, Target(warehouse, source), 4)
 
 
 def live_many(warehouse: Warehouse, seeds: range) -> None:
@@ -156,7 +137,7 @@ def test_a_kept_column_that_a_person_drops_is_forgotten_and_any_other_is_missed(
     target.evolve(source.schema())
     assert target.kept == frozenset()
     target.apply(source.schema(), [[("=U", {"k": 1, "a": "y"}, ["k", "a"])]], 1)
-    assert target.rows(source.schema()) == [{"k": 1, "a": "y"}]
+    assert target.rows() == [{"k": 1, "a": "y"}]
     by_hand(f"ALTER TABLE {place} DROP COLUMN a")
     with pytest.raises(TargetConflict, match="not those that headrace made"):
         target.apply(source.schema(), [[("=U", {"k": 1, "a": "z"}, ["k", "a"])]], 1)

@@ -25,32 +25,10 @@ from headrace.sources.postgres.copy_stream import copy_out
 from headrace.sources.postgres.digest import SourceView
 from tests.fixtures_postgres import Sql, name_of
 from tests.requirements import req
+from tests.sources.postgres.chunk_walk import T, walk
 from tests.sources.postgres.support import opened
 
 pytestmark = pytest.mark.postgres
-
-T = TableId("public", "t")
-
-
-@pytest.fixture
-def reader(database: str) -> Iterator[PostgresChunkReader]:
-    chunks = PostgresSource(database).chunks()
-    yield chunks
-    chunks.close()
-
-
-def walk(reader: PostgresChunkReader, limit: int) -> list[pa.RecordBatch]:
-    """Read the whole table by chunks."""
-    until = reader.upper_bound(T)
-    after: tuple[str, ...] | None = None
-    chunks: list[pa.RecordBatch] = []
-    assert until is not None
-    while True:
-        chunk = reader.read(T, after, until, limit)
-        chunks.append(chunk.rows)
-        if chunk.rows.num_rows < limit and not chunk.cut:
-            return chunks
-        after = chunk.last_key
 
 
 @req("T3")
@@ -338,84 +316,6 @@ def test_a_dump_that_nobody_finished_does_not_hold_the_next_snapshot_back(
     next(iter(dump.batches))
     sql("INSERT INTO t VALUES (0)")
     assert sum(b.num_rows for b in reader.read_table(T).batches) == 2001
-
-
-@pytest.mark.parametrize("keyed", [True, False])
-def test_inheriting_tables_are_not_read_through_their_parent(
-    sql: Sql, reader: PostgresChunkReader, keyed: bool
-) -> None:
-    key = "PRIMARY KEY" if keyed else ""
-    sql(
-        f"CREATE TABLE t (id int {key})",
-        f"CREATE TABLE child (more text{', PRIMARY KEY (id)' if keyed else ''}) INHERITS (t)",
-        "INSERT INTO t VALUES (1)",
-        "INSERT INTO child VALUES (2, 'x')",
-    )
-    assert sum(batch.num_rows for batch in reader.read_table(T).batches) == 1
-    if keyed:
-        assert reader.upper_bound(T) == ("1",)
-        assert reader.read(T, None, ("9",), 10).rows.num_rows == 1
-        assert reader.read_keys(T, [("2",)]).rows.num_rows == 0
-        child = TableId("public", "child")
-        assert reader.read(child, None, ("9",), 10).rows.to_pylist() == [{"id": 2, "more": "x"}]
-
-
-PARTITIONED = (
-    "CREATE TABLE t (id int, place text, v text, PRIMARY KEY (id, place)) PARTITION BY LIST (place)",
-    "CREATE TABLE north PARTITION OF t FOR VALUES IN ('n') PARTITION BY RANGE (id)",
-    "CREATE TABLE north_low PARTITION OF north FOR VALUES FROM (0) TO (10)",
-    "CREATE TABLE north_rest PARTITION OF north DEFAULT",
-    "CREATE TABLE rest PARTITION OF t DEFAULT",
-    # Its columns stand in another order.
-    "CREATE TABLE south (v text, place text NOT NULL, id int NOT NULL)",
-    "ALTER TABLE t ATTACH PARTITION south FOR VALUES IN ('s')",
-    "INSERT INTO t SELECT id, p, id || p FROM generate_series(1, 19) id, unnest('{n,s,w}'::text[]) p",
-    "ANALYZE t",
-)
-
-
-def test_partitions_are_read_through_their_root(sql: Sql, reader: PostgresChunkReader) -> None:
-    sql(*PARTITIONED)
-    for limit in (1, 4, 7):
-        rows = pa.Table.from_batches(walk(reader, limit)).to_pylist()
-        assert rows == [
-            {"id": id_, "place": place, "v": f"{id_}{place}"}
-            for id_ in range(1, 20)
-            for place in "nsw"
-        ]
-    assert reader.describe(T).key == ("id", "place")
-    assert reader.read_keys(T, [("3", "s"), ("3", "x")]).rows.num_rows == 1
-    assert sum(batch.num_rows for batch in reader.read_table(T).batches) == 57
-    assert reader.estimate_rows(T) == 57
-
-
-def test_partitions_that_come_and_go_between_chunks_are_told(
-    sql: Sql, reader: PostgresChunkReader, caplog: pytest.LogCaptureFixture
-) -> None:
-    sql(*PARTITIONED)
-    assert reader.read(T, None, ("19", "w"), 5).rows.num_rows == 5
-    reader.read(T, ("1", "s"), ("19", "w"), 5)
-    assert not caplog.records
-    sql("ALTER TABLE t DETACH PARTITION south")
-    assert "s" not in reader.read(T, None, ("19", "w"), 9).rows.column("place").to_pylist()
-    (told,) = caplog.records
-    assert "public.t: partitions were attached, detached or dropped" in told.getMessage()
-    assert "headrace dump start FILE --table public.t" in told.getMessage()
-    sql("ALTER TABLE t ATTACH PARTITION south FOR VALUES IN ('s')")
-    reader.read(T, None, ("19", "w"), 9)
-    reader.read(T, None, ("19", "w"), 9)
-    assert len(caplog.records) == 2
-
-
-def test_a_published_root_carries_what_its_partitions_do(
-    database: str, sql: Sql, tmp_path: Path
-) -> None:
-    sql(*PARTITIONED)
-    with opened(database, tmp_path) as log:
-        sql("INSERT INTO t VALUES (5, 'x', 'new')")
-        assert log.collect().changes("t") == [("+I", 5, "x", "new")]
-        sql("UPDATE south SET v = 'old' WHERE id = 7")
-        assert log.collect().changes("t") == [("=U", 7, "s", "old")]
 
 
 def test_a_cancelled_read_is_tried_again_by_the_caller(

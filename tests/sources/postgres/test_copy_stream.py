@@ -15,6 +15,8 @@ from headrace.sources.postgres.connection import QueryFailed, Session, connect
 from headrace.sources.postgres.copy_binary import TRAILER
 from headrace.sources.postgres.copy_stream import append_copy_data, copy_out
 from headrace.sources.postgres.decoder import ENGINES
+from headrace.testing.postgres_server import PostgresServer
+from tests.fixtures_postgres import name_of
 
 ROWS = "COPY (SELECT g, repeat('x', g % 50) FROM generate_series(1, 20000) g) TO STDOUT (FORMAT binary)"
 
@@ -70,8 +72,10 @@ def test_a_length_that_cannot_be_is_left_for_an_error(size: int) -> None:
 
 
 @pytest.fixture
-def plain(database: str) -> Iterator[Session]:
-    with connect(PostgresSource(database).settings) as session:
+def plain(database: str, postgres_server: PostgresServer) -> Iterator[Session]:
+    # Over TCP a server may insist on TLS, which no socket of its machine has.
+    url = postgres_server.socket_url(name_of(database))
+    with connect(PostgresSource(url).settings) as session:
         assert not session.encrypted
         yield session
 

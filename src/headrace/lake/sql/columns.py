@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from headrace.errors import IncompatibleSchemaChange, TargetConflict
+from headrace.lake.copies import refuse_in_place
 from headrace.lake.modes import CURRENT, Mode, mode_named
 from headrace.lake.planned import ChangeKind, ColumnChange, column_changes
 from headrace.lake.policies import DEFAULTS, Policies
@@ -20,7 +21,7 @@ from headrace.lake.sql.types import column_type
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import Column, TableId, TableSchema
 
-__all__ = ["bring_to", "check_columns", "found_columns", "make"]
+__all__ = ["bring_to", "check_columns", "create", "fill", "found_columns", "make"]
 
 
 def make(
@@ -39,10 +40,58 @@ def make(
             next_step=f"move {place} away, or give the pipeline a place of its own; the batch is tried again.",
         )
     session.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(place.schema)}")
+    create(session, dialect, place, schema)
+    return ledger.write(session, pipeline, None, schema, 0)
+
+
+def create(session: Session, dialect: Dialect, place: TableId, schema: TableSchema) -> None:
+    """Create an empty table in a schema that is there."""
     columns = [f"{quoted(c.name)} {column_type(c.type)}" for c in schema.columns]
     session.run(f"CREATE TABLE {table_name(place)} ({', '.join(columns)})")
     _keep_key(session, dialect, place, schema)
-    return ledger.write(session, pipeline, None, schema, 0)
+
+
+def fill(
+    session: Session,
+    dialect: Dialect,
+    place: TableId,
+    held: TableSchema,
+    schema: TableSchema,
+    rows: TableId,
+) -> None:
+    """Give a table the columns and the rows of another; columns that are the same stay as they are.
+
+    Args:
+        session: in a transaction.
+        dialect: of the warehouse.
+        place: of the table.
+        held: its columns.
+        schema: those of the other.
+        rows: place of the other.
+    """
+    target = table_name(place)
+    _drop_key(session, dialect, place, held)
+    # No TRUNCATE, and no column takes another type: both would empty the table under readers whose snapshot is older.
+    session.run(f"DELETE FROM {target}")
+    for action in _exchanged(held, schema):
+        session.run(f"ALTER TABLE {target} {action}")
+    names = ", ".join(map(quoted, schema.names))
+    session.run(f"INSERT INTO {target} ({names}) SELECT {names} FROM {table_name(rows)}")
+    _keep_key(session, dialect, place, schema)
+
+
+def _exchanged(held: TableSchema, schema: TableSchema) -> Iterator[str]:
+    """Yield what takes a table's columns away and brings others, never leaving it without any."""
+    now = {column.name: column_type(column.type) for column in schema.columns}
+    before = {column.name: column_type(column.type) for column in held.columns}
+    gone = [name for name, type_ in before.items() if now.get(name) != type_]
+    for number, name in enumerate(gone):
+        yield f"RENAME COLUMN {quoted(name)} TO {quoted(f'headrace {number}')}"
+    for name, type_ in now.items():
+        if before.get(name) != type_:
+            yield f"ADD COLUMN {quoted(name)} {type_}"
+    for number in range(len(gone)):
+        yield f"DROP COLUMN {quoted(f'headrace {number}')}"
 
 
 def bring_to(
@@ -66,6 +115,7 @@ def bring_to(
         policies: what happens to columns that cannot live on.
 
     Raises:
+        CopyNeeded: the change takes a new copy; nothing was changed.
         IncompatibleSchemaChange: the change cannot be carried over; nothing was changed.
         TargetConflict: the columns are not those that we left.
     """
@@ -73,6 +123,7 @@ def bring_to(
     found = column_changes(
         table_arrow_schema(held.schema), held.numbers, schema, policies, held.schema.kept
     )
+    refuse_in_place(schema.table, found)
     for change in found:
         if change.kind is ChangeKind.REFUSED:
             raise _refused(place, schema, change)

@@ -1,22 +1,25 @@
 """The ledger of a warehouse: one row per pipeline and table, changed in the transaction that changes the table.
 
 It remembers the columns that the target was brought to, with the source's numbers of them, so that no catalog has to be
-translated back; and the mode and settings by which a table was made.
+translated back; and the mode and settings by which a table was made. A new copy of a table has a row of its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headrace.errors import TargetConflict
+from headrace.lake.copies import Copy
 from headrace.lake.sql.dialect import literal, table_name
 from headrace.lake.sql.session import Session
 from headrace.model.schema import Shape, TableId, TableSchema
 from headrace.model.succession import Numbers
 
-__all__ = ["LEDGER", "SCHEMA", "Entry", "create", "forget", "read", "write"]
+__all__ = ["LEDGER", "SCHEMA", "Entry", "copy_place", "create", "forget", "read", "write"]
 
 SCHEMA = "headrace"
 """Schema of our own tables; no table of it is ever captured."""
@@ -31,15 +34,22 @@ class Entry:
 
     Attributes:
         applied_scn: position that its rows reflect, 0 before the first.
-        version: how often rows or columns were changed.
+        version: how often rows or columns were changed; a copy goes on where its table stands.
         schema: its columns: of the version that it was brought to, those of its mode, and those that are kept.
         numbers: the source's own of those columns, as far as they were told.
+        copy: of a new copy of a table, what it says of itself.
     """
 
     applied_scn: int
     version: int
     schema: TableSchema
     numbers: Numbers
+    copy: Copy | None = None
+
+
+def copy_place(pipeline: str, table: TableId) -> TableId:
+    """Return where a new copy of a table is made; its row in the ledger is called the same."""
+    return TableId(SCHEMA, f"copy{hashlib.sha256(f'{pipeline} {table}'.encode()).hexdigest()[:24]}")
 
 
 def create(session: Session) -> None:
@@ -53,12 +63,18 @@ def create(session: Session) -> None:
     )
 
 
-def read(session: Session, pipeline: str, table: TableId | None = None) -> dict[TableId, Entry]:
-    """Return the entries of a pipeline, or of one table of it; the ledger is there."""
-    chosen = _where(pipeline, table) if table else f"pipeline = {literal(pipeline)}"
+def read(
+    session: Session, pipeline: str, tables: Iterable[TableId] | None = None
+) -> dict[TableId, Entry]:
+    """Return the entries of a pipeline, or of some tables and copies of it; the ledger is there."""
+    chosen = (
+        f"pipeline = {literal(pipeline)}"
+        if tables is None
+        else " OR ".join(f"({_where(pipeline, table)})" for table in tables)
+    )
     rows = session.rows(f"SELECT {_COLUMNS} FROM {table_name(LEDGER)} WHERE {chosen}")
     return {
-        TableId(schema, name): Entry(scn, version, _columns(json.loads(shape)), json.loads(numbers))
+        TableId(schema, name): _entry(scn, version, json.loads(shape), json.loads(numbers))
         for schema, name, scn, version, shape, numbers in rows
     }
 
@@ -69,27 +85,40 @@ def write(
     held: Entry | None,
     schema: TableSchema,
     applied_scn: int,
+    *,
+    copy: Copy | None = None,
+    above: int = -1,
 ) -> Entry:
     """Put an entry in the place of the one that was read, and return it.
+
+    Args:
+        session: in a transaction.
+        pipeline: name under which positions are committed.
+        held: the one that was read, None for none.
+        schema: columns of the table.
+        applied_scn: position that its rows reflect.
+        copy: of a new copy, what it says of itself; one that was read goes on saying it.
+        above: a version that the entry's shall be above, beside that of ``held``.
 
     Raises:
         TargetConflict: somebody else has changed it since.
     """
-    table = schema.table
-    version = 0 if held is None else held.version + 1
+    copy = copy or (held.copy if held else None)
+    table = copy_place(pipeline, schema.table) if copy else schema.table
+    version = max(above, held.version if held else -1) + 1
     numbers = dict(held.numbers) if held and not schema.numbers else dict(schema.numbers)
     if held is None:
         session.run(
             f"INSERT INTO {table_name(LEDGER)} (pipeline, table_schema, table_name, applied_scn, "
             "version, schema_id, shape, numbers, updated) VALUES "
             f"({literal(pipeline)}, {literal(table.schema)}, {literal(table.name)}, {applied_scn}, "
-            f"{version}, {schema.schema_id}, {literal(_text(schema))}, "
+            f"{version}, {schema.schema_id}, {literal(_text(schema, copy))}, "
             f"{literal(json.dumps(numbers))}, now())"
         )
-        return Entry(applied_scn, version, schema, numbers)
+        return Entry(applied_scn, version, schema, numbers, copy)
     change = f"applied_scn = {applied_scn}, version = {version}, updated = now()"
-    shape = _text(schema)
-    if (_text(held.schema), held.numbers) != (shape, numbers):
+    shape = _text(schema, copy)
+    if (_text(held.schema, held.copy), held.numbers) != (shape, numbers):
         change += f", schema_id = {schema.schema_id}, shape = {literal(shape)}"
         change += f", numbers = {literal(json.dumps(numbers))}"
     changed = session.run(
@@ -98,25 +127,32 @@ def write(
     )
     if changed != 1:
         raise TargetConflict(
-            f"Somebody else brought the target table of {table} further during a batch.",
+            f"Somebody else brought the target table of {schema.table} further during a batch.",
             next_step="let one headrace process write the table; the batch is tried again.",
         )
-    return Entry(applied_scn, version, schema, numbers)
+    return Entry(applied_scn, version, schema, numbers, copy)
 
 
 def forget(session: Session, pipeline: str, table: TableId) -> None:
-    """Remove the entry of a table."""
+    """Remove the entry of a table, or of a copy by its place."""
     session.run(f"DELETE FROM {table_name(LEDGER)} WHERE {_where(pipeline, table)}")
 
 
-def _text(schema: TableSchema) -> str:
+def _text(schema: TableSchema, copy: Copy | None) -> str:
     """Return a target's columns as text; what no plain mirror has stands there only where it is."""
     text = replace(schema, kept=frozenset()).to_json()
     if schema.shape is not None:
         text["made"] = {"as": schema.shape.text, "schema_id": schema.shape.schema_id}
     if schema.kept:
         text["kept"] = sorted(schema.kept)
+    if copy is not None:
+        text["copy"] = asdict(copy)
     return json.dumps(text)
+
+
+def _entry(scn: int, version: int, text: dict[str, Any], numbers: Numbers) -> Entry:
+    copy = Copy(**text["copy"]) if "copy" in text else None
+    return Entry(scn, version, _columns(text), numbers, copy)
 
 
 def _columns(text: dict[str, Any]) -> TableSchema:

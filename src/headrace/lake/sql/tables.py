@@ -8,10 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headrace.errors import TargetConflict
+from headrace.lake.copies import Copy
 from headrace.lake.ledger import check_ahead
 from headrace.lake.modes import Mode
 from headrace.lake.policies import DEFAULTS, Policies
-from headrace.lake.sql import columns, ledger
+from headrace.lake.sql import columns, copied, ledger
 from headrace.lake.sql.batch import apply_batch, rows_to_stage
 from headrace.lake.sql.dialect import table_name
 from headrace.lake.sql.ledger import LEDGER, Entry
@@ -40,13 +41,15 @@ class WarehouseTables:
         """Return what the ledger says of all tables."""
         if not self._has_ledger(session):
             return {}
-        return ledger.read(session, self._pipeline)
+        found = ledger.read(session, self._pipeline)
+        return {table: entry for table, entry in found.items() if entry.copy is None}
 
     def entry(self, session: Session, table: TableId) -> Entry | None:
-        """Return what the ledger says of a table, None when it has none."""
+        """Return what the ledger says of a table, of its new copy while there is one; None when it has none."""
         if not self._has_ledger(session):
             return None
-        return ledger.read(session, self._pipeline, table).get(table)
+        shown, copy = copied.entries(session, self._pipeline, table)
+        return copy or shown
 
     def evolve(self, session: Session, schema: TableSchema, policies: Policies = DEFAULTS) -> Entry:
         """Create a table, or bring its columns to a version; does nothing when they are there.
@@ -57,6 +60,7 @@ class WarehouseTables:
             policies: what happens to columns that cannot live on.
 
         Raises:
+            CopyNeeded: the change takes a new copy.
             IncompatibleSchemaChange: the change cannot be carried over.
             TargetConflict: the table is not as we left it.
         """
@@ -66,13 +70,35 @@ class WarehouseTables:
         same = held is not None and held.schema.schema_id == schema.schema_id
         if held and same and held.numbers.items() >= schema.numbers.items():
             return held
-        place = self.warehouse.place(schema.table)
+        place = self._written(schema.table, held)
         with session.transaction():
             if held is None:
                 ledger.create(session)
+                copied.discard(session, self._pipeline, schema.table)
                 return columns.make(session, self._dialect, self._pipeline, place, schema)
             return columns.bring_to(
                 session, self._dialect, self._pipeline, place, held, schema, policies
+            )
+
+    def begin_copy(self, session: Session, schema: TableSchema, copy: Copy) -> Entry:
+        """Begin an empty copy beside the table, in the place of one that was begun before."""
+        with session.transaction():
+            return copied.begin(session, self._dialect, self._pipeline, schema, copy)
+
+    def ask_again(self, session: Session, table: TableId, request: str) -> Entry:
+        """Let another dump fill the copy that was begun."""
+        with session.transaction():
+            return copied.ask_again(session, self._pipeline, table, request)
+
+    def end_copy(self, session: Session, table: TableId) -> Entry:
+        """Put the copy in the table's place, in one transaction.
+
+        Raises:
+            TargetConflict: the table is not as we left it.
+        """
+        with session.transaction():
+            return copied.take_place(
+                session, self._dialect, self._pipeline, self.warehouse.place(table), table
             )
 
     def drop(self, session: Session, table: TableId) -> None:
@@ -80,6 +106,7 @@ class WarehouseTables:
         if self.entry(session, table) is None:
             return
         with session.transaction():
+            copied.discard(session, self._pipeline, table)
             session.run(f"DROP TABLE IF EXISTS {table_name(self.warehouse.place(table))}")
             ledger.forget(session, self._pipeline, table)
 
@@ -116,13 +143,14 @@ class WarehouseTables:
             TargetConflict: the table is not as we left it, or further than ``scn``.
         """
         table = schema.table
-        held, place = self.entry(session, table), self.warehouse.place(table)
+        held = self.entry(session, table)
         if held is None:
             raise TargetConflict(
                 f"The row of {table} vanished from {LEDGER} during a batch.",
                 next_step="let headrace be the only writer of its schema; the batch is tried again.",
             )
         check_ahead(table, held.applied_scn, scn)
+        place = self._written(table, held)
         # First, so that two writers wait for each other here and nowhere else.
         entry = ledger.write(
             session, self._pipeline, held, replace(held.schema, numbers=held.numbers), scn
@@ -135,12 +163,12 @@ class WarehouseTables:
 
     def rows(self, session: Session, table: TableId, held: Entry) -> Iterator[pa.RecordBatch]:
         """Yield all rows of a table, in the columns of its entry."""
-        yield from session.read(self.warehouse.place(table), held.schema)
+        yield from session.read(self._written(table, held), held.schema)
 
     def _without_gone(self, session: Session, held: Entry) -> Entry:
         """Forget the kept columns that a person has dropped: the source has them no more, so they are theirs."""
         schema = held.schema
-        place = self.warehouse.place(schema.table)
+        place = self._written(schema.table, held)
         there = columns.found_columns(session, self._dialect, place)
         gone = schema.kept.difference(there)
         if not there or not gone:
@@ -152,6 +180,12 @@ class WarehouseTables:
         )
         with session.transaction():
             return ledger.write(session, self._pipeline, held, left, held.applied_scn)
+
+    def _written(self, table: TableId, held: Entry | None) -> TableId:
+        """Return where an entry's rows are."""
+        if held is not None and held.copy is not None:
+            return ledger.copy_place(self._pipeline, table)
+        return self.warehouse.place(table)
 
     def _has_ledger(self, session: Session) -> bool:
         if not self._is_begun:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError
-from headrace.lake.aside import Copy
 from headrace.lake.capabilities import Capabilities
+from headrace.lake.copies import Copy
 from headrace.lake.modes import Mode
 from headrace.lake.partitioning import UNPARTITIONED, Partitioning
 from headrace.lake.pieces import Sizes

@@ -25,6 +25,7 @@ from headrace.lake.sql.session import Session, told
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.schema import TableSchema
 from headrace.observe.failpoints import failpoint
+from headrace.spark.session import is_remote
 from headrace.spark.targets.base import TableBatch, TargetState
 from headrace.spark.targets.tasks import in_its_own_job, whole
 from headrace.spark.targets.warehouse import WarehouseTarget, said
@@ -61,7 +62,7 @@ class DuckdbTarget(WarehouseTarget):
     capabilities = DUCKDB
 
     def __init__(self, spark: SparkSession, warehouse: DuckdbWarehouse, pipeline: str) -> None:
-        check_master(spark.conf.get("spark.master") or "")
+        check_master("sc://" if is_remote(spark) else spark.conf.get("spark.master") or "")
         super().__init__(spark, warehouse, pipeline)
 
     def apply(self, batches: Sequence[TableBatch]) -> list[TargetState | HeadraceError]:

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.errors import HeadraceError, TargetConflict
+from headrace.errors import ConfigError, HeadraceError, TargetConflict
 from headrace.lake.capabilities import MERGE
 from headrace.lake.pieces import Sizes
 from headrace.lake.rewrite import Rewritten
 from headrace.model.schema import KeyCheck, TableId
 from headrace.observe.failpoints import failpoint
+from headrace.spark.session import is_remote
 from headrace.spark.targets.base import Copies, TableBatch, TargetState
 from headrace.spark.targets.keyed import KeyedBatch
 from headrace.spark.targets.multiset import MultisetBatch
@@ -45,6 +46,9 @@ class MergeTarget:
         lake: folder of all tables.
         pipeline: name under which positions are committed.
         parallel: tables worked on at the same time.
+
+    Raises:
+        ConfigError: the session is a client's.
     """
 
     capabilities = MERGE
@@ -53,6 +57,11 @@ class MergeTarget:
     def __init__(
         self, spark: SparkSession, lake: Path, pipeline: str, *, parallel: int = 2
     ) -> None:
+        if is_remote(spark):
+            raise ConfigError(
+                "target.merge: a client of Spark Connect has no sessions of one application, and each table needs one.",
+                next_step="set target.merge to false, or spark.master to a master.",
+            )
         self._spark = spark
         self._parallel = parallel
         # Spark would write vectors too, and a MERGE is the same with and without.

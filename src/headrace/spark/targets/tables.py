@@ -11,8 +11,6 @@ from pathlib import Path
 from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
 from headrace.lake.actions import check_writable
 from headrace.lake.aside import (
-    Copy,
-    CopyNeeded,
     aside_path,
     asked_again,
     begin_copy,
@@ -22,6 +20,7 @@ from headrace.lake.aside import (
 )
 from headrace.lake.checkpoint import is_due, write_checkpoint
 from headrace.lake.commit import CommitConflict, put_commit
+from headrace.lake.copies import Copy, refuse_in_place
 from headrace.lake.delta_log import DeltaTable, FollowedTable
 from headrace.lake.evolution import (
     SCHEMA_PROPERTY,
@@ -32,7 +31,7 @@ from headrace.lake.evolution import (
 )
 from headrace.lake.ledger import app_id, applied_scn, table_path
 from headrace.lake.partitioning import Partitioning
-from headrace.lake.planned import ChangeKind, planned_changes
+from headrace.lake.planned import planned_changes
 from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.remembered import kept_columns, numbers_of
 from headrace.lake.settings import SettingsByTable, settings_for
@@ -168,7 +167,7 @@ class DeltaTables:
                 put_commit(folder, 0, actions)
             else:
                 check_writable(snapshot.protocol, snapshot.properties, folder.name)
-                _refuse_in_place(snapshot, schema, policies)
+                refuse_in_place(table, planned_changes(snapshot, schema, policies))
                 actions = evolve_actions(snapshot, schema, policies)
                 put_commit(folder, snapshot.version + 1, actions)
         except OSError as error:
@@ -263,16 +262,6 @@ class DeltaTables:
 
 def _partitioning(held: Snapshot) -> Partitioning:
     return Partitioning.of(held.properties, held.partition_columns)
-
-
-def _refuse_in_place(snapshot: Snapshot, schema: TableSchema, policies: Policies) -> None:
-    """Refuse what takes a new copy."""
-    for change in planned_changes(snapshot, schema, policies):
-        if change.kind is ChangeKind.RECOPY:
-            raise CopyNeeded(
-                f"{schema.table}.{change.column} changed {change.detail}.",
-                next_step=f"copy the table again: headrace dump start FILE --table {schema.table}.",
-            )
 
 
 def _vanished(table: TableId) -> TargetConflict:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
+from headrace.lake.copies import Copy
 from headrace.lake.pieces import Sizes
 from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.rewrite import Rewritten
@@ -31,6 +32,7 @@ def state_of(entry: Entry) -> TargetState:
         schema.schema_id,
         schema.shape.text if schema.shape else "",
         tuple(column for column in schema.columns if column.name in schema.kept),
+        entry.copy,
     )
 
 
@@ -51,13 +53,12 @@ class WarehouseTarget:
         pipeline: name under which positions are committed.
     """
 
-    copies: Copies | None = None
-
     def __init__(self, spark: SparkSession, warehouse: Warehouse, pipeline: str) -> None:
         self._spark = spark
         self._warehouse = warehouse
         self._tables = WarehouseTables(warehouse, pipeline)
         self._one_at_a_time = threading.Lock()
+        self.copies: Copies | None = self
 
     def session(self, _table: TableId) -> SparkSession:
         """Return the session: no table has settings of its own."""
@@ -73,6 +74,25 @@ class WarehouseTarget:
         """Create the table, or bring its columns to ``schema``; nothing when they are there."""
         with self._one_at_a_time, told(self._warehouse, schema.table), self._connected() as session:
             return state_of(self._tables.evolve(session, schema, policies))
+
+    def begin_copy(self, schema: TableSchema, copy: Copy) -> TargetState:
+        """Begin an empty copy beside the table; what is written goes there from now on."""
+        with self._one_at_a_time, told(self._warehouse, schema.table), self._connected() as session:
+            return state_of(self._tables.begin_copy(session, schema, copy))
+
+    def ask_again(self, table: TableId, request: str) -> TargetState:
+        """Let another dump fill the copy."""
+        with self._one_at_a_time, told(self._warehouse, table), self._connected() as session:
+            return state_of(self._tables.ask_again(session, table, request))
+
+    def end_copy(self, table: TableId) -> TargetState:
+        """Put the copy in the table's place, in one transaction.
+
+        Raises:
+            TargetConflict: the table is not as we left it, or something depends on a column that goes.
+        """
+        with self._one_at_a_time, told(self._warehouse, table), self._connected() as session:
+            return state_of(self._tables.end_copy(session, table))
 
     def drop(self, table: TableId) -> None:
         """Remove a table and its row in the ledger, in one transaction."""
