@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.model.schema import TableId
 from headrace.state.pace import ADAPTIVE, Pace
 from headrace.watermark.pace import (
     CHUNK_BYTES,
@@ -25,6 +26,7 @@ from headrace.watermark.settings import DumpSettings
 from tests.requirements import req
 
 AIM = DumpPace(chunk_s=0.25)
+BIG = TableId("public", "big")
 ROW_BYTES = 1_024
 
 
@@ -83,7 +85,7 @@ class Source:
                 begun=self.now,
                 quiet=self.quiet,
             )
-            self.pacer.took(took, of_table=True)
+            self.pacer.took(took, BIG)
             self.busy += took.read - took.begun
             self.rows += rows
             self.now = took.emitted
@@ -208,7 +210,7 @@ def test_rows_per_second_are_kept_and_come_evenly(limit: float) -> None:
 
 def test_a_new_pace_is_felt_in_the_rest_that_is_under_way() -> None:
     pacer = Pacer(DumpPace(chunk_rows=10, delay_s=3_600.0))
-    pacer.took(chunk(10), of_table=True)
+    pacer.took(chunk(10), BIG)
     assert pacer.ready_at > 3_600
     pacer.pace = DumpPace(chunk_rows=10)
     assert pacer.ready_at < 1
@@ -216,7 +218,7 @@ def test_a_new_pace_is_felt_in_the_rest_that_is_under_way() -> None:
 
 def test_reads_by_key_leave_the_size_alone() -> None:
     pacer = Pacer(AIM)
-    pacer.took(chunk(1_000, select_s=60.0), of_table=False)
+    pacer.took(chunk(1_000, select_s=60.0), None)
     assert pacer.rows == FIRST_ROWS
     assert pacer.ready_at >= 60
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model.schema import TableId
 from headrace.observe import failpoints
 from headrace.watermark.pace import Chunked, Pacer
 from tests.requirements import req
@@ -19,7 +20,7 @@ def chunks_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[Chunked
     """Copy everything; return what each chunk took."""
     took: list[Chunked] = []
 
-    def note(pacer: Pacer, chunk: Chunked, *, of_table: bool) -> None:
+    def note(pacer: Pacer, chunk: Chunked, table: TableId | None) -> None:
         took.append(chunk)
 
     monkeypatch.setattr(Pacer, "took", note)

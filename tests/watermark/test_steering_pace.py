@@ -46,6 +46,25 @@ def test_size_and_delay_change_while_a_dump_runs(tmp_path: Path) -> None:
     assert machine.read_rows(ONE) == ALL_ROWS
 
 
+@req("N03")
+def test_tables_have_chunk_sizes_of_their_own(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    sizes = {str(ONE.table): 2, f"{ONE.table.schema}.*": 10}
+    machine.dump = type(machine.dump)(
+        chunk_rows=5, snapshot_interval_s=0.0, request_interval_s=0.0, table_chunk_rows=sizes
+    )
+    with machine.capture() as (capture, state):
+        machine.work(capture, state)
+        # Ten rows each, and the first pattern counts.
+        chunks = {p.table: p.chunks for p in state.progress()}
+        assert chunks == {ONE.table: 5, TWO.table: 1, THREE.table: 1}
+        state.set_pace(chunk_rows=3)
+        asked = state.submit(Scope.TABLE, ONE.table)
+        machine.work(capture, state)
+        assert [p.chunks for p in state.progress(asked)] == [4]
+    assert machine.read_rows(ONE) == ALL_ROWS * 2
+
+
 @req("P57")
 def test_rows_per_second_hold_a_dump_back(tmp_path: Path) -> None:
     machine = Machine(tmp_path)

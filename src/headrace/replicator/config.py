@@ -279,6 +279,7 @@ class DumpConfig(_Section):
         load: share of one connection's time that selects may take.
         delay_s: pause between chunks, for the source's sake.
         rows_per_s: most rows read per second, 0 for no limit.
+        table_chunk_rows: ``chunk_rows`` of the tables that match a pattern, the first one that does.
     """
 
     chunk_rows: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
@@ -286,6 +287,7 @@ class DumpConfig(_Section):
     load: Annotated[float, Field(gt=0, le=1)] = 0.25
     delay_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
     rows_per_s: Annotated[float, Field(ge=0)] = 0.0
+    table_chunk_rows: dict[_Pattern, Annotated[int, Field(ge=1, le=1_000_000)]] = {}
 
 
 class ChangeLogConfig(_Section):

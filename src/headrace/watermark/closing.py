@@ -218,7 +218,7 @@ class Closing:
         asked = rows.num_rows if chunk.cut else job.limit or len(job.keys)
         times = (*self._reads.selected, received, written)
         took = Chunked(asked, rows.num_rows, rows.nbytes, *times, quiet=not job.heard)
-        self._pacer.took(took, of_table=bool(job.limit))
+        self._pacer.took(took, chunk.schema.table if job.limit else None)
 
     def _is_told(self, schema: TableSchema) -> bool:
         """Return whether the log has said this version, and which of its columns is which."""

@@ -249,7 +249,7 @@ class Coordinator:
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of the next chunk."""
+        """Rows of the next chunk of a table without a size of its own."""
         return self._pacer.rows
 
     @property
@@ -349,7 +349,7 @@ class Coordinator:
         chunk = task.phase not in (Phase.EMPTY, Phase.END)
         self._window.open(token, chunk=chunk)
         if chunk:
-            self._telling.opened(token, task, self._pacer.rows)
+            self._telling.opened(token, task, self._pacer.rows_of(table))
         job = Job(Future(), task, versions=dict(self._versions))
         job.floor_scn = self._reconciler.unseen_floor or self._last_scn + 1
         self._job = job
@@ -359,7 +359,7 @@ class Coordinator:
             job.future = self._executor.submit(self._reads.table, token, table)
         elif task.phase is Phase.CHUNKS:
             until, after = task.progress.until or (), task.progress.after
-            job.limit = self._pacer.rows
+            job.limit = self._pacer.rows_of(table)
             bounds = (table, after, until, job.limit, request.predicate or None)
             job.future = self._executor.submit(self._reads.chunk, token, *bounds)
         else:
@@ -367,7 +367,7 @@ class Coordinator:
             job.future = self._executor.submit(self._reads.keys, token, table, job.keys)
 
     def _next_keys(self, task: Task) -> tuple[tuple[str, ...], ...]:
-        limit = min(self._pacer.rows, 1_000)
+        limit = min(self._pacer.rows_of(task.progress.table), 1_000)
         if task.phase is Phase.REREAD:
             return tuple(sorted(self._queue.rereads[task.progress.table])[:limit])
         done = task.progress.keys_done

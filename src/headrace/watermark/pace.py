@@ -14,7 +14,11 @@ rows read within a rate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from headrace.model.schema import TableId
 
 __all__ = ["Chunked", "DumpPace", "Pacer", "next_rows", "ready_at"]
 
@@ -47,6 +51,8 @@ class DumpPace:
         load: share of one connection's time that selects may take; 1 lets them follow each other at once.
         delay_s: least pause after each chunk.
         rows_per_s: most rows read per second, 0 for no limit.
+        table_chunk_rows: rows of each chunk of the tables whose name matches a pattern, the first one that does;
+            ``chunk_rows`` is for the others.
     """
 
     chunk_rows: int | None = None
@@ -54,6 +60,14 @@ class DumpPace:
     load: float = 1.0
     delay_s: float = 0.0
     rows_per_s: float = 0.0
+    table_chunk_rows: Mapping[str, int] = field(default_factory=dict)
+
+    def fixed_rows(self, table: TableId) -> int | None:
+        """Return the rows of each chunk of a table, None where the size follows the time."""
+        for pattern, rows in self.table_chunk_rows.items():
+            if fnmatchcase(str(table), pattern):
+                return rows
+        return self.chunk_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +151,12 @@ class Pacer:
 
     @property
     def rows(self) -> int:
-        """Rows of the next chunk."""
+        """Rows of the next chunk of a table without a size of its own."""
         return self.pace.chunk_rows or self._rows
+
+    def rows_of(self, table: TableId) -> int:
+        """Return the rows of the next chunk of a table."""
+        return self.pace.fixed_rows(table) or self._rows
 
     @property
     def ready_at(self) -> float:
@@ -154,8 +172,8 @@ class Pacer:
         if rows:
             self._emit_s_per_row = seconds / rows
 
-    def took(self, chunk: Chunked, *, of_table: bool) -> None:
-        """Take note of a chunk; reads by key say nothing about a good size."""
+    def took(self, chunk: Chunked, table: TableId | None) -> None:
+        """Take note of a chunk of a table; a read by key, which is of none, says nothing about a good size."""
         self._last = chunk
-        if of_table and self.pace.chunk_rows is None:
+        if table is not None and self.pace.fixed_rows(table) is None:
             self._rows = next_rows(self.pace, self._rows, chunk)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headrace.state.pace import ADAPTIVE, Pace
 from headrace.watermark.pace import DumpPace
@@ -21,6 +22,8 @@ class DumpSettings:
         load: share of one connection's time that selects may take.
         delay_s: pause between two chunks, during which only the log flows.
         rows_per_s: most rows read per second, 0 for no limit.
+        table_chunk_rows: rows of one bounded select by patterns of tables, the first that matches; ``chunk_rows`` for
+            the others.
         memory_bytes: rows of streamed transactions that wait for a snapshot to see them.
         snapshot_interval_s: how often an idle capture asks for a snapshot in order to forget transactions.
         piece_rows: rows of one block of a window that is written in pieces (tables without key).
@@ -33,6 +36,7 @@ class DumpSettings:
     load: float = 1.0
     delay_s: float = 0.0
     rows_per_s: float = 0.0
+    table_chunk_rows: Mapping[str, int] = field(default_factory=dict)
     memory_bytes: int = 64 << 20
     snapshot_interval_s: float = 1.0
     piece_rows: int = 65_536
@@ -45,8 +49,9 @@ class DumpSettings:
         Raises:
             ValueError: names the field.
         """
-        if self.chunk_rows is not None and not 1 <= self.chunk_rows <= 1_000_000:
-            raise ValueError("chunk_rows must lie between 1 and 1,000,000")
+        for rows in (self.chunk_rows, *self.table_chunk_rows.values()):
+            if rows is not None and not 1 <= rows <= 1_000_000:
+                raise ValueError("chunk_rows must lie between 1 and 1,000,000")
         if self.chunk_s <= 0:
             raise ValueError("chunk_s must be above 0")
         if not 0 < self.load <= 1:
@@ -70,4 +75,6 @@ class DumpSettings:
             self.load if wish.load is None else wish.load,
             self.delay_s if wish.delay_s is None else wish.delay_s,
             self.rows_per_s if wish.rows_per_s is None else wish.rows_per_s,
+            # Whoever sets a size while we run means the table that is read now, whichever that is.
+            self.table_chunk_rows if wish.chunk_rows is None else {},
         )
