@@ -22,6 +22,7 @@ from headrace.spark.apply import Applier, ApplyOptions
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.histories import TargetHistory
+from tests.places import local
 from tests.requirements import req
 from tests.spark.folded import run_to
 from tests.spark.log import Log
@@ -100,7 +101,7 @@ def test_replaying_everything_or_any_suffix_changes_nothing(bench: Bench) -> Non
     bench.run(*ends[2::3], bench.log.scn)
     expect_equal(bench)
     versions = bench.versions()
-    shutil.rmtree(bench.frontier.folder)
+    shutil.rmtree(local(bench.frontier.folder))
     bench.run(ends[0], ends[4], bench.log.scn)
     assert bench.versions() == versions
     expect_equal(bench)

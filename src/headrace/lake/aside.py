@@ -2,23 +2,17 @@
 
 The copy is a Delta table of its own in ``<lake>/_headrace/<pipeline>/recopy/<schema>/<table>``, and everything that is
 applied meanwhile goes there. One commit to the table itself then removes all old files and names all new ones, which
-lie in its folder as hard links by then; so readers see the old rows or the new ones and nothing between.
+lie in its folder too by then, as hard links or copies; so readers see the old rows or the new ones and nothing between.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from headrace.durable import sync_folder
 from headrace.errors import IncompatibleSchemaChange
 from headrace.lake import mapping
 from headrace.lake.commit import Action, commit_info, put_commit, transaction
@@ -28,8 +22,9 @@ from headrace.lake.ledger import table_path
 from headrace.lake.partitioning import UNPARTITIONED, Partitioning
 from headrace.lake.settle import removal
 from headrace.lake.snapshot import Snapshot
-from headrace.lake.vectors import vector_path
+from headrace.lake.vectors import vector_name
 from headrace.model.schema import TableId, TableSchema
+from headrace.store import Location, store_of
 
 __all__ = [
     "Copy",
@@ -65,13 +60,13 @@ class Copy:
     after_scn: int
 
 
-def aside_path(lake: Path, pipeline: str, table: TableId) -> Path:
+def aside_path(lake: Location, pipeline: str, table: TableId) -> Location:
     """Return where a new copy of a table is made."""
     return table_path(lake / "_headrace" / pipeline / "recopy", table)
 
 
 def begin_copy(
-    folder: Path,
+    folder: Location,
     schema: TableSchema,
     application: str,
     copy: Copy,
@@ -102,18 +97,17 @@ def begin_copy(
     put_commit(folder, 0, [*actions, transaction(application, copy.after_scn)])
 
 
-def copy_of(folder: Path, table: Path) -> Copy | None:
+def copy_of(folder: Location, table: Location) -> Copy | None:
     """Return what the copy in a folder says of itself, None when there is none that is still to be made.
 
     Args:
         folder: of the copy.
         table: folder of the table that it is a copy of.
     """
-    if not (folder / "_delta_log").is_dir():
-        return None
-    held, shown = DeltaTable(folder).latest(), DeltaTable(table).latest()
+    held = DeltaTable(folder).latest()
     if held is None:
         return None
+    shown = DeltaTable(table).latest()
     copy = Copy(held.properties[_REQUEST], int(held.properties[_AFTER]))
     if shown is not None and shown.properties.get(_REQUEST) == copy.request:
         # It has taken the table's place, and a crash left it here.
@@ -122,7 +116,7 @@ def copy_of(folder: Path, table: Path) -> Copy | None:
     return copy
 
 
-def asked_again(folder: Path, request: str) -> None:
+def asked_again(folder: Location, request: str) -> None:
     """Let another dump fill a copy."""
     held = DeltaTable(folder).snapshot()
     metadata = {"metaData": dict(held.metadata)}
@@ -142,15 +136,7 @@ def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
         CommitConflict: somebody else has written the table since it was read.
         OSError: a folder refused.
     """
-    folders = {shown.folder}
-    for path in _files(copy):
-        place = shown.folder / path.relative_to(copy.folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        folders |= {folder for folder in place.parents if folder.is_relative_to(shown.folder)}
-        with suppress(FileExistsError):
-            os.link(path, place)
-    for folder in folders:
-        sync_folder(folder)
+    store_of(copy.folder).share(copy.folder, shown.folder, list(_files(copy)))
     configuration, fields = dict(copy.properties), json.loads(copy.metadata["schemaString"])
     if mapping.is_on(shown.properties) and not mapping.is_on(configuration):
         # A table that is mapped stays so for its readers; files know the columns by their own names.
@@ -180,27 +166,21 @@ def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
     discarded(copy.folder)
 
 
-def discarded(folder: Path) -> None:
+def discarded(folder: Location) -> None:
     """Remove a table's folder, whole or not at all for whoever looks for it.
 
     Raises:
         OSError: the folder refused.
     """
-    if not folder.exists():
-        return
-    # Under another name first: a table that is half there would be a damaged one.
-    last = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.gone")
-    folder.rename(last)
-    sync_folder(folder.parent)
-    for left in folder.parent.glob(f".{folder.name}.*.gone"):
-        shutil.rmtree(left, ignore_errors=True)
+    store_of(folder).discard(folder, "_delta_log")
 
 
-def _files(held: Snapshot) -> Iterable[Path]:
+def _files(held: Snapshot) -> Iterator[str]:
+    """Yield the names of a table's own files."""
     for file in held.files:
-        yield held.folder / unquote(file.action["path"])
+        yield unquote(file.action["path"])
         if file.vector and file.vector["storageType"] == "u":
-            yield vector_path(held.folder, file.vector)
+            yield vector_name(file.vector)
 
 
 def _with_properties(action: Action, further: dict[str, str]) -> dict[str, Any]:

@@ -235,7 +235,7 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     """Make paths absolute; relative ones start at the file's folder."""
     state = config.state.dir or Path(".headrace") / config.name
     target = config.target
-    if not isinstance(target, PostgresTargetConfig):
+    if not isinstance(target, PostgresTargetConfig) and isinstance(target.path, Path):
         target = target.model_copy(update={"path": _absolute(base, target.path)})
     return config.model_copy(
         update={

@@ -317,7 +317,7 @@ def _replicas(config: Config) -> Replicas:
     from headrace.replicator.replicas import DeltaReplicas, ParquetReplicas
 
     if isinstance(config.target, ParquetTargetConfig):
-        return ParquetReplicas(config.lake, config.name, table_settings(config))
+        return ParquetReplicas(config.target.path, config.name, table_settings(config))
     warehouse = _warehouse(config)
     if warehouse is None:
         return DeltaReplicas(config.lake, config.name, table_settings(config))
