@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -15,12 +14,13 @@ from headrace.lake.keyed import commit_keyed
 from headrace.lake.multiset import commit_multiset
 from headrace.lake.partitioning import Partitioning
 from headrace.model.schema import KeyCheck, TableSchema
+from headrace.store import Location
 
 
 class LocalTable:
     def __init__(
         self,
-        folder: Path,
+        folder: Location,
         schema: TableSchema,
         *,
         vectors: bool = True,

@@ -57,7 +57,7 @@ def put_commit(folder: Location, version: int, actions: Iterable[Action]) -> Non
     Args:
         folder: of the table.
         version: one above the newest.
-        actions: what it says.
+        actions: what it says; one is a `commit_info`, whose identifier no other entry has.
 
     Raises:
         CommitConflict: the version exists.
