@@ -26,6 +26,7 @@ class Bucket:
         secret_access_key: likewise.
         session_token: of credentials that end.
         timeout_s: longest time that one request may take.
+        retries: times that a request is sent again by itself, where no answer came or one that says to wait.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Bucket:
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     timeout_s: float = 30.0
+    retries: int = 5
 
     @property
     def place(self) -> str:
@@ -98,4 +100,4 @@ def located(place: Location | str, bucket: Bucket | None = None) -> Location:
     if not url.netloc:
         raise ValueError("a URL without a bucket")
     own = replace(bucket, name=url.netloc) if bucket else Bucket(url.netloc)
-    return ObjectPath(own, place.split("://", 1)[1].partition("/")[2].strip("/"))
+    return ObjectPath(own, "") / url.path

@@ -30,7 +30,6 @@ from headrace.store.location import Bucket, ObjectPath
 
 __all__ = ["ObjectStore"]
 
-_RETRIES = 5
 _RETRY_S = 20.0
 _CONNECT_S = 5.0
 _WHOLE_BYTES = 8 * 2**20
@@ -75,7 +74,8 @@ class ObjectStore:
         """Gather the bytes in memory, where the rows are anyway, and write them at the end."""
         with io.BytesIO() as file:
             yield file
-            self.put(path, file.getbuffer())  # type: ignore[arg-type]
+            # No view of them: one that an error holds could not be closed over.
+            self.put(path, file.getvalue())
 
     def sync(self, folders: Iterable[ObjectPath]) -> None:
         """Do nothing: an object is durable with its name."""
@@ -257,7 +257,7 @@ def _client(bucket: Bucket) -> S3Store:
                 "connect_timeout": timedelta(seconds=min(_CONNECT_S, bucket.timeout_s)),
             },
             retry_config={
-                "max_retries": _RETRIES,
+                "max_retries": bucket.retries,
                 "retry_timeout": timedelta(seconds=min(_RETRY_S, bucket.timeout_s)),
             },
             **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]

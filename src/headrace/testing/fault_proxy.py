@@ -94,7 +94,7 @@ class FaultProxy:
         self._server.server_close()
         self._thread.join()
 
-    def _handler(proxy) -> type[BaseHTTPRequestHandler]:  # noqa: N805 - the handler's own self is within
+    def _handler(proxy) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 

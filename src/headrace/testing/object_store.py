@@ -51,6 +51,7 @@ class ObjectServer:
         name: str = BUCKET,
         secret: str = _SECRET,
         timeout_s: float = 30.0,
+        retries: int = 5,
     ) -> Bucket:
         """Return how to get at the bucket.
 
@@ -59,9 +60,16 @@ class ObjectServer:
             name: of another bucket.
             secret: another one than the server's.
             timeout_s: longest time of a request.
+            retries: times that one is sent again.
         """
         return Bucket(
-            name, endpoint or self.endpoint, "us-east-1", _KEY, secret, timeout_s=timeout_s
+            name,
+            endpoint or self.endpoint,
+            "us-east-1",
+            _KEY,
+            secret,
+            timeout_s=timeout_s,
+            retries=retries,
         )
 
     def place(self, prefix: str) -> ObjectPath:
