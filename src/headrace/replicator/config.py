@@ -201,11 +201,11 @@ class TargetConfig(_Section):
     @field_validator("path", mode="before")
     @classmethod
     def _is_known(cls, value: object) -> object:
-        if not isinstance(value, str) or "://" not in value:
-            return Path(value) if isinstance(value, str) else value
-        if not _BUCKET_URL.fullmatch(value):
-            raise ValueError("a folder on this machine, or s3://bucket/prefix")
-        return value
+        if isinstance(value, str) and "://" not in value:
+            return Path(value)
+        if isinstance(value, Path) or (isinstance(value, str) and _BUCKET_URL.fullmatch(value)):
+            return value
+        raise ValueError("a folder on this machine, or s3://bucket/prefix")
 
     @model_validator(mode="after")
     def _fits_its_place(self) -> Self:
