@@ -60,6 +60,7 @@ _PATTERNS = {
     "source.tables": "a pattern schema.table such as public.*",
     "source.exclude": "a pattern schema.table such as audit.*",
     "source.slot": "lower-case letters, digits and _, at most 63 characters",
+    "target.store.endpoint": "a URL such as https://host:9000, without user, password or path",
     "spark.master": "local[N], spark://…, yarn or k8s://…",
     "spark.driver_memory": "a number with k, m or g, such as 2g",
 }
