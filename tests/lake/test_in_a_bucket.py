@@ -11,8 +11,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headrace.errors import StoreUnavailable
-from headrace.lake import settle, tidy
+from headrace.errors import StoreUnavailable, UnsupportedTableFeature
+from headrace.lake import commit, settle, tidy
 from headrace.lake.aside import Copy, aside_path, asked_again, begin_copy, copy_of, take_place
 from headrace.lake.checkpoint import write_checkpoint
 from headrace.lake.commit import CommitConflict, commit_info, now_ms, put_commit, transaction
@@ -75,8 +75,8 @@ class Writer:
             assert snapshot is not None
         if applied_scn(snapshot, "p", "t") >= scn:
             return
-        commit = commit_multiset if self.schema.key_check is KeyCheck.NONE else commit_keyed
-        actions = commit(snapshot, self.schema, folded_of(self.schema, history), complete=True)
+        kernel = commit_multiset if self.schema.key_check is KeyCheck.NONE else commit_keyed
+        actions = kernel(snapshot, self.schema, folded_of(self.schema, history), complete=True)
         position = transaction("headrace/p/t", scn)
         put_commit(self.folder, snapshot.version + 1, [commit_info("TEST"), position, *actions])
         held = self.followed.latest()
@@ -107,7 +107,7 @@ def batches(schema: TableSchema, seed: int) -> Iterator[str]:
         yield source.batch(source.random.choice([3, 30]))
 
 
-@req("C50", "C45")
+@req("C12", "C43", "C50")
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER])
 @pytest.mark.parametrize("schema", [KEYED, KEYLESS], ids=["keyed", "keyless"])
 def test_a_crash_at_any_request_neither_doubles_nor_loses_a_batch(
@@ -140,7 +140,6 @@ def test_a_crash_at_any_request_neither_doubles_nor_loses_a_batch(
     assert broken > 20
 
 
-@req("C45")
 def test_a_table_in_a_bucket_is_the_table_of_a_folder(
     prefix: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +163,6 @@ def test_a_table_in_a_bucket_is_the_table_of_a_folder(
     assert table.content() == model.content()
 
 
-@req("C45")
 def test_a_followed_table_costs_one_request_when_nothing_is_new(
     prefix: ObjectPath, behind: ObjectPath, proxy: FaultProxy
 ) -> None:
@@ -192,7 +190,6 @@ def test_partitions_lie_under_names_that_others_read(prefix: ObjectPath) -> None
     assert store_of(prefix).missing(prefix / "t", [file.path for file in files]) == 0
 
 
-@req("C45", "C89")
 def test_of_writers_that_race_for_versions_each_version_has_one(prefix: ObjectPath) -> None:
     writers, each = 6, 8
     LocalTable(prefix / "t", KEYED)
@@ -224,11 +221,35 @@ def test_of_writers_that_race_for_versions_each_version_has_one(prefix: ObjectPa
     assert len(data_files(prefix / "t")) == writers * each
 
 
+def test_two_writers_of_the_same_words_are_two_writers(
+    prefix: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "now_ms", lambda: 1)
+    LocalTable(prefix / "t", KEYED)
+    put_commit(prefix / "t", 1, [commit_info("TEST"), transaction("t", 1)])
+    with pytest.raises(CommitConflict, match="version 1 of the table t"):
+        put_commit(prefix / "t", 1, [commit_info("TEST"), transaction("t", 1)])
+
+
+@pytest.mark.parametrize("path", ["file:/somewhere/x.parquet", "s3://other/x.parquet"])
+def test_a_table_that_names_files_elsewhere_is_refused(prefix: ObjectPath, path: str) -> None:
+    LocalTable(prefix / "t", KEYED)
+    add = {
+        "path": path,
+        "partitionValues": {},
+        "size": 1,
+        "modificationTime": 1,
+        "dataChange": True,
+    }
+    put_commit(prefix / "t", 1, [commit_info("TEST"), {"add": add}])
+    with pytest.raises(UnsupportedTableFeature, match="file in another store"):
+        DeltaTable(prefix / "t").snapshot()
+
+
 def data_files(folder: ObjectPath) -> list[Found]:
     return list(store_of(folder).walk(folder, lambda _: False, lambda _: True))
 
 
-@req("D34")
 def test_old_files_go_and_orphans_too_and_promised_ones_stay(
     prefix: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,12 @@ class Bench:
         for error in applier.failing:
             raise error
 
+    def in_spark(self, schema: TableSchema, server: ObjectServer) -> Counter[tuple[object, ...]]:
+        """Return the rows as Spark's own reader finds them, in the folder that the server serves."""
+        folder = server.folder_of(self.seen) / schema.table.schema / schema.table.name
+        rows = self.spark.read.format("delta").load(str(folder)).collect()
+        return Counter(tuple(row) for row in rows)
+
     def rows(self, schema: TableSchema) -> Counter[tuple[object, ...]]:
         held = DeltaTable(table_path(self.seen, schema.table)).snapshot()
         return Counter(tuple(row.values()) for row in held.to_table().to_pylist())
@@ -79,10 +85,10 @@ def bench(
     made.log.writer.close()
 
 
-@req("C50", "C44", "F1")
+@req("C43", "C44", "C50", "C62")
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER])
 def test_a_network_that_loses_requests_or_answers_neither_doubles_nor_loses_a_batch(
-    bench: Bench, proxy: FaultProxy, fault: Fault
+    bench: Bench, proxy: FaultProxy, object_server: ObjectServer, fault: Fault
 ) -> None:
     random = Random(5)
     broken: list[TargetError] = []
@@ -104,13 +110,13 @@ def test_a_network_that_loses_requests_or_answers_neither_doubles_nor_loses_a_ba
     bench.run(bench.log.scn)
     for schema, history in ((WITH_KEY, KEYED), (WITHOUT, KEYLESS)):
         assert bench.rows(schema) == model(schema, history)
+        assert bench.in_spark(schema, object_server) == model(schema, history)
     assert {error.retry for error in broken} == {Retry.TIMED}
     newest = FrontierStore(bench.seen, "test").latest()
     assert newest is not None
     assert {entry.state for entry in newest.tables.values()} == {"live"}
 
 
-@req("C89")
 def test_another_writer_between_probe_and_commit_is_given_way(bench: Bench) -> None:
     bench.log.write(WITH_KEY, "+I(1,a) +I(2,b)")
     end = bench.log.complete(WITH_KEY)
@@ -137,6 +143,7 @@ def test_another_writer_between_probe_and_commit_is_given_way(bench: Bench) -> N
     assert {file.path.name for file in files} <= known
 
 
+@req("C62")
 def test_a_store_that_goes_away_is_named_and_tried_again(bench: Bench, proxy: FaultProxy) -> None:
     bench.log.write(WITH_KEY, "+I(1,a)")
     end = bench.log.complete(WITH_KEY)
@@ -146,6 +153,39 @@ def test_a_store_that_goes_away_is_named_and_tried_again(bench: Bench, proxy: Fa
     proxy.rule = pass_all
     bench.run(end)
     assert bench.rows(WITH_KEY) == Counter({(1, "a"): 1})
+
+
+def test_a_table_whose_removal_was_cut_short_may_come_back(bench: Bench, proxy: FaultProxy) -> None:
+    bench.log.write(WITH_KEY, "+I(1,a) +I(2,b)")
+    bench.run(bench.log.complete(WITH_KEY))
+    for done in range(20):
+        target = DeltaTarget(bench.spark, bench.lake, "test")
+        target.evolve(WITH_KEY)
+        assert not bench.rows(WITH_KEY) or not done
+        held = target.state(WITH_KEY.table)
+        assert held is not None
+        begun, cut = len(proxy.requests), 0
+
+        def rule(request: Request) -> Fault:
+            return Fault.LOST_REQUEST if request.number > begun + done else Fault.NONE  # noqa: B023
+
+        proxy.rule = rule
+        try:
+            target.drop(WITH_KEY.table)
+        except StoreUnavailable:
+            cut += 1
+        proxy.rule = pass_all
+        fresh = DeltaTarget(bench.spark, bench.lake, "test")
+        if not cut:
+            assert fresh.state(WITH_KEY.table) is None
+            return
+        # Whole, or gone.
+        left = fresh.state(WITH_KEY.table)
+        assert left is None or left == held
+        fresh.drop(WITH_KEY.table)
+        if left is None:
+            assert done > 3
+    raise AssertionError("it is never removed")
 
 
 @req("C48")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import HeadraceError, Retry, StoreRefused, StoreUnavailable, StoreUnfit
+from headrace.replicator.config_file import load
+from headrace.replicator.paths import StatePaths
 from headrace.store import Bucket, ObjectPath, check_store, located, store_of
 from headrace.testing.fault_proxy import Fault, FaultProxy
 from headrace.testing.object_store import ObjectServer
@@ -62,6 +66,28 @@ def test_what_is_wrong_is_named_without_secrets(
     assert caught.value.next_step
     for secret in (SECRET, object_server.bucket().secret_access_key):
         assert str(secret) not in f"{caught.value}{bucket!r}"
+
+
+@pytest.mark.object_store
+def test_apply_ends_before_spark_starts(tmp_path: Path, object_server: ObjectServer) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "name: shop\n"
+        "source: {type: postgres, tables: ['public.*'], url: 'postgresql://user@127.0.0.1:1/db'}\n"
+        "target: {type: delta, path: 's3://nowhere/x', store: "
+        f"{{endpoint: '{object_server.endpoint}', access_key_id: headrace-test, "
+        "secret_access_key: swordfish-of-the-store}}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace.replicator.apply_process", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "StoreRefused: There is no bucket nowhere at" in done.stderr
+    assert not StatePaths.of(load(file)).spark.exists()
+    assert not list(tmp_path.rglob("checkpoints"))
 
 
 def test_locations_are_what_they_say() -> None:

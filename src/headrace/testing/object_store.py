@@ -72,6 +72,10 @@ class ObjectServer:
             retries=retries,
         )
 
+    def folder_of(self, place: ObjectPath) -> Path:
+        """Return where the server keeps what lies below a prefix, under the same names."""
+        return self.folder / "served" / BUCKET / place.key
+
     def place(self, prefix: str) -> ObjectPath:
         """Return a prefix of the bucket."""
         return ObjectPath(self.bucket(), prefix)
