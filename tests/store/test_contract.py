@@ -95,6 +95,9 @@ def test_parquet_is_read_from_small_and_large_files(folder: Location) -> None:
         for known in (0, size):
             with pq.ParquetFile(store.parquet(path, known)) as parquet:
                 assert parquet.read(columns=["n"])["n"].combine_chunks().equals(numbers)
+        if isinstance(folder, ObjectPath):
+            reader = store.parquet(path, size)
+            assert reader.read(5) + reader.read(5) == store.read_range(path, 0, 10)
     with pytest.raises(FileNotFoundError):
         pq.ParquetFile(store.parquet(folder / "none.parquet", 10))
 
