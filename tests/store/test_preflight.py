@@ -60,7 +60,7 @@ def test_what_is_wrong_is_named_without_secrets(
     kind: type[HeadraceError],
     text: str,
 ) -> None:
-    bucket = replace(object_server.bucket(timeout_s=0.5), **wrong)  # type: ignore[arg-type]
+    bucket = replace(object_server.bucket(timeout_s=10, retries=0), **wrong)  # type: ignore[arg-type]
     with pytest.raises(kind, match=re.escape(text)) as caught:
         check_store(ObjectPath(bucket, "x"))
     assert caught.value.next_step
