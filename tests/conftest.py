@@ -12,6 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from headrace.testing.object_store import server_program
 from headrace.testing.postgres import EmbeddedPostgres
 from tools.check_requirements import known_ids
 
@@ -58,6 +59,7 @@ MARKERS = (
     "spark: starts a Spark session",
     "postgres: starts the embedded PostgreSQL",
     "since(version): needs that PostgreSQL; skipped where HEADRACE_POSTGRES names an older one",
+    "object_store: starts versitygw; skipped where the set-up could not build it",
     "debian_postgres: needs Debian's PostgreSQL 15; skipped where it is not installed",
 )
 
@@ -97,6 +99,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=_rank)
     _skip(items, "long", "long: run with --long", unless=config.getoption("--long"))
     _skip_older(items)
+    _skip(
+        items,
+        "object_store",
+        "versitygw is missing: install Go and run `make setup-tests`",
+        unless=server_program() is not None,
+    )
     _skip(
         items,
         "debian_postgres",

@@ -1,10 +1,10 @@
-"""Make this clone ready to run: Python packages, Java, Delta jars and, for tests, PostgreSQL.
+"""Make this clone ready to run: Python packages, Java, Delta jars and, for tests, PostgreSQL and an object store.
 
 Needs a Python of at least 3.11 and nothing else; uses only the standard library. A stamp in the
 virtual environment remembers what was set up from which files, so a second run returns at once.
 
     python3 tools/setup.py            what `headrace demo` and `headrace run` need
-    python3 tools/setup.py --tests    the same and a PostgreSQL server for the tests
+    python3 tools/setup.py --tests    the same and the servers of the tests: PostgreSQL, an object store
     python3 tools/setup.py --lock     rewrite requirements.lock from pyproject.toml
 """
 
@@ -42,6 +42,9 @@ OLDEST_JAVA = 17
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 POSTGRES_MAJOR = "15"
 POSTGRES_BIN = Path(f"/usr/lib/postgresql/{POSTGRES_MAJOR}/bin")
+
+# An S3 gateway over a folder, in Go; it honours If-None-Match: * under its own lock.
+OBJECT_STORE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
 NATIVE = "src/headrace/sources/postgres/native"
 
@@ -108,6 +111,7 @@ def set_up(*, tests: bool) -> None:
     with ThreadPoolExecutor() as beside:
         system = beside.submit(find_or_install_system, tests=tests)
         make_venv()
+        objects = beside.submit(find_or_build_object_store) if tests else None
         if anew:
             install_packages()
         proof |= system.result()
@@ -116,6 +120,8 @@ def set_up(*, tests: bool) -> None:
         proof["archive"] = make_class_archive(str(proof["java_file"]), jars, old)
         if own is not None:
             own.result()
+        if objects is not None:
+            proof["object_store"] = objects.result()
     write_stamp(proof)
     say(f"ready after {time.monotonic() - started:.0f} s")
 
@@ -180,12 +186,12 @@ def is_ready(stamp: Mapping[str, object], *, tests: bool) -> bool:
     """Whether the stamp is of these very files and what it found is still there."""
     if stamp.get("fingerprint") != fingerprint() or not PYTHON.exists():
         return False
-    if tests and "postgres" not in stamp:
+    if tests and not {"postgres", "object_store"} <= stamp.keys():
         return False
     if stamp.get("java_file") != file_mark(str(stamp.get("java"))):
         # A package manager has put another one in its place: the archive of classes does not fit it.
         return False
-    places = [stamp.get(name) for name in ("archive", "postgres")]
+    places = [stamp.get(name) for name in ("archive", "postgres", "object_store")]
     places += _strings(stamp.get("jars"))
     return all(Path(str(place)).exists() for place in places if place)
 
@@ -528,6 +534,36 @@ def without_new_cluster() -> Iterator[None]:
         if new_folder:
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+# ---------------------------------------------------------------------------------------------
+# An object store for the tests
+
+
+def find_or_build_object_store() -> str | None:
+    """Path of the object store's program in the virtual environment, or nothing when its tests must be skipped."""
+    program = VENV / "bin" / "versitygw"
+    mark = program.with_name(".versitygw")
+    if program.exists() and mark.exists() and mark.read_text() == OBJECT_STORE:
+        return str(program)
+    go = shutil.which("go")
+    if go is None:
+        say("there is no `go`: tests against an object store will be skipped")
+        return None
+    say("building the object store of the tests")
+    built = subprocess.run(
+        [go, "install", OBJECT_STORE],
+        env={**os.environ, "GOBIN": str(program.parent), "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if built.returncode:
+        say("that failed: tests against an object store will be skipped\n" + _tail(built.stderr, 3))
+        return None
+    mark.write_text(OBJECT_STORE)
+    return str(program)
 
 
 # ---------------------------------------------------------------------------------------------

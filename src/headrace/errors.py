@@ -25,6 +25,9 @@
     ├── TargetError
     │   ├── TargetUnwritable         the table's folder cannot be written
     │   ├── TargetConflict           somebody else wrote the table
+    │   ├── StoreUnavailable         an object store gives no answer; tried again
+    │   ├── StoreRefused             an object store wants other settings, or has no such bucket
+    │   ├── StoreUnfit               an object store lacks what commits stand on
     │   ├── ApplyInterrupted         Spark ended the work for a reason of its own
     │   ├── UnplacedValue            a value that no partition of a table can have
     │   └── UnsupportedTableFeature  the table needs a reader that we are not
@@ -64,6 +67,9 @@ __all__ = [
     "SourceReplaced",
     "SourceUnavailable",
     "StateError",
+    "StoreRefused",
+    "StoreUnavailable",
+    "StoreUnfit",
     "TargetConflict",
     "TargetError",
     "TargetUnwritable",
@@ -248,6 +254,20 @@ class TargetConflict(TargetError):
     """Another writer changed the table at the same time."""
 
     retry = Retry.TIMED
+
+
+class StoreUnavailable(TargetError):
+    """An object store gave no answer; what was asked of it may have been done."""
+
+    retry = Retry.TIMED
+
+
+class StoreRefused(TargetError):
+    """An object store refused credentials, or lacks the bucket."""
+
+
+class StoreUnfit(TargetError):
+    """An object store does not keep the promises that commits stand on."""
 
 
 class ApplyInterrupted(TargetError):

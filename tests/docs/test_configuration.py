@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from headrace.replicator.config import Config, MaintenanceConfig, TableConfig
+from headrace.replicator.config import Config, MaintenanceConfig, StoreConfig, TableConfig
 from headrace.replicator.units import Bytes, parse_size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -26,6 +26,7 @@ SECTIONS |= {
 }
 SECTIONS["tables"] = TableConfig
 SECTIONS["maintenance"] = MaintenanceConfig
+SECTIONS["store"] = StoreConfig
 
 
 def rows_of(section: str) -> dict[str, tuple[str, str]]:

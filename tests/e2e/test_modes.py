@@ -19,6 +19,7 @@ from headrace.replicator.runner import _warehouse
 from tests.cli.test_documents import blocks
 from tests.e2e.pipeline import Pipeline
 from tests.lake.sql.warehouses import content
+from tests.places import local
 from tests.requirements import req
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -131,10 +132,10 @@ def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path, target: 
     assert rows("orders") == []
 
     if in_partitions:
-        visits = table_path(pipeline.config.lake, TableId("shop", "visits"))
+        visits = table_path(local(pipeline.config.lake), TableId("shop", "visits"))
         files = DeltaTable(visits).snapshot().files
         (folders,) = blocks(PAGE, "")
-        lie = {str(file.path.parent.relative_to(visits)) for file in files}
+        lie = {str(local(file.path).parent.relative_to(visits)) for file in files}
         assert lie == set(folders.split())
     assert {row["id"]: row["region"] for row in rows("visits")} == {1: "south", 2: "south", 3: None}
 

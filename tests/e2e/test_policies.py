@@ -14,6 +14,7 @@ from headrace.lake.delta_log import DeltaTable
 from headrace.lake.ledger import table_path
 from headrace.model.schema import TableId
 from tests.e2e.pipeline import Pipeline
+from tests.places import local
 from tests.requirements import req
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -77,7 +78,7 @@ def test_each_policy_is_followed_as_the_diff_said(
     pipeline = Pipeline(tmp_path, url, tables, more=SETTINGS)
 
     def folder(name: str) -> Path:
-        return table_path(pipeline.config.lake, TableId.parse(name))
+        return table_path(local(pipeline.config.lake), TableId.parse(name))
 
     def rows(name: str) -> dict[int, dict[str, Any]]:
         held = DeltaTable(folder(name)).snapshot().to_table().to_pylist()

@@ -31,6 +31,7 @@ from tests.faults.test_slot import drop_under
 from tests.fixtures_postgres import Sql
 from tests.integration.running import Running
 from tests.lake.handmade import HandmadeTable
+from tests.places import local
 from tests.requirements import req
 from tests.waiting import until
 
@@ -110,7 +111,7 @@ class Lone:
         dump = reader.read_table(PUBLIC_T)
         rows = pa.Table.from_batches(dump.batches, schema=table_arrow_schema(dump.schema))
         reader.close()
-        version = HandmadeTable(table_path(self.config.lake, PUBLIC_T)).create(rows)
+        version = HandmadeTable(table_path(local(self.config.lake), PUBLIC_T)).create(rows)
         entries = {"public.t": TableEntry(version, scn, 1, "live")}
         FrontierStore(self.config.lake, "lone").write(Manifest(scn, scn, entries, scn))
 

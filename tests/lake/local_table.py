@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,6 +16,7 @@ from headrace.lake.keyed import commit_keyed
 from headrace.lake.multiset import commit_multiset
 from headrace.lake.partitioning import Partitioning
 from headrace.model.schema import KeyCheck, TableSchema
+from headrace.store import Location
 
 
 def keep_files_apart(monkeypatch: pytest.MonkeyPatch, *, rows: int = 5, size: int = 6_000) -> None:
@@ -34,7 +34,7 @@ def keep_files_apart(monkeypatch: pytest.MonkeyPatch, *, rows: int = 5, size: in
 class LocalTable:
     def __init__(
         self,
-        folder: Path,
+        folder: Location,
         schema: TableSchema,
         *,
         vectors: bool = True,

@@ -20,6 +20,7 @@ from headrace.lake.mapping import in_files
 from headrace.model.schema import TableSchema
 from headrace.testing.lives import Transaction, random_life
 from headrace.testing.notation import MISSING
+from tests.places import local
 
 SPARK_TEXTS: list[Any] = [None, "a/b=c%d e", " ", "ü#?", "null", "%2F", "..", "a'b\"c*", "{[^]}\n"]
 """Texts that Spark writes as they are, too."""
@@ -82,8 +83,8 @@ def check_files(folder: Path, names: Sequence[str]) -> int:
     partitions = set()
     for file in held.files:
         assert [*file.partition_values] == known
-        assert file.path.is_file()
-        below = file.path.relative_to(folder).parts[:-1]
+        assert local(file.path).is_file()
+        below = local(file.path).relative_to(folder).parts[:-1]
         assert [part.partition("=")[0] for part in below] == known
         assert set(pq.read_schema(file.path).names) <= others
         assert not {*file.statistics()["nullCount"]} & {*known}

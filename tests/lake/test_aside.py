@@ -22,6 +22,7 @@ from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableSchema
 from headrace.testing.notation import change_batch, parse_history, table_of
 from tests.lake.local_table import LocalTable, keep_files_apart
+from tests.places import local
 from tests.requirements import req
 
 OLD = table_of(3)
@@ -50,7 +51,7 @@ class Pair:
 
     def __init__(self, lake: Path, *, mapped: bool = False) -> None:
         self.shown = lake / "public" / "t"
-        self.aside = aside_path(lake, "p", OLD.table)
+        self.aside = local(aside_path(lake, "p", OLD.table))
         table = LocalTable(self.shown, OLD)
         table.apply(folded(OLD, " ".join(f"+I({key},a,b)" for key in range(1, 41))), 10)
         table.apply(folded(OLD, "-D(1)"), 20)

@@ -18,6 +18,7 @@ from tests.lake.handmade import (
     txn,
     write_checkpoint,
 )
+from tests.places import local
 
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -151,10 +152,10 @@ def test_a_torn_checkpoint_is_named(table):
 def test_a_lost_or_damaged_data_file_is_named(table):
     table.create(rows((1, "a")))
     file = DeltaTable(table.path).snapshot().files[0]
-    file.path.write_bytes(b"PAR1 torn")
+    local(file.path).write_bytes(b"PAR1 torn")
     with pytest.raises(CorruptTable, match="version 0"):
         content(table)
-    file.path.unlink()
+    local(file.path).unlink()
     with pytest.raises(CorruptTable, match=r"part-.*gone"):
         content(table)
 
@@ -199,7 +200,7 @@ def test_a_file_without_its_vector_is_damaged(table):
     add = dict(table.file(rows((1, "a"), (2, "b")))["add"], deletionVector=vector)
     table.commit(protocol(3, 7, ["deletionVectors"]), metadata(ROWS), {"add": add})
     assert content(table) == [(2, "b")]
-    vector_path(table.path, vector).unlink()
+    local(vector_path(table.path, vector)).unlink()
     with pytest.raises(CorruptTable, match=r"part-.*gone"):
         content(table)
 

@@ -29,6 +29,7 @@ from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.testing.notation import change_batch, table_of
 from tests.lake.local_table import LocalTable
 from tests.lake.parts import check_files, typed
+from tests.places import local
 from tests.requirements import req
 
 
@@ -230,7 +231,7 @@ def test_a_new_copy_takes_the_place_with_the_folders_of_its_partitions(tmp_path:
     put_commit(aside, 1, [{"txn": {"appId": "t", "version": 40}}, *actions])
     take_place(table.table.snapshot(), DeltaTable(aside).snapshot(), "t")
     assert table.content() == Counter((n, texts[n % 3], "y") for n in range(9))
-    assert check_files(table.folder, ["c1"]) == 3
-    entry = (table.folder / "_delta_log" / f"{2:020d}.json").read_text().splitlines()
+    assert check_files(local(table.folder), ["c1"]) == 3
+    entry = (local(table.folder) / "_delta_log" / f"{2:020d}.json").read_text().splitlines()
     (metadata,) = (m for line in entry if (m := json.loads(line).get("metaData")))
     assert metadata["partitionColumns"] == ["c1"]

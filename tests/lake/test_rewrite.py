@@ -29,6 +29,7 @@ from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.lake.test_commits import Source, folded_of
 from tests.lake.test_modes import MODES, cut
 from tests.lake.test_tidy import aged
+from tests.places import local
 from tests.requirements import req
 
 SIZES = Sizes(target_bytes=3_000, small_bytes=1_500, deleted=0.1)
@@ -69,7 +70,7 @@ def maintain(
 
 
 def changes(table: DeltaTable, version: int) -> list[dict[str, object]]:
-    path = table.path / "_delta_log" / f"{version:020d}.json"
+    path = local(table.path) / "_delta_log" / f"{version:020d}.json"
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

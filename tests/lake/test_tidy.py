@@ -17,6 +17,7 @@ from headrace.lake.vectors import vector_path, write_vectors
 from headrace.testing.notation import table_of
 from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.lake.test_commits import Source, folded_of
+from tests.places import local
 from tests.requirements import req
 
 HOUR_MS = 3_600_000
@@ -24,13 +25,13 @@ HOUR_MS = 3_600_000
 
 def aged(table: LocalTable, hours: float) -> None:
     """Let time pass for a table: what its log says, and its files."""
-    for path in (table.folder / "_delta_log").glob("*.json"):
+    for path in (local(table.folder) / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in path.read_text().splitlines()]
         for action in actions:
             if "remove" in action:
                 action["remove"]["deletionTimestamp"] -= int(hours * HOUR_MS)
         path.write_text("".join(json.dumps(action) + "\n" for action in actions))
-    for path in table.folder.rglob("*"):
+    for path in local(table.folder).rglob("*"):
         then = path.stat().st_mtime - hours * 3_600
         os.utime(path, (then, then))
 

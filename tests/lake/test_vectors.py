@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from headrace.lake.vectors import _TO_DELTA, read_vector, vector_id, vector_path, write_vectors
+from tests.places import local
 
 
 def test_a_short_vector_may_stand_in_the_log(tmp_path: Path) -> None:
     (apart,) = write_vectors(tmp_path, [np.array([3, 4, 7, 11, 18, 29])])
-    raw = vector_path(tmp_path, apart).read_bytes()[5:-4]
+    raw = local(vector_path(tmp_path, apart)).read_bytes()[5:-4]
     assert len(raw) % 4 == 0
     descriptor = {
         "storageType": "i",
@@ -56,7 +57,7 @@ def test_no_vector_is_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [4, 6, 12, 40, -2])
 def test_a_damaged_vector_is_refused(tmp_path: Path, place: int) -> None:
     (descriptor,) = write_vectors(tmp_path, [np.arange(0, 100, 3)])
-    path = vector_path(tmp_path, descriptor)
+    path = local(vector_path(tmp_path, descriptor))
     raw = bytearray(path.read_bytes())
     raw[place] ^= 0x40
     path.write_bytes(raw)

@@ -19,6 +19,7 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.reading import read
 from headrace.replicator.runner import _source, _warehouse
 from headrace.sources.postgres.settings import ColumnChoice
+from headrace.store import Bucket, ObjectPath
 from tests.requirements import req
 
 if TYPE_CHECKING:
@@ -145,7 +146,30 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
         ("type: postgres", "type: oracle", "source.type: expected 'postgres'"),
         ("postgresql://", "https://", "source.url: expected a URL such as postgresql://"),
         ('["public.*"]', "[orders]", "source.tables[0]: expected a pattern schema.table"),
-        ("./lake", "s3://bucket/lake", "target.path: expected a folder on this machine"),
+        ("./lake", "gs://bucket/x", "target.path: expected a folder on this machine, or s3://"),
+        ("./lake", "s3://b", "target.path: expected a folder on this machine, or s3://"),
+        (
+            "type: delta, path: ./lake",
+            "type: parquet, path: 's3://bucket/x'",
+            "target.path: expected a folder on this machine; tables in an object store",
+        ),
+        ("./lake", "s3://bucket/x, merge: true", "target: expected merge: false with a path in"),
+        ("./lake", "./lake, store: {region: x}", "target: expected store only with a path such"),
+        (
+            "./lake",
+            "s3://bucket/x, store: {access_key_id: a}",
+            "target.store: expected both access_key_id and secret_access_key",
+        ),
+        (
+            "./lake",
+            "s3://bucket/x, store: {endpoint: 'http://me:secret@host'}",
+            "target.store.endpoint: expected a URL such as https://host:9000, without user",
+        ),
+        (
+            "./lake",
+            "s3://bucket/x, store: {endpoit: a}",
+            "target.store.endpoit: unknown name; did you mean endpoint?",
+        ),
         ("type: delta", "type: iceberg", "target.type: expected one of 'delta', 'duckdb'"),
         ("type: delta, ", "", "target.type: missing; add it"),
         ("type: delta", "type: duckdb, memoryy: 1", "target.memoryy: unknown name; did you mean"),
@@ -223,7 +247,8 @@ def test_no_refusal_repeats_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     secret = "${env:SHOP_PASSWORD}"
     mistakes = [
         SMALLEST.replace("postgresql://user@host/db", secret),
-        SMALLEST.replace("./lake", f"s3://{secret}"),
+        SMALLEST.replace("./lake", f"s3://{secret}?x"),
+        SMALLEST.replace("./lake", f"s3://bucket/x, store: {{endpoint: '{secret}'}}"),
         SMALLEST.replace("name: shop", f"name: {secret} {secret}"),
         SMALLEST + f'changelog: {{budget: "{secret}"}}\n',
         SMALLEST + f"dump: {secret}\n",
@@ -240,6 +265,23 @@ def test_a_missing_file_is_a_named_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read") as caught:
         load(tmp_path / "none.yaml")
     assert caught.value.next_step
+
+
+@req("C70")
+def test_a_bucket_is_a_location_that_shows_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE_SECRET", "swordfish")
+    store = (
+        "{endpoint: 'http://127.0.0.1:9000', region: eu-north-1, access_key_id: me, "
+        "secret_access_key: '${env:STORE_SECRET}', session_token: '${env:STORE_SECRET}'}"
+    )
+    config = load(write(tmp_path, SMALLEST.replace("./lake", f"s3://bucket/a/b, store: {store}")))
+    bucket = Bucket("bucket", "http://127.0.0.1:9000", "eu-north-1", "me", "swordfish", "swordfish")
+    assert config.lake == ObjectPath(bucket, "a/b")
+    assert "swordfish" not in f"{config!r} {config} {config.lake!r} {config.lake}"
+    bare = load(write(tmp_path, SMALLEST.replace("./lake", "s3://bucket")))
+    assert bare.lake == ObjectPath(Bucket("bucket"), "")
 
 
 CHOSEN = SMALLEST.replace(

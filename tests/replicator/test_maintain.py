@@ -31,6 +31,7 @@ from headrace.replicator import config_file
 from headrace.replicator.maintain import Maintainer
 from headrace.replicator.paths import StatePaths
 from headrace.testing.notation import table_of
+from tests.places import local
 from tests.requirements import req
 
 TABLE = table_of(2)
@@ -55,7 +56,7 @@ class Lake:
     def __init__(self, file: Path, schema: TableSchema = TABLE) -> None:
         config = config_file.load(file)
         self.schema = schema
-        self.folder = table_path(config.lake, schema.table)
+        self.folder = table_path(local(config.lake), schema.table)
         self.registry = StatePaths.of(config).registry
         FileRegistry(self.registry).put(schema)
         put_commit(self.folder, 0, create_actions(schema, vectors=True))
@@ -138,7 +139,7 @@ def test_a_table_that_is_not_there_is_named(file: Path) -> None:
 
 def test_a_table_that_somebody_else_made_is_left_alone(file: Path) -> None:
     lake = Lake(file)
-    strange = table_path(config_file.load(file).lake, TableId("public", "strange"))
+    strange = table_path(local(config_file.load(file).lake), TableId("public", "strange"))
     os.rename(lake.folder, strange)
     files = set(strange.rglob("*"))
     with pytest.raises(TargetConflict, match=r"public\.strange .*shop"):

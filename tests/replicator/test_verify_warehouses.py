@@ -24,6 +24,7 @@ from headrace.replicator.warehouse_replicas import WarehouseReplicas
 from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import database, postgres_server
 from tests.lake.sql.warehouses import STAGES
+from tests.places import local
 from tests.replicator.verify_bench import MISSING, PIPELINE, Bench, change_rows
 from tests.requirements import req
 
@@ -153,7 +154,7 @@ def test_a_warehouse_ahead_of_the_snapshot_is_looked_at_again(shop: Shop) -> Non
     later = shop.commit("UPDATE items SET note = 'b'", "=U", 1, "b", "1.50")
     shop.apply(later, "=U", 1, "b", "1.50")
     # A crash came between the commit and its manifest.
-    (shop.bench.frontiers.folder / f"{later:020d}.json").unlink()
+    (local(shop.bench.frontiers.folder) / f"{later:020d}.json").unlink()
     shop.bench.cover()
     report = shop.verify()
     assert report.equal

@@ -11,10 +11,20 @@ from pyspark.sql import SparkSession
 from headrace.observe.failpoints import disarm
 from headrace.spark.session import SessionSettings, build_session
 from tests.fixtures_postgres import database, postgres_server, sql
+from tests.fixtures_store import object_server, prefix, proxy
 from tests.spark.policies import Bench
 from tests.spark.subjects import KINDS, Subject, made
 
-__all__ = ["database", "postgres_server", "spark", "sql", "subject"]
+__all__ = [
+    "database",
+    "object_server",
+    "postgres_server",
+    "prefix",
+    "proxy",
+    "spark",
+    "sql",
+    "subject",
+]
 
 
 @pytest.fixture(scope="session")

@@ -22,20 +22,24 @@ from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.duckdb import DuckdbTarget
 from headrace.spark.targets.merge import MergeTarget
 from headrace.spark.targets.postgres import PostgresTarget
+from headrace.store import Location
 from tests.lake.sql import warehouses
 
 PIPELINE = "test"
 OWN = ["delta", "delta without vectors"]
+BUCKET = "delta in a bucket"
+in_bucket = pytest.param(BUCKET, marks=pytest.mark.object_store)
 SQL = ["duckdb", "postgres"]
 # A statement of Spark takes a second where a commit of ours takes a tenth.
-KINDS = [*OWN, *SQL, pytest.param("merge", marks=pytest.mark.long)]
+KINDS = [*OWN, in_bucket, *SQL, pytest.param("merge", marks=pytest.mark.long)]
 # For what is the same with and without vectors.
 DIFFERENT = [
     "delta",
+    in_bucket,
     *SQL,
     *(pytest.param(kind, marks=pytest.mark.long) for kind in (OWN[1], "merge")),
 ]
-ALL = [*OWN, *SQL, "merge"]
+ALL = [*OWN, in_bucket, *SQL, "merge"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Subject:
         make: returns a new target over the same place, as after a restart.
         target: the first of them.
         rows: returns all rows of a table, its columns in the order of its schema.
+        lake: folder of its frontiers, and of tables that are files.
         place: where a warehouse is, None for files.
     """
 
@@ -54,6 +59,7 @@ class Subject:
     make: Callable[[], Target]
     target: Target
     rows: Callable[[TableSchema], pa.Table]
+    lake: Location
     place: Warehouse | None = None
 
     @property
@@ -71,22 +77,24 @@ def made(kind: str, request: pytest.FixtureRequest, spark: SparkSession, folder:
     """Return one of `KINDS`."""
     if kind in SQL:
         warehouse = warehouses.made(kind, request, folder)
-        return _in_sql(kind, spark, warehouse)
-    lake = folder / "lake"
+        return _in_sql(kind, spark, warehouse, folder / "lake")
+    lake: Location = folder / "lake"
+    if kind == BUCKET:
+        lake = request.getfixturevalue("prefix")
 
     def make() -> Target:
         if kind == "merge":
             return MergeTarget(spark, lake, PIPELINE)
-        return DeltaTarget(spark, lake, PIPELINE, vectors=kind == "delta")
+        return DeltaTarget(spark, lake, PIPELINE, vectors=kind != OWN[1])
 
     def rows(schema: TableSchema) -> pa.Table:
         table = DeltaTable(table_path(lake.absolute(), schema.table)).snapshot().to_table()
         return table.select(schema.names)
 
-    return Subject(kind, make, make(), rows)
+    return Subject(kind, make, make(), rows, lake)
 
 
-def _in_sql(kind: str, spark: SparkSession, warehouse: Warehouse) -> Subject:
+def _in_sql(kind: str, spark: SparkSession, warehouse: Warehouse, lake: Path) -> Subject:
     def make() -> Target:
         if isinstance(warehouse, DuckdbWarehouse):
             return DuckdbTarget(spark, warehouse, PIPELINE)
@@ -96,4 +104,4 @@ def _in_sql(kind: str, spark: SparkSession, warehouse: Warehouse) -> Subject:
     def rows(schema: TableSchema) -> pa.Table:
         return warehouses.content(warehouse, schema, PIPELINE).select(schema.names)
 
-    return Subject(kind, make, make(), rows, warehouse)
+    return Subject(kind, make, make(), rows, lake, warehouse)

@@ -23,6 +23,7 @@ from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
+from tests.places import local
 from tests.requirements import req
 from tests.spark.folded import run_to
 from tests.spark.log import Log
@@ -122,7 +123,7 @@ def test_the_keyed_example_ends_in_alice_and_bob_whatever_the_cut(bench: Bench) 
     apply_at_every_cut(bench, tables, KEYED)
     assert bench.rows(tables[0]) == Counter({(0, "Alice"): 1, (1, "Bob"): 1})
     # Everything once more, from the very beginning: nothing is written.
-    shutil.rmtree(bench.frontier.folder)
+    shutil.rmtree(local(bench.frontier.folder))
     bench.run(bench.log.scn)
     assert {bench.commits(schema) for schema in tables} == {2}
 

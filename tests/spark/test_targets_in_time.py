@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,13 +18,14 @@ from headrace.model.block import Body, SystemEvent, SystemKind
 from headrace.model.schema import Column, KeyCheck, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier, ApplyOptions
+from headrace.store import store_of
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.histories import TargetHistory
 from tests.requirements import req
 from tests.spark.folded import run_to
 from tests.spark.log import Log
-from tests.spark.subjects import DIFFERENT, OWN, SQL, Subject, made
+from tests.spark.subjects import BUCKET, DIFFERENT, OWN, SQL, Subject, made
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -49,8 +49,8 @@ class Bench:
     def __init__(self, subject: Subject, folder: Path) -> None:
         self.subject = subject
         self.log = Log(folder / "changelog")
-        self.options = ApplyOptions("test", self.log.folder, folder / "lake")
-        self.frontier = FrontierStore(folder / "lake", "test")
+        self.options = ApplyOptions("test", self.log.folder, subject.lake)
+        self.frontier = FrontierStore(subject.lake, "test")
 
     def run(self, *ends: int) -> Applier:
         """Start afresh, as after a restart, and apply up to each end in turn."""
@@ -100,7 +100,8 @@ def test_replaying_everything_or_any_suffix_changes_nothing(bench: Bench) -> Non
     bench.run(*ends[2::3], bench.log.scn)
     expect_equal(bench)
     versions = bench.versions()
-    shutil.rmtree(bench.frontier.folder)
+    folder = bench.frontier.folder
+    store_of(folder).delete([folder / name for name in store_of(folder).names(folder)])
     bench.run(ends[0], ends[4], bench.log.scn)
     assert bench.versions() == versions
     expect_equal(bench)
@@ -108,14 +109,17 @@ def test_replaying_everything_or_any_suffix_changes_nothing(bench: Bench) -> Non
 
 def _places(kind: str) -> list[str]:
     staged = ["apply.staged", "apply.merged"] if kind == "postgres" else []
-    files = ["apply.files_written"] if kind in OWN else []
+    files = ["apply.files_written"] if kind in (*OWN, BUCKET) else []
     return ["apply.before_commit", *files, *staged, "apply.after_commit"]
 
 
 @req("C12", "C43", "C44", "C58")
 @pytest.mark.parametrize(
     ("subject", "place"),
-    [(kind, place) for kind in [OWN[0], *SQL] for place in _places(kind)],
+    [
+        *((kind, place) for kind in [OWN[0], *SQL] for place in _places(kind)),
+        *(pytest.param(BUCKET, p, marks=pytest.mark.object_store) for p in _places(BUCKET)),
+    ],
     indirect=["subject"],
 )
 def test_a_crash_before_inside_and_after_the_commit_changes_nothing(

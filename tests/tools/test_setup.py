@@ -65,3 +65,38 @@ def test_a_java_that_was_replaced_is_noticed(tmp_path: Path) -> None:
     assert not setup.is_ready(setup.read_stamp(), tests=False)
     java.unlink()
     assert not setup.is_ready(setup.read_stamp(), tests=False)
+
+
+def test_the_object_store_of_the_tests_is_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stands in for Go: makes the file that was asked for, and counts.
+    go = tmp_path / "go"
+    go.write_text('#!/bin/sh\necho "$2" >> "$GOBIN/asked"\ntouch "$GOBIN/versitygw"\n')
+    go.chmod(0o755)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setattr(setup, "VENV", tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    program = str(programs / "versitygw")
+    assert setup.find_or_build_object_store() == program
+    assert setup.find_or_build_object_store() == program
+    assert (programs / "asked").read_text().split() == [setup.OBJECT_STORE]
+    # Another version is another program.
+    monkeypatch.setattr(setup, "OBJECT_STORE", "other@v2")
+    assert setup.find_or_build_object_store() == program
+    assert (programs / "asked").read_text().split()[1:] == ["other@v2"]
+    monkeypatch.setattr(setup, "OBJECT_STORE", "other@v3")
+    go.write_text("#!/bin/sh\nexit 1\n")
+    assert setup.find_or_build_object_store() is None
+    go.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert setup.find_or_build_object_store() is None
+
+
+def test_tests_need_their_servers_or_the_word_that_there_are_none() -> None:
+    setup.write_stamp({**JAVA, "jars": [], "archive": None, "postgres": None})
+    assert setup.is_ready(setup.read_stamp(), tests=False)
+    assert not setup.is_ready(setup.read_stamp(), tests=True)
+    setup.write_stamp({**JAVA, "jars": [], "archive": None, "postgres": None, "object_store": None})
+    assert setup.is_ready(setup.read_stamp(), tests=True)

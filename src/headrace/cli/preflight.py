@@ -11,7 +11,9 @@ __all__ = ["preflight"]
 
 @errors_without_traceback
 def preflight(file: ConfigFile) -> None:
-    """Check the configuration, the server and every table; change nothing.
+    """Check the configuration, the server, every table and the target; change nothing.
+
+    An object store gets one small object, which is removed again.
 
     Lists everything that stands in the way at once, each with the statement that cures it.
 

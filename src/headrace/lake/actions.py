@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from headrace.errors import UnsupportedTableFeature
 from headrace.lake import mapping
 from headrace.lake.errors import CorruptTable
 from headrace.lake.vectors import vector_id
+from headrace.store import Location, store_of
 
 __all__ = [
     "TableState",
@@ -113,14 +113,14 @@ def _name(body: Mapping[str, Any]) -> tuple[str, str]:
     return body["path"], vector_id(body.get("deletionVector"))
 
 
-def read_commit(path: Path, table: str) -> list[Mapping[str, Any]]:
+def read_commit(path: Location, table: str) -> list[Mapping[str, Any]]:
     """Return the actions of one commit file.
 
     Raises:
         CorruptTable: when the file is missing or is not one JSON object per line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = store_of(path).read(path).decode().splitlines()
         actions = [json.loads(line) for line in lines if line]
         if not actions or not all(isinstance(action, dict) for action in actions):
             raise ValueError("no actions")
@@ -129,7 +129,7 @@ def read_commit(path: Path, table: str) -> list[Mapping[str, Any]]:
     return actions
 
 
-def read_checkpoint(paths: Iterable[Path], table: str) -> Iterator[Mapping[str, Any]]:
+def read_checkpoint(paths: Iterable[Location], table: str) -> Iterator[Mapping[str, Any]]:
     """Yield the actions of a classic checkpoint, one part after the other.
 
     Raises:
@@ -138,7 +138,7 @@ def read_checkpoint(paths: Iterable[Path], table: str) -> Iterator[Mapping[str, 
     """
     for path in paths:
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(store_of(path).parquet(path)) as file:
                 present = [name for name in _WANTED if name in file.schema_arrow.names]
                 actions = file.read(columns=present)
         except (OSError, pa.ArrowException) as error:
@@ -207,7 +207,7 @@ def unsupported(feature: str, table: str) -> UnsupportedTableFeature:
     )
 
 
-def _damaged(path: Path, table: str) -> CorruptTable:
+def _damaged(path: Location, table: str) -> CorruptTable:
     return CorruptTable(
         f"{path.name} in the log of the table {table} is missing or does not read.",
         next_step="restore the file from a backup, or delete the table and dump it again.",

@@ -2,22 +2,16 @@
 
 The copy is a Delta table of its own in ``<lake>/_headrace/<pipeline>/recopy/<schema>/<table>``, and everything that is
 applied meanwhile goes there. One commit to the table itself then removes all old files and names all new ones, which
-lie in its folder as hard links by then; so readers see the old rows or the new ones and nothing between.
+lie in its folder too by then, as hard links or copies; so readers see the old rows or the new ones and nothing between.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
-from collections.abc import Iterable
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from headrace.durable import sync_folder
 from headrace.lake import mapping
 from headrace.lake.clustering import clustering_actions
 from headrace.lake.commit import Action, commit_info, put_commit, transaction
@@ -29,9 +23,10 @@ from headrace.lake.partitioning import UNPARTITIONED, Partitioning
 from headrace.lake.remembered import numbers_of
 from headrace.lake.settle import removal
 from headrace.lake.snapshot import Snapshot
-from headrace.lake.vectors import vector_path
+from headrace.lake.vectors import vector_name
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import successors
+from headrace.store import Location, store_of
 
 __all__ = [
     "aside_path",
@@ -48,13 +43,13 @@ _AFTER = "headrace.copy.after"
 """Property of a copy: the SCN behind which it began."""
 
 
-def aside_path(lake: Path, pipeline: str, table: TableId) -> Path:
+def aside_path(lake: Location, pipeline: str, table: TableId) -> Location:
     """Return where a new copy of a table is made."""
     return table_path(lake / "_headrace" / pipeline / "recopy", table)
 
 
 def begin_copy(
-    folder: Path,
+    folder: Location,
     schema: TableSchema,
     application: str,
     copy: Copy,
@@ -85,18 +80,17 @@ def begin_copy(
     put_commit(folder, 0, [*actions, transaction(application, copy.after_scn)])
 
 
-def copy_of(folder: Path, table: Path) -> Copy | None:
+def copy_of(folder: Location, table: Location) -> Copy | None:
     """Return what the copy in a folder says of itself, None when there is none that is still to be made.
 
     Args:
         folder: of the copy.
         table: folder of the table that it is a copy of.
     """
-    if not (folder / "_delta_log").is_dir():
-        return None
-    held, shown = DeltaTable(folder).latest(), DeltaTable(table).latest()
+    held = DeltaTable(folder).latest()
     if held is None:
         return None
+    shown = DeltaTable(table).latest()
     copy = Copy(held.properties[_REQUEST], int(held.properties[_AFTER]))
     if shown is not None and shown.properties.get(_REQUEST) == copy.request:
         # It has taken the table's place, and a crash left it here.
@@ -105,7 +99,7 @@ def copy_of(folder: Path, table: Path) -> Copy | None:
     return copy
 
 
-def asked_again(folder: Path, request: str) -> None:
+def asked_again(folder: Location, request: str) -> None:
     """Let another dump fill a copy."""
     held = DeltaTable(folder).snapshot()
     metadata = {"metaData": dict(held.metadata)}
@@ -125,15 +119,7 @@ def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
         CommitConflict: somebody else has written the table since it was read.
         OSError: a folder refused.
     """
-    folders = {shown.folder}
-    for path in _files(copy):
-        place = shown.folder / path.relative_to(copy.folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        folders |= {folder for folder in place.parents if folder.is_relative_to(shown.folder)}
-        with suppress(FileExistsError):
-            os.link(path, place)
-    for folder in folders:
-        sync_folder(folder)
+    store_of(copy.folder).share(copy.folder, shown.folder, list(_files(copy)))
     configuration, fields = dict(copy.properties), json.loads(copy.metadata["schemaString"])
     if mapping.is_on(shown.properties) and not mapping.is_on(configuration):
         # A table that is mapped stays so for its readers; files know the columns by their own names.
@@ -164,20 +150,13 @@ def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
     discarded(copy.folder)
 
 
-def discarded(folder: Path) -> None:
+def discarded(folder: Location) -> None:
     """Remove a table's folder, whole or not at all for whoever looks for it.
 
     Raises:
         OSError: the folder refused.
     """
-    if not folder.exists():
-        return
-    # Under another name first: a table that is half there would be a damaged one.
-    last = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.gone")
-    folder.rename(last)
-    sync_folder(folder.parent)
-    for left in folder.parent.glob(f".{folder.name}.*.gone"):
-        shutil.rmtree(left, ignore_errors=True)
+    store_of(folder).discard(folder, "_delta_log")
 
 
 def _later(shown: Snapshot, copy: Snapshot) -> dict[str, str]:
@@ -187,11 +166,12 @@ def _later(shown: Snapshot, copy: Snapshot) -> dict[str, str]:
     return {name: name for name in names} if found is None else found
 
 
-def _files(held: Snapshot) -> Iterable[Path]:
+def _files(held: Snapshot) -> Iterator[str]:
+    """Yield the names of a table's own files."""
     for file in held.files:
-        yield held.folder / unquote(file.action["path"])
+        yield unquote(file.action["path"])
         if file.vector and file.vector["storageType"] == "u":
-            yield vector_path(held.folder, file.vector)
+            yield vector_name(file.vector)
 
 
 def _with_properties(action: Action, further: dict[str, str]) -> dict[str, Any]:

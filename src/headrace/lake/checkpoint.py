@@ -6,19 +6,16 @@ Source: Delta protocol, "Checkpoints".
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.durable import sync_folder
 from headrace.lake.actions import TableState
 from headrace.lake.commit import now_ms
 from headrace.lake.retention import files_kept_ms
+from headrace.store import Location, store_of
 
 __all__ = ["is_due", "write_checkpoint"]
 
@@ -94,7 +91,7 @@ def is_due(version: int, properties: Mapping[str, str]) -> bool:
     return version > 0 and version % interval == 0
 
 
-def write_checkpoint(folder: Path, version: int, state: TableState) -> None:
+def write_checkpoint(folder: Location, version: int, state: TableState) -> None:
     """Write the sum of a table's log; files that were removed too long ago are no longer part of it.
 
     Args:
@@ -112,15 +109,9 @@ def write_checkpoint(folder: Path, version: int, state: TableState) -> None:
     rows += [{"domainMetadata": action} for action in state.domains.values()]
     rows += [{"add": {**action, "dataChange": False}} for action in state.files.values()]
     rows += [{"remove": {**action, "dataChange": False}} for action in state.removed.values()]
-    log = folder / "_delta_log"
-    name = f"{version:020d}.checkpoint.parquet"
-    draft = log / f".{name}.{uuid.uuid4()}.tmp"
-    with draft.open("xb") as file:
-        pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), file, store_schema=False)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, log / name)
-    hint = log / f"._last_checkpoint.{uuid.uuid4()}.tmp"
-    hint.write_text(json.dumps({"version": version, "size": len(rows)}))
-    os.replace(hint, log / "_last_checkpoint")
-    sync_folder(log)
+    store, log = store_of(folder), folder / "_delta_log"
+    with pa.BufferOutputStream() as written:
+        pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), written, store_schema=False)
+        store.put(log / f"{version:020d}.checkpoint.parquet", written.getvalue().to_pybytes())
+    hint = json.dumps({"version": version, "size": len(rows)})
+    store.put(log / "_last_checkpoint", hint.encode())

@@ -9,15 +9,13 @@ Source: Delta protocol, "Delta Log Entries".
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from headrace.durable import sync_folder
 from headrace.errors import TargetConflict
+from headrace.store import Location, store_of
 
 __all__ = ["Action", "CommitConflict", "commit_info", "put_commit", "transaction"]
 
@@ -47,40 +45,33 @@ def commit_info(operation: str, **parameters: str) -> Action:
         "operationParameters": parameters,
         "isBlindAppend": False,
         "engineInfo": "headrace",
+        # Tells our entry of a log from anybody else's when the answer to its writing was lost.
+        "txnId": str(uuid.uuid4()),
     }
     return {"commitInfo": body}
 
 
-def put_commit(folder: Path, version: int, actions: Iterable[Action]) -> None:
+def put_commit(folder: Location, version: int, actions: Iterable[Action]) -> None:
     """Create one version of a table, durably and only if nobody has.
 
     Args:
         folder: of the table.
         version: one above the newest.
-        actions: what it says.
+        actions: what it says; one is a `commit_info`, whose identifier no other entry has.
 
     Raises:
         CommitConflict: the version exists.
         OSError: the folder refused.
+        TargetError: its store gives no answer, or refuses; the version may exist all the same, and is then ours.
     """
-    log = folder / "_delta_log"
-    log.mkdir(parents=True, exist_ok=True)
+    store, log = store_of(folder), folder / "_delta_log"
     text = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
-    # Readers pass over names that begin with a point.
-    draft = log / f".{version:020d}.{uuid.uuid4()}.tmp"
     try:
-        with draft.open("xb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, log / f"{version:020d}.json")
+        store.put_if_absent(log / f"{version:020d}.json", text.encode())
     except FileExistsError as error:
         raise CommitConflict(
             f"Another writer created version {version} of the table {folder.name}.",
             next_step="let headrace be the only writer of the table; the batch is tried again.",
         ) from error
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(log)
     if version == 0:
-        sync_folder(folder)
+        store.sync([folder])

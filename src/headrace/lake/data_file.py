@@ -21,6 +21,7 @@ from headrace.errors import UnsupportedTableFeature
 from headrace.lake.mapping import in_files
 from headrace.lake.partition_values import value_of
 from headrace.lake.vectors import Places, read_vector
+from headrace.store import Location, store_of
 
 __all__ = ["DataFile"]
 
@@ -41,8 +42,8 @@ class DataFile:
         action: the ``add`` of the log.
     """
 
-    folder: Path
-    path: Path
+    folder: Location
+    path: Location
     partition_values: Mapping[str, str | None]
     size: int
     stats: str | None
@@ -50,14 +51,14 @@ class DataFile:
     action: Mapping[str, Any]
 
     @classmethod
-    def from_action(cls, folder: Path, add: Mapping[str, Any]) -> DataFile:
+    def from_action(cls, folder: Location, add: Mapping[str, Any]) -> DataFile:
         """Read an ``add`` action; its path is URL-encoded and relative to the table.
 
         Raises:
             UnsupportedTableFeature: when the file lies in another store.
         """
         url = urlsplit(add["path"])
-        if url.scheme not in ("", "file"):
+        if url.scheme not in ("", "file") or (url.scheme and not isinstance(folder, Path)):
             raise UnsupportedTableFeature(
                 f"The table {folder.name} names a file in another store ({url.scheme}).",
                 next_step="copy the table instead of cloning it shallowly.",
@@ -81,7 +82,7 @@ class DataFile:
         known = self.statistics().get("numRecords")
         if known is not None:
             return int(known)
-        return int(pq.read_metadata(self.path).num_rows)
+        return int(pq.read_metadata(self._parquet()).num_rows)
 
     def statistics(self) -> Mapping[str, Any]:
         """Return the writer's statistics, empty when it kept none or they do not read."""
@@ -105,7 +106,7 @@ class DataFile:
             pyarrow.ArrowException: it does not fit the schema.
         """
         # Spark may write timestamps as INT96, which would overflow as nanoseconds after 2262.
-        with pq.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as parquet:
+        with pq.ParquetFile(self._parquet(), coerce_int96_timestamp_unit="us") as parquet:
             held = set(parquet.schema_arrow.names)
             own = [field for field in schema if field.name not in partitions]
             wanted = [name for field in own if (name := in_files(field)) in held]
@@ -117,6 +118,9 @@ class DataFile:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that count; errors as of `batches` and `deleted`."""
         yield from without(self.batches(schema, partitions), self.deleted())
+
+    def _parquet(self) -> Any:
+        return store_of(self.path).parquet(self.path, self.size)
 
     def _conform(
         self, batch: pa.RecordBatch, schema: pa.Schema, partitions: Sequence[str]

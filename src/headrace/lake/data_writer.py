@@ -6,10 +6,9 @@ Files of a partitioned table lie in folders of their partitions, and each holds 
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -17,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.durable import sync_folder
 from headrace.lake.commit import now_ms
 from headrace.lake.mapping import file_schema
 from headrace.lake.partition_values import folder_of, split
 from headrace.lake.statistics import statistics_of
+from headrace.store import Location, store_of
 
 __all__ = ["FILE_ROWS", "write_rows"]
 
@@ -30,7 +29,7 @@ FILE_ROWS = 1_000_000
 
 
 def write_rows(
-    folder: Path,
+    folder: Location,
     rows: pa.Table,
     key: Sequence[str],
     file_rows: int = FILE_ROWS,
@@ -52,18 +51,17 @@ def write_rows(
     """
     own = [name for name in key if name not in partitions]
     adds: list[dict[str, Any]] = []
-    folders: dict[Path, None] = {}
+    folders: dict[Location, None] = {}
     for values, part in split(rows, partitions, f"{folder.parent.name}.{folder.name}"):
         ordered = _sorted(part, own)
         ordered = pa.table(ordered.columns, schema=file_schema(ordered.schema))
-        within = Path(folder_of(values))
+        within = PurePosixPath(folder_of(values))
         for begin in range(0, ordered.num_rows, file_rows):
             name = within / f"part-{uuid.uuid4()}.snappy.parquet"
-            body = _write_file(folder / name, ordered.slice(begin, file_rows))
+            body = _write_file(folder / str(name), ordered.slice(begin, file_rows))
             adds.append({"path": quote(str(name), safe="/="), "partitionValues": values, **body})
-            folders |= dict.fromkeys(folder / above for above in (within, *within.parents))
-    for made in folders:
-        sync_folder(made)
+            folders |= dict.fromkeys(folder / str(above) for above in (within, *within.parents))
+    store_of(folder).sync(folders)
     return adds
 
 
@@ -74,13 +72,10 @@ def _sorted(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.take(order)
 
 
-def _write_file(path: Path, rows: pa.Table) -> dict[str, Any]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write_file(path: Location, rows: pa.Table) -> dict[str, Any]:
     # Types and statistics are in the log; an Arrow schema in the file would be read by nobody.
-    with path.open("xb") as file:
+    with store_of(path).create(path) as file:
         pq.write_table(rows, file, compression="snappy", store_schema=False)
-        file.flush()
-        os.fsync(file.fileno())
         size = file.tell()
     return {
         "size": size,

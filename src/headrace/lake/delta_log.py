@@ -7,12 +7,11 @@ not needed. Used by verify, the ledger, and tests; writes nothing.
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from headrace.lake.actions import (
@@ -25,6 +24,7 @@ from headrace.lake.actions import (
 from headrace.lake.delta_types import arrow_schema
 from headrace.lake.errors import CorruptTable, VersionNotFound
 from headrace.lake.snapshot import DataFile, Snapshot
+from headrace.store import Found, Location, located, store_of
 
 __all__ = ["DeltaTable", "FollowedTable"]
 
@@ -46,8 +46,9 @@ class _Listing:
 class DeltaTable:
     """One table's folder; nothing is read before it is asked for."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Location | str) -> None:
+        self.path = located(path)
+        self._store = store_of(self.path)
         self._log = self.path / "_delta_log"
         self._name = self.path.name
 
@@ -100,7 +101,7 @@ class DeltaTable:
         """
         for version in range(after + 1, upto + 1):
             path = self._commit(version)
-            if not path.exists():
+            if not self._store.exists(path):
                 raise self._gap(version, [version], self._list())
             yield from read_commit(path, self._name)
 
@@ -108,11 +109,7 @@ class DeltaTable:
         """List the log folder; what is not a commit or checkpoint is none of our business."""
         listing = _Listing()
         parts: dict[tuple[int, int], dict[int, str]] = defaultdict(dict)
-        try:
-            names = os.listdir(self._log)
-        except (FileNotFoundError, NotADirectoryError):
-            return listing
-        for name in names:
+        for name in self._store.names(self._log):
             if match := _COMMIT.fullmatch(name):
                 listing.commits.add(int(match[1]))
             elif match := _SINGLE.fullmatch(name):
@@ -131,7 +128,11 @@ class DeltaTable:
         state = TableState()
         base = max((v for v in listing.checkpoints if v <= version), default=-1)
         needed = range(base + 1, version + 1)
-        missing = [v for v in needed if v not in listing.commits and not self._commit(v).exists()]
+        missing = [
+            v
+            for v in needed
+            if v not in listing.commits and not self._store.exists(self._commit(v))
+        ]
         if missing:
             raise self._gap(version, missing, listing)
         if base >= 0:
@@ -184,7 +185,7 @@ class DeltaTable:
             protocol=state.protocol,
         )
 
-    def _commit(self, version: int) -> Path:
+    def _commit(self, version: int) -> Location:
         return self._log / f"{version:020d}.json"
 
 
@@ -198,13 +199,14 @@ class FollowedTable:
         self._table = table
         self._state = TableState()
         self._version = -1
-        self._mark: tuple[int, int] | None = None
+        self._mark: Hashable = None
         self._snapshot: Snapshot | None = None
 
     def latest(self) -> Snapshot | None:
         """Return the newest version's snapshot, None when there is no table; errors as of `DeltaTable.snapshot`."""
         table = self._table
-        if self._snapshot is None or self._mark_of(self._version) != self._mark:
+        found = [] if self._snapshot is None else self._onwards()
+        if not found or found[0].tag != self._mark:
             # Another table lies there than the one that was followed, or none.
             version = table.latest_version()
             self._snapshot = None
@@ -212,23 +214,22 @@ class FollowedTable:
                 return None
             self._state = table.state(version)
             self._version = version
+            found = self._onwards()
         before = self._version
-        while table._commit(self._version + 1).exists():
-            self._state.apply(read_commit(table._commit(self._version + 1), table._name))
+        for later in found[1:]:
+            self._state.apply(read_commit(later.path, table._name))
             self._version += 1
         if self._snapshot is None or self._version > before:
             self._snapshot = table._build(self._version, self._state)
-            self._mark = self._mark_of(self._version)
+            # Without the entry itself, which a checkpoint may outlive, all is read again the next time.
+            self._mark = found[-1].tag if found else None
         return self._snapshot
 
     def state(self) -> TableState:
         """Return what the log's actions add up to at the version that `latest` returned."""
         return self._state
 
-    def _mark_of(self, version: int) -> tuple[int, int] | None:
-        """Return what tells a commit's file from another one of that name."""
-        try:
-            found = self._table._commit(version).stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns
+    def _onwards(self) -> list[Found]:
+        """Return the commit of the version that is known, and those behind it."""
+        commits = map(self._table._commit, itertools.count(self._version))
+        return self._table._store.consecutive(commits)

@@ -8,15 +8,13 @@ A bounded number is kept. Written by the apply job alone, read by anybody at any
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-from headrace.durable import replace_file
 from headrace.lake.errors import CorruptFrontier
+from headrace.store import Location, located, store_of
 
 __all__ = ["FrontierStore", "Manifest", "TableEntry", "TableMode"]
 
@@ -99,17 +97,16 @@ class FrontierStore:
         keep: how many manifests stay; older ones are removed after a write.
     """
 
-    def __init__(self, lake: Path | str, pipeline: str, keep: int = _KEEP) -> None:
-        self.folder = Path(lake) / "_headrace" / pipeline / "frontier"
+    def __init__(self, lake: Location | str, pipeline: str, keep: int = _KEEP) -> None:
+        self.folder = located(lake) / "_headrace" / pipeline / "frontier"
+        self._store = store_of(self.folder)
         self._keep = max(keep, 1)
 
     def write(self, manifest: Manifest) -> None:
         """Add a manifest, whole or not at all; durable when this returns."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(manifest.to_json(), sort_keys=True)
-        replace_file(self._path(manifest.scn), text.encode())
-        for scn in self.scns()[: -self._keep]:
-            self._path(scn).unlink(missing_ok=True)
+        self._store.put(self._path(manifest.scn), text.encode())
+        self._store.delete([self._path(scn) for scn in self.scns()[: -self._keep]])
 
     def scns(self) -> tuple[int, ...]:
         """Return the SCNs of all manifests, lowest first.
@@ -117,12 +114,8 @@ class FrontierStore:
         Raises:
             CorruptFrontier: a file lies there that is neither a manifest nor a temporary one.
         """
-        try:
-            names = os.listdir(self.folder)
-        except FileNotFoundError:
-            return ()
         found = []
-        for name in names:
+        for name in self._store.names(self.folder):
             if match := _NAME.fullmatch(name):
                 found.append(int(match[1]))
             elif not name.endswith(".tmp"):
@@ -166,7 +159,7 @@ class FrontierStore:
         """Return a manifest, None when retention removed it meanwhile."""
         path = self._path(scn)
         try:
-            manifest = Manifest.from_json(json.loads(path.read_text(encoding="utf-8")))
+            manifest = Manifest.from_json(json.loads(self._store.read(path)))
             if manifest.scn != scn:
                 raise ValueError("the name says another SCN")
         except FileNotFoundError:
@@ -178,5 +171,5 @@ class FrontierStore:
             ) from error
         return manifest
 
-    def _path(self, scn: int) -> Path:
+    def _path(self, scn: int) -> Location:
         return self.folder / f"{scn:020d}.json"

@@ -7,11 +7,13 @@ version is the applied SCN, so that data and position become durable together.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import overload
 
 from headrace.errors import TargetConflict
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId
+from headrace.store import Location
 
 __all__ = ["app_id", "applied_scn", "check_ahead", "shown_version", "table_path"]
 
@@ -21,7 +23,7 @@ def app_id(pipeline: str, table: TableId | str) -> str:
     return f"headrace/{pipeline}/{table}"
 
 
-def applied_scn(target: Snapshot | Path | None, pipeline: str, table: TableId | str) -> int:
+def applied_scn(target: Snapshot | Location | None, pipeline: str, table: TableId | str) -> int:
     """Return the applied SCN of a table, 0 when nothing was applied.
 
     Args:
@@ -29,9 +31,8 @@ def applied_scn(target: Snapshot | Path | None, pipeline: str, table: TableId | 
         pipeline: name of the pipeline.
         table: ``schema.table``.
     """
-    if isinstance(target, Path):
-        target = DeltaTable(target).latest()
-    return 0 if target is None else target.transactions.get(app_id(pipeline, table), 0)
+    held = target if target is None or isinstance(target, Snapshot) else DeltaTable(target).latest()
+    return 0 if held is None else held.transactions.get(app_id(pipeline, table), 0)
 
 
 def check_ahead(table: TableId, applied: int, scn: int) -> None:
@@ -47,12 +48,20 @@ def check_ahead(table: TableId, applied: int, scn: int) -> None:
         )
 
 
-def table_path(lake: Path, table: TableId) -> Path:
+@overload
+def table_path(lake: Path, table: TableId) -> Path: ...
+
+
+@overload
+def table_path(lake: Location, table: TableId) -> Location: ...
+
+
+def table_path(lake: Location, table: TableId) -> Location:
     """Return the folder of a target table."""
     return lake / table.schema / table.name
 
 
-def shown_version(lake: Path, pipeline: str, table: TableId, version: int) -> int:
+def shown_version(lake: Location, pipeline: str, table: TableId, version: int) -> int:
     """Return the newest version of a table at the position of ``version``; readers see what others committed since.
 
     Args:

@@ -25,6 +25,7 @@ from headrace.lake.partition_values import partition_of, sizes
 from headrace.lake.snapshot import Snapshot
 from headrace.lake.stages import stage
 from headrace.lake.vectors import Places, vector_path, write_vectors
+from headrace.store import store_of
 
 __all__ = ["Dead", "discard", "removal", "settle"]
 
@@ -97,14 +98,16 @@ def settle(snapshot: Snapshot, dead: Dead, born: pa.Table, key: Sequence[str]) -
 def discard(snapshot: Snapshot, actions: Sequence[Action]) -> None:
     """Delete the files of a commit that did not come about."""
     known = {file.action["path"] for file in snapshot.files}
+    gone = []
     for action in actions:
         add = action.get("add")
         if add is None:
             continue
         if add["path"] not in known:
-            (snapshot.folder / unquote(add["path"])).unlink(missing_ok=True)
+            gone.append(snapshot.folder / unquote(add["path"]))
         if vector := add.get("deletionVector"):
-            vector_path(snapshot.folder, vector).unlink(missing_ok=True)
+            gone.append(vector_path(snapshot.folder, vector))
+    store_of(snapshot.folder).delete(dict.fromkeys(gone))
 
 
 def _by_living(snapshot: Snapshot, dead: Dead) -> list[_Touched]:

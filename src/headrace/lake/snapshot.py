@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.lake.data_file import DataFile
 from headrace.lake.errors import CorruptTable
+from headrace.store import Location
 
 __all__ = ["DataFile", "Snapshot"]
 
@@ -32,7 +32,7 @@ class Snapshot:
         protocol: the newest ``protocol`` action.
     """
 
-    folder: Path
+    folder: Location
     version: int
     schema: pa.Schema
     partition_columns: tuple[str, ...]

@@ -7,11 +7,8 @@ which a crash leaves behind, go after as long as any writer may take to commit.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,6 +18,7 @@ from headrace.lake.delta_log import DeltaTable
 from headrace.lake.errors import VersionNotFound
 from headrace.lake.retention import files_kept_ms, log_kept_ms
 from headrace.lake.vectors import vector_path
+from headrace.store import Location, store_of
 
 __all__ = ["tidy"]
 
@@ -30,7 +28,7 @@ _DATA_FILE = re.compile(r"part-.*\.parquet|deletion_vector_.*\.bin")
 _LOG_FILE = re.compile(r"(\d{20})\.(?:json|checkpoint\..*)")
 
 
-def tidy(folder: Path, promised: int) -> int:
+def tidy(folder: Location, promised: int) -> int:
     """Delete what is old enough, and return how many files went.
 
     Args:
@@ -53,10 +51,13 @@ def tidy(folder: Path, promised: int) -> int:
     properties = (newest.metadata or {}).get("configuration") or {}
     gone = _forgotten(folder, base, newest, now_ms() - files_kept_ms(properties))
     old = _old_log(folder / "_delta_log", promised, now_ms() - log_kept_ms(properties))
-    return _unlink(gone | strays) + _unlink(old)
+    store = store_of(folder)
+    return store.delete(gone | strays) + store.delete(old)
 
 
-def _forgotten(folder: Path, base: TableState, newest: TableState, before_ms: float) -> set[Path]:
+def _forgotten(
+    folder: Location, base: TableState, newest: TableState, before_ms: float
+) -> set[Location]:
     """Return the files that were removed long ago, and that neither version nor any between them shows."""
 
     def is_old(action: Mapping[str, Any]) -> bool:
@@ -72,7 +73,7 @@ def _strays(
     base: tuple[int, TableState],
     newest: tuple[int, TableState],
     before_ms: float,
-) -> set[Path]:
+) -> set[Location]:
     """Return the old files that no version from the promised one on has ever named.
 
     Args:
@@ -81,7 +82,7 @@ def _strays(
         newest: the newest likewise.
         before_ms: what is younger may still be committed.
     """
-    old = {path for path in _data_files(table.path) if path.stat().st_mtime * 1_000 < before_ms}
+    old = _data_files(table.path, before_ms)
     for _, state in (base, newest):
         old -= _paths(table.path, state.files.values())
         old -= _paths(table.path, state.removed.values())
@@ -92,15 +93,16 @@ def _strays(
     return old
 
 
-def _data_files(folder: Path) -> Iterator[Path]:
-    """Yield what looks like a file of rows or vectors, in the table's folder and in those of its partitions."""
-    for below, folders, names in os.walk(folder):
-        # The log and what others keep beside the rows; a partition's folder says which value it has.
-        folders[:] = [name for name in folders if "=" in name]
-        yield from (Path(below, name) for name in names if _DATA_FILE.fullmatch(name))
+def _data_files(folder: Location, before_ms: float) -> set[Location]:
+    """Return the old ones of what looks like files of rows or vectors, in a table's folder and in its partitions'."""
+    # Not the log, nor what others keep beside the rows; a partition's folder says which value it has.
+    files = store_of(folder).walk(
+        folder, lambda name: "=" in name, lambda name: bool(_DATA_FILE.fullmatch(name))
+    )
+    return {file.path for file in files if file.modified_ms < before_ms}
 
 
-def _paths(folder: Path, actions: Iterable[Mapping[str, Any]]) -> set[Path]:
+def _paths(folder: Location, actions: Iterable[Mapping[str, Any]]) -> set[Location]:
     """Return the data files and the files of vectors that actions name; those of other stores are not ours."""
     found = set()
     for action in actions:
@@ -112,24 +114,13 @@ def _paths(folder: Path, actions: Iterable[Mapping[str, Any]]) -> set[Path]:
     return found
 
 
-def _old_log(log: Path, promised: int, before_ms: float) -> set[Path]:
+def _old_log(log: Location, promised: int, before_ms: float) -> set[Location]:
     """Return the log files that a checkpoint at or below the promised version stands for."""
-    names = [
-        (match, entry) for entry in os.scandir(log) if (match := _LOG_FILE.fullmatch(entry.name))
-    ]
-    checkpoints = [int(match[1]) for match, entry in names if ".checkpoint." in entry.name]
-    base = max((version for version in checkpoints if version <= promised), default=-1)
-    return {
-        Path(entry.path)
-        for match, entry in names
-        if int(match[1]) < base and entry.stat().st_mtime * 1_000 < before_ms
+    store = store_of(log)
+    versions = {
+        name: int(match[1]) for name in store.names(log) if (match := _LOG_FILE.fullmatch(name))
     }
-
-
-def _unlink(paths: Iterable[Path]) -> int:
-    count = 0
-    for path in paths:
-        with suppress(FileNotFoundError):
-            path.unlink()
-            count += 1
-    return count
+    checkpoints = [version for name, version in versions.items() if ".checkpoint." in name]
+    base = max((version for version in checkpoints if version <= promised), default=-1)
+    files = store.walk(log, lambda _: False, lambda name: versions.get(name, base) < base)
+    return {file.path for file in files if file.modified_ms < before_ms}

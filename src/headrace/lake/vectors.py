@@ -10,7 +10,6 @@ Source: Delta protocol, "Deletion Vectors".
 from __future__ import annotations
 
 import base64
-import os
 import struct
 import uuid
 import zlib
@@ -22,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-__all__ = ["Places", "read_vector", "vector_id", "vector_path", "write_vectors"]
+from headrace.store import Location, store_of
+
+__all__ = ["Places", "read_vector", "vector_id", "vector_name", "vector_path", "write_vectors"]
 
 Places = npt.NDArray[np.int64]
 """Places of rows in one file, ascending, the first row being 0."""
@@ -47,7 +48,7 @@ def vector_id(descriptor: Mapping[str, Any] | None) -> str:
     return name if offset is None else f"{name}@{offset}"
 
 
-def read_vector(folder: Path, descriptor: Mapping[str, Any] | None) -> Places:
+def read_vector(folder: Location, descriptor: Mapping[str, Any] | None) -> Places:
     """Return the places that a vector names, none for no vector.
 
     Args:
@@ -74,7 +75,7 @@ def read_vector(folder: Path, descriptor: Mapping[str, Any] | None) -> Places:
     return places.astype(np.int64)
 
 
-def write_vectors(folder: Path, vectors: Iterable[Places]) -> list[dict[str, Any]]:
+def write_vectors(folder: Location, vectors: Iterable[Places]) -> list[dict[str, Any]]:
     """Write vectors into one new file and return their descriptors; they are durable when this returns.
 
     Raises:
@@ -97,29 +98,34 @@ def write_vectors(folder: Path, vectors: Iterable[Places]) -> list[dict[str, Any
         )
         whole += struct.pack(">I", len(raw)) + raw + struct.pack(">I", zlib.crc32(raw))
     if written:
-        with (folder / f"deletion_vector_{name}.bin").open("xb") as file:
+        with store_of(folder).create(folder / f"deletion_vector_{name}.bin") as file:
             file.write(whole)
-            file.flush()
-            os.fsync(file.fileno())
     return written
 
 
-def vector_path(folder: Path, descriptor: Mapping[str, Any]) -> Path:
+def vector_path(folder: Location, descriptor: Mapping[str, Any]) -> Location:
     """Return where the file of a vector lies that is not part of the log."""
     text = str(descriptor["pathOrInlineDv"])
     if descriptor["storageType"] == "p":
+        # Only a table in a folder of this machine names files elsewhere: a shallow clone.
         return Path(text.removeprefix("file:"))
+    return folder / vector_name(descriptor)
+
+
+def vector_name(descriptor: Mapping[str, Any]) -> str:
+    """Return the name, in the table's folder, of the file of a vector that the table has there."""
+    text = str(descriptor["pathOrInlineDv"])
     coded = text[-_UUID_CHARS:].encode().translate(_TO_PYTHON)
-    name = uuid.UUID(bytes=base64.b85decode(coded))
-    return folder / text[:-_UUID_CHARS] / f"deletion_vector_{name}.bin"
+    name = f"deletion_vector_{uuid.UUID(bytes=base64.b85decode(coded))}.bin"
+    prefix = text[:-_UUID_CHARS]
+    return f"{prefix}/{name}" if prefix else name
 
 
-def _read_file(path: Path, descriptor: Mapping[str, Any]) -> bytes:
-    with path.open("rb") as file:
-        file.seek(int(descriptor.get("offset") or 1))
-        size = int.from_bytes(file.read(4), "big")
-        raw = file.read(size)
-        check = int.from_bytes(file.read(4), "big")
-    if size != int(descriptor["sizeInBytes"]) or zlib.crc32(raw) != check:
+def _read_file(path: Location, descriptor: Mapping[str, Any]) -> bytes:
+    size, begin = int(descriptor["sizeInBytes"]), int(descriptor.get("offset") or 1)
+    piece = store_of(path).read_range(path, begin, size + 8)
+    raw = piece[4:-4]
+    told, check = (int.from_bytes(part, "big") for part in (piece[:4], piece[-4:]))
+    if told != size or len(raw) != size or zlib.crc32(raw) != check:
         raise ValueError("a deletion vector that does not match its checksum")
     return raw

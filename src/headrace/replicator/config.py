@@ -7,6 +7,7 @@ hold secrets as `SecretStr`, so that no ``repr``, log line or error shows one.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from headrace.replicator.units import Bytes
+from headrace.store.location import Bucket, Location, located
 
 __all__ = [
     "ApplyConfig",
@@ -29,6 +31,7 @@ __all__ = [
     "PostgresTargetConfig",
     "SparkConfig",
     "StateConfig",
+    "StoreConfig",
     "TableConfig",
     "TapConfig",
     "TargetConfig",
@@ -38,6 +41,8 @@ _Pattern = Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
 _Table = Annotated[str, Field(pattern=r"^[^.*?]+\.[^.*?]+$")]
 _SlotName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
 _Expression = Annotated[str, Field(min_length=1)]
+_BUCKET_URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^?#]*)?")
+_BucketUrl = Annotated[str, Field(pattern=r"^s3://")]
 _Identifier = Annotated[str, Field(min_length=1, max_length=63)]
 
 
@@ -119,7 +124,9 @@ def _postgres_url(value: SecretStr) -> SecretStr:
 
 def _local(value: object) -> object:
     if isinstance(value, str) and "://" in value:
-        raise ValueError("a folder on this machine; object stores are not supported yet")
+        raise ValueError(
+            "a folder on this machine; tables in an object store are of the type delta"
+        )
     return value
 
 
@@ -147,26 +154,83 @@ class MaintenanceConfig(_Section):
         return self
 
 
+class StoreConfig(_Section):
+    """How to get at the bucket that ``path`` names.
+
+    Attributes:
+        endpoint: URL of the server; of Amazon S3 in the region when absent.
+        region: of the bucket.
+        access_key_id: what is absent is taken from the environment, as by Amazon's own tools.
+        secret_access_key: put it into the environment and write ``${env:NAME}``.
+        session_token: of credentials that end.
+        timeout_s: longest time that one request may take.
+    """
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^/@]+/?$")] | None = None
+    region: Annotated[str, Field(min_length=1)] | None = None
+    access_key_id: SecretStr | None = None
+    secret_access_key: SecretStr | None = None
+    session_token: SecretStr | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+
+    @model_validator(mode="after")
+    def _both_keys(self) -> Self:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("both access_key_id and secret_access_key, or neither")
+        return self
+
+
 class TargetConfig(_Section):
     """Where the tables go: ``<path>/<schema>/<table>``.
 
     Attributes:
-        path: folder of all tables.
+        path: folder of all tables; or ``s3://bucket/prefix``, in an object store that honours ``If-None-Match: *``.
+        store: how to get at the bucket.
         vectors: whether new tables may use deletion vectors, which not every reader knows.
         merge: whether rows are written by Spark's MERGE instead of commits of our own.
         maintenance: how files are kept in order; not of tables that Spark's MERGE writes.
     """
 
     type: Literal["delta"]
-    path: Path
+    path: Path | _BucketUrl
+    store: StoreConfig = StoreConfig()
     vectors: bool = True
     merge: bool = False
     maintenance: MaintenanceConfig = MaintenanceConfig()
 
     @field_validator("path", mode="before")
     @classmethod
-    def _is_local(cls, value: object) -> object:
-        return _local(value)
+    def _is_known(cls, value: object) -> object:
+        if isinstance(value, str) and "://" not in value:
+            return Path(value)
+        if isinstance(value, Path) or (isinstance(value, str) and _BUCKET_URL.fullmatch(value)):
+            return value
+        raise ValueError("a folder on this machine, or s3://bucket/prefix")
+
+    @model_validator(mode="after")
+    def _fits_its_place(self) -> Self:
+        if isinstance(self.path, Path) and self.store != StoreConfig():
+            raise ValueError("store only with a path such as s3://bucket/prefix")
+        if isinstance(self.path, str) and self.merge:
+            raise ValueError(
+                "merge: false with a path in an object store: Spark's own statements reach one only with the jars of "
+                "hadoop-aws, which headrace does not bring"
+            )
+        return self
+
+    @property
+    def location(self) -> Location:
+        """Where the tables go, as a value that knows how to get there."""
+        if isinstance(self.path, Path):
+            return self.path
+        secrets = {
+            name: secret.get_secret_value()
+            for name in ("access_key_id", "secret_access_key", "session_token")
+            if (secret := getattr(self.store, name)) is not None
+        }
+        given = self.store
+        bucket = Bucket("", given.endpoint, given.region, timeout_s=given.timeout_s, **secrets)
+        return located(self.path, bucket)
 
 
 class ParquetTargetConfig(_Section):
@@ -385,9 +449,11 @@ class Config(_Section):
     state: StateConfig = StateConfig()
 
     @property
-    def lake(self) -> Path:
+    def lake(self) -> Location:
         """Absolute folder of the frontier manifests, and of the tables where these are files."""
-        if isinstance(self.target, TargetConfig | ParquetTargetConfig):
+        if isinstance(self.target, TargetConfig):
+            return self.target.location
+        if isinstance(self.target, ParquetTargetConfig):
             return self.target.path
         return self.state_dir / "target"
 

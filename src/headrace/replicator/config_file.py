@@ -60,6 +60,7 @@ _PATTERNS = {
     "source.tables": "a pattern schema.table such as public.*",
     "source.exclude": "a pattern schema.table such as audit.*",
     "source.slot": "lower-case letters, digits and _, at most 63 characters",
+    "target.store.endpoint": "a URL such as https://host:9000, without user, password or path",
     "spark.master": "local[N], spark://…, yarn, k8s://… or sc://…",
     "spark.driver_memory": "a number with k, m or g, such as 2g",
 }
@@ -235,7 +236,7 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     """Make paths absolute; relative ones start at the file's folder."""
     state = config.state.dir or Path(".headrace") / config.name
     target = config.target
-    if not isinstance(target, PostgresTargetConfig):
+    if not isinstance(target, PostgresTargetConfig) and isinstance(target.path, Path):
         target = target.model_copy(update={"path": _absolute(base, target.path)})
     return config.model_copy(
         update={

@@ -27,6 +27,7 @@ from headrace.lake.tidy import tidy
 from headrace.model.schema import TableId
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
+from headrace.store import Location
 
 __all__ = ["Maintainer", "TableMaintained"]
 
@@ -81,7 +82,7 @@ class Maintainer:
     """
 
     def __init__(
-        self, lake: Path, pipeline: str, registry: Path, given: SettingsByTable, sizes: Sizes
+        self, lake: Location, pipeline: str, registry: Path, given: SettingsByTable, sizes: Sizes
     ) -> None:
         self._lake = lake
         self._pipeline = pipeline

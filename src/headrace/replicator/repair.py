@@ -38,6 +38,7 @@ from headrace.sources.postgres.values import render_text
 from headrace.state.incarnation import Incarnation
 from headrace.state.records import OPEN, Cause, Scope
 from headrace.state.store import StateStore
+from headrace.store import Location
 
 __all__ = ["Repair", "comparable", "repaired"]
 
@@ -55,7 +56,7 @@ _STOP_S = 5.0
 
 
 def comparable(
-    lake: Path, pipeline: str, state: StateStore, shapes: dict[TableId, int]
+    lake: Location, pipeline: str, state: StateStore, shapes: dict[TableId, int]
 ) -> set[TableId]:
     """Return the tables whose rows at the target are worth comparing: whole before the gap, and of the same shape.
 

@@ -27,6 +27,7 @@ from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
 from headrace.replicator.verify_report import Uncompared
+from headrace.store import Location
 
 __all__ = ["DeltaReplicas", "ParquetReplicas", "Replicas", "Shown"]
 
@@ -80,7 +81,7 @@ class DeltaReplicas:
         given: what was asked for single tables.
     """
 
-    def __init__(self, lake: Path, pipeline: str, given: SettingsByTable = ()) -> None:
+    def __init__(self, lake: Location, pipeline: str, given: SettingsByTable = ()) -> None:
         self._lake = lake
         self._pipeline = pipeline
         self._given = given

@@ -47,8 +47,26 @@ __all__ = [
 
 
 def preflight(config: Config) -> list[Finding]:
-    """Return everything that stands in the way at the source; changes nothing."""
-    return _source(config).preflight()
+    """Return everything that stands in the way; an object store gets one small object, which goes again."""
+    return [*_source(config).preflight(), *_store_findings(config)]
+
+
+def _store_findings(config: Config) -> list[Finding]:
+    """Return why an object store cannot hold the tables, if so."""
+    from headrace.errors import StoreRefused, StoreUnavailable, StoreUnfit
+    from headrace.sources.base import Finding
+    from headrace.store import check_store
+
+    names = {
+        StoreRefused: "store-refused",
+        StoreUnavailable: "store-unavailable",
+        StoreUnfit: "store-unfit",
+    }
+    try:
+        check_store(config.lake)
+    except (*names,) as error:
+        return [Finding(names[type(error)], error.message, error.next_step)]
+    return []
 
 
 def goal(config: Config) -> tuple[int, frozenset[str]]:
@@ -173,6 +191,10 @@ def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextMan
 
 def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
     """Fold the change log into the target until asked to stop."""
+    from headrace.store import check_store
+
+    # Spark takes seconds to start, and would say the same in more words.
+    check_store(config.lake)
     from headrace.replicator.asked import table_settings
     from headrace.replicator.config import ParquetTargetConfig, TargetConfig
     from headrace.replicator.copies import ask_for_copy
@@ -317,7 +339,7 @@ def _replicas(config: Config) -> Replicas:
     from headrace.replicator.replicas import DeltaReplicas, ParquetReplicas
 
     if isinstance(config.target, ParquetTargetConfig):
-        return ParquetReplicas(config.lake, config.name, table_settings(config))
+        return ParquetReplicas(config.target.path, config.name, table_settings(config))
     warehouse = _warehouse(config)
     if warehouse is None:
         return DeltaReplicas(config.lake, config.name, table_settings(config))

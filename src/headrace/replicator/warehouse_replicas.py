@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from headrace.model.schema import Column, TableId, TableSchema
 from headrace.model.succession import successors
 from headrace.replicator.replicas import Shown
 from headrace.replicator.verify_report import Uncompared
+from headrace.store import Location
 
 __all__ = ["WarehouseReplicas"]
 
@@ -40,7 +40,7 @@ class WarehouseReplicas:
     """
 
     def __init__(
-        self, warehouse: Warehouse, manifests: Path, pipeline: str, given: SettingsByTable = ()
+        self, warehouse: Warehouse, manifests: Location, pipeline: str, given: SettingsByTable = ()
     ) -> None:
         self._tables = WarehouseTables(warehouse, pipeline)
         self._given = given

@@ -49,6 +49,7 @@ from headrace.spark.status import (
     TableStatus,
 )
 from headrace.spark.targets.base import TableBatch, Target, TargetState
+from headrace.store import Location
 
 __all__ = ["Applier", "ApplyOptions"]
 
@@ -79,7 +80,7 @@ class ApplyOptions:
 
     pipeline: str
     changelog: Path
-    lake: Path
+    lake: Location
     tables: tuple[str, ...] = ()
     max_rows: int = 2_000_000
     slice_rows: int = 1_000_000

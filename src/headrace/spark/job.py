@@ -36,6 +36,7 @@ from headrace.spark.targets.base import Target
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.merge import MergeTarget
 from headrace.spark.targets.parquet import ParquetTarget
+from headrace.store import Location
 
 __all__ = ["ApplySettings", "run_apply"]
 
@@ -78,7 +79,7 @@ class ApplySettings:
 
     pipeline: str
     changelog: Path
-    lake: Path
+    lake: Location
     spark_dir: Path
     master: str = "local[2]"
     driver_memory: str = "2g"
@@ -162,6 +163,7 @@ def _target(settings: ApplySettings, session: SparkSession) -> Target:
     if settings.warehouse is not None:
         return _in_warehouse(settings.warehouse, session, name, parallel)
     if settings.parquet:
+        assert isinstance(lake, Path)
         return ParquetTarget(session, lake, name, parallel=parallel)
     if settings.merge:
         return MergeTarget(session, lake, name, parallel=parallel)

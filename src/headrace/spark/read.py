@@ -7,15 +7,20 @@ read at one frontier fit together.
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import TargetError
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.lake.ledger import table_path
+from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId
+from headrace.spark.columns import spark_ddl
+from headrace.store import Location, ObjectPath, located, store_of
 
 __all__ = ["At", "DataFrame", "SparkSession", "frontier_at", "read"]
 
@@ -26,7 +31,7 @@ None for the newest."""
 
 def read(
     spark: SparkSession,
-    lake: Path | str,
+    lake: Location | str,
     pipeline: str,
     table: TableId | str,
     at: At = None,
@@ -52,21 +57,37 @@ def read(
             f"{name} {state} at the frontier {manifest.scn} of {pipeline}.",
             next_step="wait until its dump is complete, or read the table's folder as it is.",
         )
-    path = table_path(Path(lake).absolute(), name)
-    gone = [
-        file.path
-        for file in DeltaTable(path).snapshot(entry.version).files
-        if not file.path.exists()
-    ]
+    path = table_path(located(lake).absolute(), name)
+    held = DeltaTable(path).snapshot(entry.version)
+    gone = store_of(path).missing(path, [file.path for file in held.files])
     if gone:
         raise TargetError(
-            f"Version {entry.version} of {name} has lost {len(gone)} of its files, to a VACUUM perhaps.",
+            f"Version {entry.version} of {name} has lost {gone} of its files, to a VACUUM perhaps.",
             next_step="read a newer frontier, and let VACUUM keep what frontiers name.",
         )
+    if isinstance(path, ObjectPath):
+        # Spark itself reaches an object store only with jars that few sessions have; tasks of ours reach it anyway.
+        return _frame(spark, held)
     return spark.read.format("delta").option("versionAsOf", entry.version).load(str(path))
 
 
-def frontier_at(lake: Path | str, pipeline: str, at: int | dt.datetime | None = None) -> Manifest:
+def _frame(spark: SparkSession, held: Snapshot) -> DataFrame:
+    """Return a version of a table whose files tasks read with our own reader, one after the other."""
+
+    def read_files(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for rows in replace(held, files=(held.files[number],)).batches():
+                    yield pa.RecordBatch.from_arrays(rows.columns, names=held.schema.names)
+
+    count = len(held.files)
+    tasks = max(min(count, spark.sparkContext.defaultParallelism), 1)
+    return spark.range(0, count, 1, tasks).mapInArrow(read_files, spark_ddl(held.schema))
+
+
+def frontier_at(
+    lake: Location | str, pipeline: str, at: int | dt.datetime | None = None
+) -> Manifest:
     """Return the newest frontier that is not above an SCN, or a time of the source, or the newest of all.
 
     Args:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -35,6 +34,7 @@ from headrace.spark.targets.base import Copies, TableBatch, TargetState
 from headrace.spark.targets.files import Written, write_files
 from headrace.spark.targets.maintained import maintain_tables
 from headrace.spark.targets.tables import DeltaTables, translated
+from headrace.store import Location
 
 __all__ = ["DeltaTarget"]
 
@@ -59,7 +59,7 @@ class DeltaTarget:
     def __init__(
         self,
         spark: SparkSession,
-        lake: Path,
+        lake: Location,
         pipeline: str,
         *,
         vectors: bool = True,

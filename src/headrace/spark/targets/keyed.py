@@ -6,7 +6,6 @@ Source: docs/paper_map.md, decision table of the apply step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from headrace.fold import ALL_DEAD, DEAD, ROW, origin_name
 from headrace.model.schema import TableSchema
 from headrace.spark.columns import is_sent, null_safe, quoted
 from headrace.spark.failures import MISSING_BASE
+from headrace.store import Location
 
 __all__ = ["KeyedBatch"]
 
@@ -53,7 +53,7 @@ class KeyedBatch:
         self,
         session: SparkSession,
         schema: TableSchema,
-        folder: Path,
+        folder: Location,
         folded: DataFrame,
         *,
         empty: bool,

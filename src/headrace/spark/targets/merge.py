@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -27,6 +26,7 @@ from headrace.spark.targets.base import Copies, TableBatch, TargetState
 from headrace.spark.targets.keyed import KeyedBatch
 from headrace.spark.targets.multiset import MultisetBatch
 from headrace.spark.targets.tables import DeltaTables, translated
+from headrace.store import Location
 
 __all__ = ["MergeTarget"]
 
@@ -55,7 +55,7 @@ class MergeTarget:
     copies: Copies | None = None
 
     def __init__(
-        self, spark: SparkSession, lake: Path, pipeline: str, *, parallel: int = 2
+        self, spark: SparkSession, lake: Location, pipeline: str, *, parallel: int = 2
     ) -> None:
         if is_remote(spark):
             raise ConfigError(

@@ -5,8 +5,6 @@ Source: docs/paper_map.md, tables without a key.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.fold import ALL_DEAD, NET
@@ -14,6 +12,7 @@ from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableSchema
 from headrace.spark.columns import quoted, same_cell
 from headrace.spark.failures import NEGATIVE_COUNT
+from headrace.store import Location
 
 __all__ = ["MultisetBatch"]
 
@@ -29,7 +28,7 @@ class MultisetBatch:
         self,
         session: SparkSession,
         schema: TableSchema,
-        folder: Path,
+        folder: Location,
         folded: DataFrame,
         *,
         empty: bool,

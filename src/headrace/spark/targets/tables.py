@@ -6,7 +6,6 @@ Nothing here needs Spark: a table's columns change by an entry of its log.
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
 from headrace.lake.actions import check_writable
@@ -40,6 +39,7 @@ from headrace.lake.tidy import tidy
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.failures import translate
 from headrace.spark.targets.base import TargetState
+from headrace.store import Location, store_of
 
 __all__ = ["DeltaTables", "translated"]
 
@@ -71,16 +71,16 @@ class DeltaTables:
     """
 
     def __init__(
-        self, lake: Path, pipeline: str, *, vectors: bool, settings: SettingsByTable = ()
+        self, lake: Location, pipeline: str, *, vectors: bool, settings: SettingsByTable = ()
     ) -> None:
         self._lake = lake.absolute()
         self._pipeline = pipeline
         self._vectors = vectors
         self._settings = settings
-        self._followed: dict[Path, FollowedTable] = {}
+        self._followed: dict[Location, FollowedTable] = {}
         self._copies: dict[TableId, Copy | None] = {}
 
-    def folder(self, table: TableId) -> Path:
+    def folder(self, table: TableId) -> Location:
         """Return where a table is written: its new copy while there is one."""
         return self._aside(table) if self._copy(table) else table_path(self._lake, table)
 
@@ -146,7 +146,7 @@ class DeltaTables:
         """
         table = schema.table
         folder = self.folder(table)
-        if folder.exists() and not folder.is_dir():
+        if store_of(folder).is_file(folder):
             raise TargetUnwritable(
                 f"The target table of {table} cannot be written: {folder.name} is a file.",
                 next_step="move the file away; the batch is tried again.",
@@ -164,6 +164,7 @@ class DeltaTables:
             if snapshot is None:
                 asked = self._asked(schema, None)
                 actions = create_actions(schema, vectors=self._vectors, partitioning=asked)
+                store_of(folder).end_discard(folder, "_delta_log")
                 put_commit(folder, 0, actions)
             else:
                 check_writable(snapshot.protocol, snapshot.properties, folder.name)
@@ -251,10 +252,10 @@ class DeltaTables:
             self._copies[table] = copy_of(self._aside(table), table_path(self._lake, table))
         return self._copies[table]
 
-    def _aside(self, table: TableId) -> Path:
+    def _aside(self, table: TableId) -> Location:
         return aside_path(self._lake, self._pipeline, table)
 
-    def _following(self, folder: Path) -> FollowedTable:
+    def _following(self, folder: Location) -> FollowedTable:
         if folder not in self._followed:
             self._followed[folder] = DeltaTable(folder).follow()
         return self._followed[folder]
