@@ -26,6 +26,7 @@ from headrace.lake.rewrite import plan_rewrite, put_rewrite
 from headrace.model.schema import TableSchema
 from headrace.testing.notation import change_batch, parse_history, table_of
 from tests.lake.local_table import LocalTable, keep_files_apart
+from tests.places import local
 from tests.requirements import req
 
 OLD = replace(table_of(4), numbers={"k": 1, "c1": 2, "c2": 3, "c3": 4})
@@ -77,7 +78,7 @@ def table(tmp_path: Path) -> LocalTable:
 def test_the_clustering_outlives_our_commits_and_checkpoints(table: LocalTable) -> None:
     for scn in range(2, 25):
         table.apply(folded(OLD, f"+R({scn},a,b,{scn}) | -D({scn - 1})"), scn)
-    log = table.folder / "_delta_log"
+    log = local(table.folder) / "_delta_log"
     (checkpoint,) = log.glob("*.checkpoint.parquet")
     assert pq.read_table(checkpoint, columns=["domainMetadata"]).column(0).drop_null().to_pylist()
     for commit in range(20):

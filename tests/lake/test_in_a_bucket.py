@@ -13,9 +13,10 @@ import pytest
 
 from headrace.errors import StoreUnavailable, UnsupportedTableFeature
 from headrace.lake import commit, settle, tidy
-from headrace.lake.aside import Copy, aside_path, asked_again, begin_copy, copy_of, take_place
+from headrace.lake.aside import aside_path, asked_again, begin_copy, copy_of, take_place
 from headrace.lake.checkpoint import write_checkpoint
 from headrace.lake.commit import CommitConflict, commit_info, now_ms, put_commit, transaction
+from headrace.lake.copies import Copy
 from headrace.lake.data_writer import write_rows
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.evolution import create_actions

@@ -47,6 +47,20 @@ def test_vectors_of_any_size_share_a_file(tmp_path: Path) -> None:
         assert read_vector(tmp_path, descriptor).tolist() == places.tolist()
 
 
+def test_the_name_of_a_vectors_file_outlives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+
+    def note(folder: Path) -> None:
+        assert list(folder.iterdir())
+        synced.append(folder)
+
+    monkeypatch.setattr("headrace.store.local.sync_folder", note)
+    write_vectors(tmp_path, [np.array([1, 2])])
+    assert synced == [tmp_path]
+
+
 def test_no_vector_is_no_file(tmp_path: Path) -> None:
     assert write_vectors(tmp_path, []) == []
     assert not list(tmp_path.iterdir())

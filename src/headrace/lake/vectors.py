@@ -98,8 +98,11 @@ def write_vectors(folder: Location, vectors: Iterable[Places]) -> list[dict[str,
         )
         whole += struct.pack(">I", len(raw)) + raw + struct.pack(">I", zlib.crc32(raw))
     if written:
-        with store_of(folder).create(folder / f"deletion_vector_{name}.bin") as file:
+        store = store_of(folder)
+        with store.create(folder / f"deletion_vector_{name}.bin") as file:
             file.write(whole)
+        # The name too: a batch that only deletes writes no data file, whose writer would see to it.
+        store.sync([folder])
     return written
 
 
