@@ -146,13 +146,12 @@ def test_a_dump_is_paused_killed_resumed_and_hurried(steered: Steered, url: str)
     assert begun["seconds_left"] > 0
 
     steered.type("dump pause", request)
+    # It has been heard. From now on no chunk is read, in a time in which three would be; the log goes on.
     asked_at = time.monotonic()
-    # It is heard within a second. From then on no chunk is read, in a time in which three would be; the log goes on.
-    steered.until(lambda: time.monotonic() > asked_at + 1.0, "a second")
     rested = steered.show(request)
     insert(url, 9_001)
     steered.until(lambda: steered.changes()[("+I", 9_001)], "a fresh row")
-    steered.until(lambda: time.monotonic() > asked_at + 2.5, "the time of three chunks")
+    steered.until(lambda: time.monotonic() > asked_at + 1.5, "the time of three chunks")
     assert steered.show(request)["tables"] == rested["tables"]
     assert rested["state"] == "PAUSED"
     assert rested["seconds_left"] is None

@@ -134,7 +134,7 @@ def show(file: ConfigFile, request: Request, as_json: AsJson = False) -> None:
 @dump.command()
 @errors_without_traceback
 def pause(file: ConfigFile, request: Request) -> None:
-    """Let a request rest after its present chunk. Nothing that it has read is read again.
+    """Let a request rest after its present chunk, and return when that is over. Nothing that it has read is read again.
 
     [bold]Example[/bold]  headrace dump pause shop.yaml 3f2a
     """

@@ -26,7 +26,14 @@ from headrace.replicator.config import Config
 from headrace.replicator.keys import parse_keys
 from headrace.replicator.paths import StatePaths
 from headrace.state.pace import Pace
-from headrace.state.records import OPEN, DumpProgress, DumpRequest, RequestState, Scope
+from headrace.state.records import (
+    OPEN,
+    RESTING,
+    DumpProgress,
+    DumpRequest,
+    RequestState,
+    Scope,
+)
 from headrace.state.store import StateStore
 
 __all__ = ["ALL", "PRIORITIES", "Requests", "Shown"]
@@ -37,6 +44,8 @@ ALL = "all"
 PRIORITIES = range(-100, 101)
 
 _POLL_S = 0.2
+_HEARD_POLL_S = 0.02
+_HEARD_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +273,31 @@ class Requests:
 
     # -- steer ------------------------------------------------------------------------------------
 
-    def pause(self, request: str) -> DumpRequest:
+    def pause(self, request: str, *, within_s: float = _HEARD_WITHIN_S) -> DumpRequest:
         """Let a request rest after its present chunk; what it has read stays.
+
+        Returns when the capture has heard it and reads nothing of it any more.
+
+        Args:
+            request: its name, or the beginning of it.
+            within_s: longest wait for that. A capture that does not run hears nothing, and reads nothing either.
 
         Raises:
             StateError: it has ended.
         """
-        running = (RequestState.QUEUED, RequestState.ACTIVE)
-        return self._move(request, RequestState.PAUSED, running)
+        found = self._find(request)
+        reads = found.state is RequestState.ACTIVE
+        if reads:
+            self._store.write([lambda w: w.set(RESTING, "")])
+        paused = self._move(
+            found.request_id, RequestState.PAUSED, (RequestState.QUEUED, RequestState.ACTIVE)
+        )
+        deadline = time.monotonic() + within_s
+        while reads and self._store.get(RESTING) != found.request_id:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_HEARD_POLL_S)
+        return paused
 
     def resume(self, request: str) -> DumpRequest:
         """Let a paused request go on with its next chunk when its turn comes.

@@ -9,6 +9,7 @@ from headrace.model.schema import TableId
 
 __all__ = [
     "OPEN",
+    "RESTING",
     "Cause",
     "Certificate",
     "DumpProgress",
@@ -63,6 +64,9 @@ class RequestState(Enum):
 
 OPEN = (RequestState.QUEUED, RequestState.ACTIVE, RequestState.PAUSED)
 """The states that are no end."""
+
+RESTING = "resting"
+"""Name of the value that says which paused request capture has heard of last: it reads nothing of it any more."""
 
 
 class Cause(Enum):

@@ -16,6 +16,7 @@ from enum import Enum, auto
 from headrace.model.schema import TableId, TableSchema
 from headrace.state.records import (
     OPEN,
+    RESTING,
     Cause,
     DumpProgress,
     DumpRequest,
@@ -319,7 +320,9 @@ class TaskQueue:
             return
         turn = turns.get(self._active.request.request_id)
         if turn is None or turn.state is RequestState.PAUSED:
+            resting = self._active.request.request_id
             self._rest()
+            self.pending.append(lambda w: w.set(RESTING, resting))
         elif any(
             t.priority > turn.priority and t.state is not RequestState.PAUSED for t in self._line
         ):
