@@ -59,6 +59,8 @@ def test_every_configuration_of_a_page_loads(
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "x")
     monkeypatch.setenv("WAREHOUSE", "postgresql://headrace@warehouse.internal/copies")
+    monkeypatch.setenv("STORE_KEY", "x")
+    monkeypatch.setenv("STORE_SECRET", "x")
     found = blocks(page, "yaml")
     assert found
     for text in found:
