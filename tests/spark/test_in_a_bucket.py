@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
@@ -11,6 +12,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headrace.errors import Retry, StoreUnavailable, TargetError
@@ -189,7 +191,17 @@ def test_a_table_whose_removal_was_cut_short_may_come_back(bench: Bench, proxy: 
 
 
 @req("C48")
-def test_a_frontier_is_read_by_tasks(spark: SparkSession, prefix: ObjectPath) -> None:
+def test_a_frontier_is_read_by_tasks(
+    spark: SparkSession, prefix: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = spark.sparkContext
+
+    def asked(_session: SparkSession) -> SparkContext:
+        # A session of Spark Connect has none; Spark's own code asks a classic one for it.
+        assert not sys._getframe(1).f_globals["__name__"].startswith("headrace.")
+        return context
+
+    monkeypatch.setattr(type(spark), "sparkContext", property(asked))
     columns = {
         "k": (pa.int64(), "int8", 1),
         "d": (pa.decimal128(12, 3), "numeric(12,3)", Decimal("1.500")),

@@ -80,9 +80,8 @@ def _frame(spark: SparkSession, held: Snapshot) -> DataFrame:
                 for rows in replace(held, files=(held.files[number],)).batches():
                     yield pa.RecordBatch.from_arrays(rows.columns, names=held.schema.names)
 
-    count = len(held.files)
-    tasks = max(min(count, spark.sparkContext.defaultParallelism), 1)
-    return spark.range(0, count, 1, tasks).mapInArrow(read_files, spark_ddl(held.schema))
+    # As many tasks as Spark thinks right: a session of Spark Connect cannot be asked for its cores.
+    return spark.range(len(held.files)).mapInArrow(read_files, spark_ddl(held.schema))
 
 
 def frontier_at(
