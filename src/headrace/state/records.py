@@ -66,7 +66,7 @@ OPEN = (RequestState.QUEUED, RequestState.ACTIVE, RequestState.PAUSED)
 """The states that are no end."""
 
 RESTING = "resting"
-"""Name of the value that says which paused request capture has heard of last: it reads nothing of it any more."""
+"""Name of the value that says which request that people paused or cancelled capture has let go of last."""
 
 
 class Cause(Enum):

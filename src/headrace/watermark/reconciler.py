@@ -203,7 +203,7 @@ class Reconciler:
         if truncates or _may_meet(schema, keys, changes):
             result = _meet(schema, rows, keys, fold(schema, changes, truncates))
         else:
-            result = _untouched(rows)
+            result = _unmet(rows)
         return replace(result, met=tuple(changes), truncates=tuple(truncates))
 
     def transactions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -337,7 +337,7 @@ def _close_prefixes(
         seen = grown
 
 
-def _untouched(rows: pa.RecordBatch) -> Reconciled:
+def _unmet(rows: pa.RecordBatch) -> Reconciled:
     return Reconciled(rows, np.full(rows.num_rows, KEPT, np.int8), rows.slice(0, 0))
 
 
@@ -361,7 +361,7 @@ def _meet(
 ) -> Reconciled:
     """Return what is left of the chunk's rows after the folded effect of what it did not see."""
     if folded.num_rows == 0:
-        return _untouched(rows)
+        return _unmet(rows)
     fate = np.full(rows.num_rows, KEPT, np.int8)
     missing = missing_matrix(folded["_missing"].combine_chunks(), len(schema.columns))
     effects = np.array(folded["_effect"].to_pylist())
