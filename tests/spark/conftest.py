@@ -12,6 +12,7 @@ from headrace.observe.failpoints import disarm
 from headrace.spark.session import SessionSettings, build_session
 from tests.fixtures_postgres import database, postgres_server, sql
 from tests.fixtures_store import object_server, prefix, proxy
+from tests.spark.log import Log
 from tests.spark.policies import Bench
 from tests.spark.subjects import KINDS, Subject, made
 
@@ -25,6 +26,14 @@ __all__ = [
     "sql",
     "subject",
 ]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    """Give a change log that a test writes."""
+    made = Log(tmp_path / "changelog")
+    yield made
+    made.writer.close()
 
 
 @pytest.fixture(scope="session")

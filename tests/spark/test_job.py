@@ -7,7 +7,6 @@ import json
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,13 +27,6 @@ pytestmark = pytest.mark.spark
 
 TABLE = table_of(3)
 LIMIT_S = 500.0
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    made = Log(tmp_path / "changelog")
-    yield made
-    made.writer.close()
 
 
 class Job:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from headrace.changelog import ChangeLogReader
 from headrace.model.schema import Column, TableSchema
@@ -19,13 +16,6 @@ from tests.spark.log import Log
 TABLE, OTHER = table_of(2), table_of(2, name="other")
 WIDER = replace(TABLE, columns=(*TABLE.columns, Column("c2", pa.string(), "text")))
 MANY = 1_000
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    made = Log(tmp_path / "changelog")
-    yield made
-    made.writer.close()
 
 
 def steps(log: Log, after_scn: int = 0, max_rows: int = MANY) -> list[Step]:

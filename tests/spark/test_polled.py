@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +17,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.timeout(120)
 
 TABLE = table_of(2)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    made = Log(tmp_path / "changelog")
-    yield made
-    made.writer.close()
 
 
 def options(log: Log, **given: int) -> dict[str, str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +24,6 @@ from tests.spark.log import Log
 pytestmark = pytest.mark.spark
 
 TABLE = table_of(2)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    made = Log(tmp_path / "changelog")
-    yield made
-    made.writer.close()
 
 
 def stream(log: Log, **options: Any) -> Any:
