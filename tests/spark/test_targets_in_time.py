@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -133,8 +134,14 @@ def test_a_crash_before_inside_and_after_the_commit_changes_nothing(
     for schema, histories in PARTS.items():
         middle = bench.log.write(schema, histories[1])
 
+    # A warehouse commits all tables at once; of three commits of Delta tables, side by side, the last one ends here.
+    commits = 1 if bench.subject.kind in SQL else len(PARTS)
+    ends_at = commits if place == "apply.after_commit" else 1
+    passed = itertools.count(1)
+
     def crash() -> None:
-        raise Crash
+        if next(passed) >= ends_at:
+            raise Crash
 
     arm(place, crash)
     with pytest.raises(Crash):
