@@ -12,9 +12,11 @@ import pytest
 
 from benchmarks import (
     bench_apply,
+    bench_apply_memory,
     bench_capture,
     bench_chain,
     bench_chunks,
+    bench_growth,
     bench_memory,
     contenders,
     harness,
@@ -37,8 +39,10 @@ def server() -> Iterator[BenchServer]:
 
 @pytest.mark.postgres
 def test_both_read_the_same_stretch_again_and_again(server: BenchServer) -> None:
-    region = record(server, WORKLOADS["w2"], 1000)
-    assert region.changes == 1000
+    # Long enough for the server to be asked, every 20 ms, how it is being read.
+    changes = 100_000
+    region = record(server, WORKLOADS["w2"], changes)
+    assert region.changes == changes
     for transport in ("unix", "tcp"):
         # Raises when the change log does not hold exactly what was played.
         ours, options = contenders.headrace(server, region, transport)
@@ -46,7 +50,7 @@ def test_both_read_the_same_stretch_again_and_again(server: BenchServer) -> None
         bare = contenders.bare(server, region, transport)
         assert 0 < bare["run_s"] < bare["process_s"]
         assert "proto_version" in options
-        assert ours["changes"] == theirs["changes"] == 1000
+        assert ours["changes"] == theirs["changes"] == changes
         assert 0 < ours["run_s"] < ours["process_s"]
         assert ours["rss_mib"] > 10
     assert server.value("SELECT count(*) FROM pg_replication_slots") == 1
@@ -110,7 +114,16 @@ def test_the_lock_holds_one_version_of_everything_debezium_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    "bench", [bench_apply, bench_capture, bench_chain, bench_chunks, bench_memory]
+    "bench",
+    [
+        bench_apply,
+        bench_apply_memory,
+        bench_capture,
+        bench_chain,
+        bench_chunks,
+        bench_growth,
+        bench_memory,
+    ],
 )
 def test_every_benchmark_explains_itself(bench: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -154,6 +167,13 @@ def test_a_quick_run_leaves_a_result_of_the_agreed_form(tmp_path: Path) -> None:
 def test_the_whole_chain_and_batches_beside_others_can_be_tried(tmp_path: Path) -> None:
     assert bench_chain.main(["--quick", "--out", str(tmp_path)]) == 0
     assert bench_apply.main(["--quick", "--out", str(tmp_path)]) == 0
-    for name, metric in (("chain", "changes_per_s"), ("apply", "uniform_10k_vs_delta_rs")):
+    assert bench_growth.main(["--quick", "--out", str(tmp_path)]) == 0
+    assert bench_apply_memory.main(["--quick", "--out", str(tmp_path)]) == 0
+    for name, metric in (
+        ("chain", "changes_per_s"),
+        ("apply_memory", "10k_python_mib"),
+        ("apply", "uniform_10k_vs_delta_rs"),
+        ("growth", "newest_10k_600k_rows_probe_share"),
+    ):
         result = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
         assert result["summary"][metric] > 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import tracemalloc
 
+import pyarrow as pa
 import pytest
 
 from headrace.changelog import (
@@ -21,6 +23,7 @@ from headrace.errors import (
     DiskFull,
     Retry,
 )
+from headrace.model.block import Block
 from tests.changelog.processes import run
 from tests.changelog.windows import joined, scns, seen, size, synced, window
 from tests.requirements import req
@@ -60,6 +63,46 @@ def test_a_full_disk_is_a_named_error_and_the_block_fits_once_there_is_room(tmp_
         (1, 0, "public.t"), (1, 1, "public.t"), (2, 0, "public.t"), (2, 1, "public.t"),
         *[(3, i, "public.t") for i in range(4)],
     ]  # fmt: skip
+
+
+@req("C66")
+def test_a_large_transaction_goes_to_disk_piece_by_piece_and_may_fail_on_its_way(tmp_path):
+    """The storage that a batch is streamed to is the change log: one piece of it is in memory at a time."""
+    disk, rows, pieces = Disk(), 1_000, 100
+    text = "x" * 500
+    settings = ChangeLogSettings(segment_bytes=8 * 2**20, retain_bytes=0)
+
+    def piece(number: int) -> Block:
+        return window(2, rows, first=rows * number, last=number == pieces - 1, text=text)
+
+    held: list[int] = []
+
+    def streamed(writer: ChangeLogWriter, upto: int) -> None:
+        for number in range(upto):
+            writer.append(piece(number))
+            held.append(pa.total_allocated_bytes() + tracemalloc.get_traced_memory()[0])
+
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    with ChangeLogWriter.open(tmp_path, settings, write=disk.write) as writer:
+        synced(writer, window(1))
+        streamed(writer, pieces // 2)
+        disk.room = 1_000
+        with pytest.raises(DiskFull):
+            writer.append(piece(pieces // 2))
+        writer.sync()
+        assert scns(ChangeLogReader(tmp_path).blocks(0)) == [1]
+    disk.room = 10**9
+    with ChangeLogWriter.open(tmp_path, settings, write=disk.write) as writer:
+        assert writer.tail.complete_scn == 1
+        streamed(writer, pieces)
+        writer.sync()
+    tracemalloc.stop()
+    whole = rows * pieces * len(text) * 2
+    assert max(held) - before < whole / 20
+    found = ChangeLogReader(tmp_path).blocks(1)
+    ords = [ord_ for block in found for _, ord_, _ in seen([block])]
+    assert ords == list(range(rows * pieces))
 
 
 def test_a_disk_that_fills_up_at_a_new_segment_loses_nothing(tmp_path):

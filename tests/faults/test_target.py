@@ -22,6 +22,7 @@ from headrace.testing.notation import table_of
 from tests.faults.faulty import named
 from tests.requirements import req
 from tests.spark.conftest import spark
+from tests.spark.log import lent
 from tests.spark.test_apply import Bench
 
 __all__ = ["spark"]
@@ -33,10 +34,7 @@ TABLE = table_of(3)
 
 @pytest.fixture
 def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(spark, tmp_path)
-    yield made
-    disarm()
-    made.log.writer.close()
+    yield from lent(Bench(spark, tmp_path))
 
 
 def failing(applier: Applier) -> HeadraceError:

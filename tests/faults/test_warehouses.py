@@ -24,7 +24,9 @@ from headrace.fold import fold
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import told
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import KeyCheck, TableId, TableSchema
+from headrace.spark import at_work
+from headrace.spark.apply import Applier
 from headrace.spark.targets.base import TableBatch
 from headrace.spark.targets.duckdb import check_master
 from headrace.testing.notation import change_batch, parse_history, table_of
@@ -316,3 +318,65 @@ def test_a_task_that_dies_after_writing_some_tables_leaves_nothing_of_them(bench
     assert not isinstance(outcomes[0], HeadraceError)
     assert bench.subject.content(TABLE) == {(1, "a", "b"): 1, (5, "e", "f"): 1}
     assert not bench.subject.content(other)
+
+
+_REFUSE = "CREATE FUNCTION refuse() RETURNS {} LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END'"
+REFUSALS = {
+    "load": (
+        _REFUSE.format("event_trigger"),
+        "CREATE EVENT TRIGGER refused ON ddl_command_end EXECUTE FUNCTION refuse()",
+        "DROP EVENT TRIGGER refused",
+    ),
+    "merge": (
+        _REFUSE.format("trigger"),
+        'CREATE TRIGGER refused BEFORE INSERT ON "bag" FOR EACH ROW EXECUTE FUNCTION refuse()',
+        'DROP TRIGGER refused ON "bag"',
+    ),
+    "commit": (
+        _REFUSE.format("trigger"),
+        (
+            "CREATE CONSTRAINT TRIGGER refused AFTER UPDATE ON headrace.ledger "
+            "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ),
+        "DROP TRIGGER refused ON headrace.ledger",
+    ),
+}
+"""What a server refuses in three steps of a batch, and how it is taken back."""
+
+
+@req("C62", "C-12", "C-13")
+@pytest.mark.spark
+@pytest.mark.parametrize("bench", ["postgres"], indirect=True)
+@pytest.mark.parametrize("step", REFUSALS)
+def test_a_load_a_merge_or_a_commit_that_the_server_refuses_is_tried_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(at_work, "_RETRY_FROM_S", 0.0)
+    bag = table_of(2, check=KeyCheck.NONE, name="bag")
+    bench.log.write(bag, "+I(1,a) +I(1,a)")
+    bench.run(bench.log.complete(bag))
+    applier = Applier(bench.options, bench.subject.make())
+    start = applier.begin().from_scn
+    function, refuse, allow = REFUSALS[step]
+    by_hand(bench.subject, function)
+    by_hand(bench.subject, refuse)
+    bench.log.write(TABLE, "=U(1,x,?)")
+    middle = bench.log.write(bag, "-D(1,a) +I(2,b)")
+    applier.process(start, middle)
+    applier.retry(middle)
+    # A merge that is refused is one table's; the other's batch gets through on its own.
+    refused = {"public.bag"} if step == "merge" else {"public.bag", "public.t"}
+    states = applier.status.tables
+    assert {name for name, table in states.items() if table.state == "failing"} == refused
+    assert bench.subject.content(bag) == {(1, "a"): 2}
+    by_hand(bench.subject, allow)
+    bench.log.write(TABLE, "+I(3,e,f)")
+    end = bench.log.write(bag, "+I(2,b)")
+    applier.process(middle, end)
+    applier.close()
+    assert not applier.failing
+    assert bench.subject.content(bag) == {(1, "a"): 1, (2, "b"): 2}
+    assert bench.subject.content(TABLE) == {(1, "x", "b"): 1, (3, "e", "f"): 1}
+    with bench.subject.warehouse.opened() as session:
+        query = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'headrace'"
+        assert session.rows(query) == [("ledger",)]

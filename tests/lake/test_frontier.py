@@ -35,12 +35,21 @@ def test_a_manifest_comes_back_as_it_was_written(store):
             "public.notes": TableEntry(2, 4, 4, "failing"),
         },
         12,
+        345,
     )
     store.write(one)
     assert store.latest() == one
     assert FrontierStore(store.folder.parents[2], "shop").list() == (one,)
     assert store.folder.name == "frontier"
     assert [path.name for path in store.folder.iterdir()] == [f"{7:020d}.json"]
+
+
+def test_a_manifest_without_a_count_is_read_as_one_that_begins_to_count(store):
+    text = manifest(7).to_json()
+    del text["changes"]
+    store.write(manifest(7))
+    (store.folder / f"{7:020d}.json").write_text(json.dumps(text))
+    assert store.latest() == manifest(7)
 
 
 def test_manifests_are_found_by_scn_whatever_the_order_of_writing(store):

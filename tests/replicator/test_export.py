@@ -41,7 +41,8 @@ MYSQL_BYTES = (
 def standing(config: Config) -> None:
     """Let a replicator have a frontier, a table that is copied, and one that fails."""
     tables = manifest(0x1122334455, orders="failing", items="copying", notes="live")
-    fill(config, replace(tables, commit_us=COMMIT_US), block(10, 1_000_000, {ORDERS: 1, ITEMS: 1}))
+    tables = replace(tables, commit_us=COMMIT_US, changes=0x010203)
+    fill(config, tables, block(10, 1_000_000, {ORDERS: 1, ITEMS: 1}))
     error = {"name": "MissingBase", "message": "a change left out note."}
     detail = {"tables": {"public.orders": {"error": error}}}
     StatusFile(StatePaths.of(config).status("apply"), "apply").write(ProcessState.RUNNING, detail)
@@ -97,16 +98,18 @@ def test_the_files_are_those_that_the_design_describes(config: Config, tmp_path:
 def test_offsets_of_earlier_commits_and_of_others_stay(config: Config, tmp_path: Path) -> None:
     standing(config)
     first = export(config, tmp_path / "out", "default", 0)
-    later = replace(manifest(0x1122334466, orders="live"), commit_us=COMMIT_US + 5_000)
+    later = replace(
+        manifest(0x1122334466, orders="live"), commit_us=COMMIT_US + 5_000, changes=0x010207
+    )
     fill(config, later)
     second = export(config, tmp_path / "out", "default", 0)
     other = export(config, tmp_path / "out", "other", 1)
     offsets = [one.offset for one in (first, second, other)]
     assert len({*offsets}) == 3
     assert [offset and Offset.from_bytes(offset.read_bytes()).sequence for offset in offsets] == [
-        0x1122334455,
-        0x1122334466,
-        0x1122334466,
+        0x010203,
+        0x010207,
+        0x010207,
     ]
 
 

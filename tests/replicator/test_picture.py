@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -122,6 +123,14 @@ def test_the_fill_of_the_change_log_and_its_bound_are_told(config: Config) -> No
     assert large.log_bytes == sum(path.stat().st_size for path in folder.glob("*.seg"))
     assert large.to_json()["log_bytes"] == large.log_bytes
     assert large.to_json()["log_budget_bytes"] == config.changelog.budget
+
+
+@req("C36")
+def test_the_number_of_the_newest_change_in_the_tables_is_told(config: Config) -> None:
+    with contextlib.closing(Observer(config)) as observer:
+        assert observer.look().to_json()["frontier_changes"] == 0
+        fill(config, replace(manifest(10, orders="live"), changes=5))
+        assert observer.look().to_json()["frontier_changes"] == 5
 
 
 @req("C14")

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.observe.failpoints import disarm
 from headrace.spark.session import SessionSettings, build_session
 from tests.fixtures_postgres import database, postgres_server, sql
 from tests.fixtures_store import object_server, prefix, proxy
-from tests.spark.log import Log
+from tests.spark.log import Log, lent
 from tests.spark.policies import Bench
 from tests.spark.subjects import KINDS, Subject, made
 
@@ -54,7 +53,4 @@ def subject(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path)
 @pytest.fixture
 def policed(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
     """Give a table whose source changes its shape."""
-    made = Bench(spark, tmp_path)
-    yield made
-    disarm()
-    made.log.writer.close()
+    yield from lent(Bench(spark, tmp_path))

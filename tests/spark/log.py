@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from headrace.changelog.writer import ChangeLogWriter
+from headrace.fold import fold
 from headrace.model.block import (
     ORIGIN_LOG,
     Block,
@@ -17,10 +19,12 @@ from headrace.model.block import (
     transaction_index,
 )
 from headrace.model.schema import TableId, TableSchema
+from headrace.observe.failpoints import disarm
 from headrace.registry.file import FileRegistry
 from headrace.testing.notation import change_batch, parse_history
+from headrace.testing.target import ModelTable
 
-__all__ = ["Log"]
+__all__ = ["HasLog", "Log", "lent", "model"]
 
 
 class Log:
@@ -91,3 +95,31 @@ class Log:
         at_us = self.commit_us(self.scn)
         index = transaction_index([(self.scn, at_us, self.scn, changes, ORIGIN_LOG, 1)])
         self.writer.append(Block(index, bodies, events, self.scn))
+
+
+class HasLog(Protocol):
+    """Whatever has a change log of its own."""
+
+    @property
+    def log(self) -> Log:
+        """The log."""
+        ...
+
+
+B = TypeVar("B", bound=HasLog)
+
+
+def lent(bench: B) -> Iterator[B]:
+    """Yield a bench to a test, for a fixture; no failpoint is armed and its log is closed behind it."""
+    yield bench
+    disarm()
+    bench.log.writer.close()
+
+
+def model(schema: TableSchema, *histories: str) -> Counter[tuple[object, ...]]:
+    """Return what the rows of all histories, folded at once, leave of an empty table."""
+    table = ModelTable(schema)
+    parsed = parse_history(" | ".join(histories))
+    folded = fold(schema, [change_batch(schema, parsed.rows)], parsed.truncates)
+    table.apply(folded, 1, complete=True)
+    return table.content()

@@ -12,21 +12,26 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.changelog.jobs import jobs
-from headrace.errors import ChangeLogLost, IncompatibleSchemaChange, MissingBase
-from headrace.fold import fold
+from headrace.errors import ChangeLogLost, IncompatibleSchemaChange, MissingBase, ProtocolError
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.frontier import FrontierStore
-from headrace.model.block import Body, SystemEvent, SystemKind
+from headrace.model.block import (
+    ORIGIN_LOG,
+    Block,
+    Body,
+    SystemEvent,
+    SystemKind,
+    transaction_index,
+)
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
-from headrace.testing.target import ModelTable
 from tests.places import local
 from tests.requirements import req
 from tests.spark.folded import run_to
-from tests.spark.log import Log
+from tests.spark.log import Log, lent, model
 
 pytestmark = pytest.mark.spark
 
@@ -65,20 +70,7 @@ class Bench:
 
 @pytest.fixture
 def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(spark, tmp_path)
-    yield made
-    disarm()
-    made.log.writer.close()
-
-
-def model(schema: TableSchema, *histories: str) -> Rows:
-    """Return what the rows of all histories, folded at once, leave of an empty table."""
-    table = ModelTable(schema)
-    parsed = parse_history(" | ".join(histories))
-    table.apply(
-        fold(schema, [change_batch(schema, parsed.rows)], parsed.truncates), 1, complete=True
-    )
-    return table.content()
+    yield from lent(Bench(spark, tmp_path))
 
 
 # The design's own examples: every statement is one transaction.
@@ -133,6 +125,32 @@ def test_the_keyless_example_ends_in_bob_whatever_the_cut(bench: Bench) -> None:
     tables = [table_of(2, check=KeyCheck.NONE, name=f"t{cut}") for cut in range(1, 4)]
     apply_at_every_cut(bench, tables, KEYLESS)
     assert bench.rows(tables[0]) == Counter({(0, "Bob"): 1})
+
+
+@req("C51", "C57")
+def test_a_transaction_of_many_blocks_comes_into_each_of_its_tables_at_once(bench: Bench) -> None:
+    """Also where it is larger than a commit should be, and its blocks are folded in tasks of their own."""
+    keyed, bag = table_of(2, name="keyed"), table_of(2, check=KeyCheck.NONE, name="bag")
+    for schema in (keyed, bag):
+        bench.log.write(schema, "+I(0,first)")
+    scn = bench.log.following
+    for piece in range(4):
+        rows = [(scn, 4 * piece + n, "+I", (4 * piece + n + 1, "x")) for n in range(4)]
+        bodies = tuple(
+            Body(bench.log.registry.put(schema), schema.table, change_batch(schema, rows[at::2]))
+            for at, schema in enumerate((keyed, bag))
+        )
+        last = piece == 3
+        index = transaction_index([(scn, 1, 1, 4, ORIGIN_LOG, int(last))])
+        bench.log.writer.append(Block(index, bodies, (), scn if last else bench.log.scn))
+    bench.log.scn = scn
+    bench.log.writer.sync()
+    bench.log.write(bag, "+I(99,last)")
+    bench.options = replace(bench.options, max_rows=1, slice_rows=1)
+    bench.run(bench.log.scn)
+    for schema, ends in ((keyed, [0, 1, 9]), (bag, [0, 1, 9, 10])):
+        versions = range(bench.commits(schema) + 1)
+        assert [bench.rows(schema, version).total() for version in versions] == ends
 
 
 @pytest.mark.parametrize(
@@ -435,3 +453,24 @@ def test_a_renamed_table_leaves_the_frontier_and_says_its_new_name(bench: Bench)
     error = status[str(old.table)].error
     assert error
     assert str(new.table) in error["message"]
+
+
+@req("C-16")
+def test_an_event_that_comes_late_is_refused_and_revives_no_row(bench: Bench) -> None:
+    """The form in which an unordered source is answered: there is none, and the log takes nothing out of order.
+
+    The gap is told in docs/architecture.md.
+    """
+    schema = table_of(2)
+    bench.log.write(schema, "+I(1,a) +I(2,b)")
+    late = bench.log.scn + 5
+    bench.log.complete(schema)
+    bench.log.write(schema, "-D(1) | =U(2,newest)")
+    bench.run(bench.log.scn)
+    for end in (late, bench.log.scn):
+        bench.log.scn = end - 10
+        with pytest.raises(ProtocolError, match="cannot follow"):
+            bench.log.write(schema, "=U(1,late) | =U(2,late)")
+        bench.log.scn = bench.log.writer.tail.complete_scn
+    bench.run(bench.log.write(schema, "+I(3,c)"))
+    assert bench.rows(schema) == Counter({(2, "newest"): 1, (3, "c"): 1})

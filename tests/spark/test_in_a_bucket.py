@@ -24,7 +24,7 @@ from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
 from headrace.lake.keyed import commit_keyed
 from headrace.lake.ledger import table_path
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
-from headrace.observe.failpoints import arm, disarm
+from headrace.observe.failpoints import arm
 from headrace.spark.apply import ApplyOptions
 from headrace.spark.read import read
 from headrace.spark.targets.delta import DeltaTarget
@@ -35,8 +35,8 @@ from headrace.testing.object_store import ObjectServer
 from tests.lake.test_commits import folded_of
 from tests.requirements import req
 from tests.spark.folded import run_to
-from tests.spark.log import Log
-from tests.spark.test_apply import KEYED, KEYLESS, model
+from tests.spark.log import Log, lent, model
+from tests.spark.test_apply import KEYED, KEYLESS
 
 pytestmark = [pytest.mark.spark, pytest.mark.object_store]
 
@@ -81,13 +81,10 @@ def bench(
     proxy: FaultProxy,
 ) -> Iterator[Bench]:
     bucket = object_server.bucket(proxy.endpoint, timeout_s=10, retries=0)
-    made = Bench(spark, tmp_path, ObjectPath(bucket, prefix.key), prefix)
-    yield made
-    disarm()
-    made.log.writer.close()
+    yield from lent(Bench(spark, tmp_path, ObjectPath(bucket, prefix.key), prefix))
 
 
-@req("C43", "C44", "C50", "C62")
+@req("C43", "C44", "C50", "C62", "C-13")
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER])
 def test_a_network_that_loses_requests_or_answers_neither_doubles_nor_loses_a_batch(
     bench: Bench, proxy: FaultProxy, object_server: ObjectServer, fault: Fault

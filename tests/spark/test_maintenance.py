@@ -34,7 +34,7 @@ from headrace.spark.maintenance import MaintenanceSettings
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.testing.notation import Row, change_batch, table_of
 from tests.requirements import req
-from tests.spark.log import Log
+from tests.spark.log import Log, lent
 from tests.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -120,10 +120,7 @@ def counted(rows: pa.Table) -> Counter[tuple[Any, ...]]:
 @pytest.fixture
 def bench(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(maintenance, "_IDLE_REST_S", 0.0)
-    made = Bench(spark, tmp_path)
-    yield made
-    disarm()
-    made.log.writer.close()
+    yield from lent(Bench(spark, tmp_path))
 
 
 def maintained(table: DeltaTable) -> list[str]:

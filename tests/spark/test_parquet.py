@@ -34,7 +34,7 @@ from tests.lake.kept_table import appended
 from tests.lake.sql.warehouses import plain
 from tests.requirements import req
 from tests.spark.folded import run_to
-from tests.spark.log import Log
+from tests.spark.log import Log, lent
 
 pytestmark = pytest.mark.spark
 
@@ -84,10 +84,7 @@ class Bench:
 
 @pytest.fixture
 def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(spark, tmp_path)
-    yield made
-    disarm()
-    made.log.writer.close()
+    yield from lent(Bench(spark, tmp_path))
 
 
 def live_through(bench: Bench, rng: random.Random, length: int, crashes: list[str]) -> None:

@@ -35,7 +35,7 @@ from tests.lake.sql.warehouses import plain
 from tests.lake.test_partitions import folded
 from tests.requirements import req
 from tests.spark.folded import run_to
-from tests.spark.log import Log
+from tests.spark.log import Log, lent
 from tests.spark.test_modes import CRASHES, Crash, Rows, crash, expected
 
 pytestmark = pytest.mark.spark
@@ -166,10 +166,7 @@ def live_through(bench: Lives, rng: random.Random, length: int, crashes: list[st
 
 @pytest.fixture
 def lives(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Lives]:
-    made = Lives(spark, tmp_path, request.param())
-    yield made
-    disarm()
-    made.log.writer.close()
+    yield from lent(Lives(spark, tmp_path, request.param()))
 
 
 @req("C-11", "C12", "C43", "C50", "C58")
@@ -271,9 +268,7 @@ def pair(spark: SparkSession, tmp_path: Path) -> Iterator[Lives]:
         made.write(schema, one(("+I", (1, "a", "x")), ("+I", (2, "b", "x"))))
         made.log.complete(schema)
     made.run(made.log.scn)
-    yield made
-    disarm()
-    made.log.writer.close()
+    yield from lent(made)
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import ConfigError, MissingBase, UnsentColumn
+from headrace.errors import ConfigError, IncompatibleSchemaChange, MissingBase, UnsentColumn
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.modes import Mode
 from headrace.lake.settings import TableSettings
 from headrace.model.schema import KeyCheck, TableSchema
-from headrace.observe.failpoints import disarm
 from headrace.spark.shaping import shaping_of
 from headrace.testing.lives import random_life
 from headrace.testing.notation import table_of
 from tests.requirements import req
+from tests.spark.log import lent
 from tests.spark.test_modes import Bench
 
 pytestmark = pytest.mark.spark
@@ -36,10 +36,7 @@ PEOPLE = TableSettings(
 
 @pytest.fixture
 def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(spark, tmp_path)
-    yield made
-    disarm()
-    made.log.writer.close()
+    yield from lent(Bench(spark, tmp_path))
 
 
 def given(bench: Bench, settings: TableSettings, name: str = "t") -> None:
@@ -211,3 +208,45 @@ def test_settings_that_no_longer_fit_are_refused_at_the_start(bench: Bench) -> N
     bench.options = replace(bench.options, settings=(("*", TableSettings(drop=("c2",))),))
     with pytest.raises(ConfigError, match="was made as mirror:"):
         bench.run(bench.log.scn)
+
+
+@req("C-17")
+def test_names_that_delta_has_not_are_refused_until_a_setting_maps_them(bench: Bench) -> None:
+    """headrace changes no name by itself, so that two never meet by its doing: a person maps them."""
+    k, one, two = table_of(3).columns
+    odd = replace(table_of(3), columns=(k, replace(one, name="unit price"), two))
+    bench.log.write(odd, "+I(1,a,b)")
+    end = bench.log.complete(odd)
+    (error,) = bench.run(end).failing
+    assert isinstance(error, IncompatibleSchemaChange)
+    assert "public.t.unit price has a character in its name" in error.message
+    assert "tables: {public.t: {rename: {unit price: …}}}" in error.next_step
+    given(bench, TableSettings(rename=(("unit price", "C2"),)))
+    with pytest.raises(ConfigError, match=r"rename or compute of public\.t give c2 twice"):
+        bench.run(end)
+    given(bench, TableSettings(rename=(("unit price", "price"),)))
+    assert not bench.run(end).failing
+    assert cells(bench, odd, "k", "price", "c2") == [(1, "a", "b")]
+
+
+@req("C-17")
+def test_names_that_differ_by_case_alone_are_refused(bench: Bench) -> None:
+    k, one, two = table_of(3).columns
+    twins = replace(table_of(3), columns=(k, replace(one, name="Note"), replace(two, name="note")))
+    bench.log.write(twins, "+I(1,a,b)")
+    (error,) = bench.run(bench.log.complete(twins)).failing
+    assert isinstance(error, IncompatibleSchemaChange)
+    assert "public.t.note differs from Note by case alone" in error.message
+    assert "source.columns" in error.next_step
+
+
+@req("C-17")
+@pytest.mark.parametrize("name", ["a/b", "..", "."])
+def test_a_table_whose_name_is_no_folder_of_its_own_is_refused(bench: Bench, name: str) -> None:
+    """Two tables would meet in one folder: b of the schema a/c, and c/b of the schema a."""
+    schema = table_of(2, name=name)
+    bench.log.write(schema, "+I(1,a)")
+    (error,) = bench.run(bench.log.complete(schema)).failing
+    assert isinstance(error, IncompatibleSchemaChange)
+    assert f"public.{name}" in error.message
+    assert "source.exclude" in error.next_step

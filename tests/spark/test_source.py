@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -87,6 +88,31 @@ def test_the_first_batches_do_not_cross_first_end(log: Log) -> None:
     assert reader.latestOffset({"scn": 0}, limit) == {"scn": 20}
     assert reader.latestOffset({"scn": 20}, limit) == {"scn": 20}, "the pause holds once we keep up"
     assert stream(log).latestOffset({"scn": 20}, limit) == {"scn": 30}
+
+
+@req("C87")
+def test_a_batch_is_due_by_the_clock_and_no_traffic_is_needed(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flush of the design is the trigger: what waits goes when its time has come; a quiet log gives none."""
+    now = [1_000.0]
+    monkeypatch.setattr("headrace.spark.source.time", SimpleNamespace(monotonic=lambda: now[0]))
+    reader = stream(log, trigger_s=60)
+    limit = reader.getDefaultReadLimit()
+    log.write(TABLE, "+I(1,a)")
+    assert reader.latestOffset({"scn": 0}, limit) == {"scn": 10}
+    ends: list[tuple[int, int]] = []
+    for second in range(1, 181):
+        now[0] = 1_000.0 + second
+        if second == 5:
+            log.write(TABLE, "+I(2,a)")
+        if second in (61, 62, 63):
+            # Traffic neither hastens the next flush nor puts it off.
+            log.write(TABLE, "+I(3,a)")
+        at = ends[-1][1] if ends else 10
+        if (end := reader.latestOffset({"scn": at}, limit)["scn"]) > at:
+            ends.append((second, end))
+    assert ends == [(60, 20), (120, 50)]
 
 
 def test_a_stream_to_the_end_of_the_moment_stops_there(spark: SparkSession, log: Log) -> None:

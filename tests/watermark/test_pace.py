@@ -15,6 +15,7 @@ from headrace.watermark.pace import (
     LEAST_ROWS,
     MOST_ROWS,
     QUIET_EMIT_S,
+    QUIET_GROWTH,
     STRETCH,
     Chunked,
     DumpPace,
@@ -107,6 +108,12 @@ def test_a_chunk_comes_to_take_what_it_aims_at(rows_per_s: float) -> None:
 def test_one_slow_select_halves_the_next_chunk_and_no_more() -> None:
     assert next_rows(AIM, 10_000, chunk(10_000, select_s=60.0)) == 5_000
     assert next_rows(AIM, 10_000, chunk(10_000, select_s=0.001)) == 20_000
+
+
+def test_chunks_beside_a_quiet_log_grow_faster_but_not_past_what_they_aim_at() -> None:
+    assert next_rows(AIM, 1_000, chunk(1_000, select_s=0.001, quiet=True)) == 1_000 * QUIET_GROWTH
+    assert next_rows(AIM, 1_000, chunk(1_000, select_s=0.1, quiet=True)) == 2_500
+    assert next_rows(AIM, 10_000, chunk(10_000, select_s=60.0, quiet=True)) == 5_000
 
 
 def test_the_end_of_a_table_says_nothing_of_the_size() -> None:

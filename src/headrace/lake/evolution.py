@@ -207,13 +207,22 @@ def _undecided(held: Snapshot, schema: TableSchema) -> IncompatibleSchemaChange:
 
 
 def _check_names(schema: TableSchema) -> None:
-    """Refuse names that other programs could not read in this table."""
+    """Refuse names that other programs could not read in this table, and a table without a folder of its own."""
+    for part in (schema.table.schema, schema.table.name):
+        if "/" in part or part in (".", ".."):
+            raise IncompatibleSchemaChange(
+                f"{schema.table} cannot be copied: no folder can have its name.",
+                next_step="rename it at the source, or leave it out: source.exclude.",
+            )
     seen: dict[str, str] = {}
     for name in schema.names:
         if _REFUSED_IN_NAMES & set(name):
-            raise _incompatible(schema, name, "has a character in its name")
+            mapped = f"tables: {{{schema.table}: {{rename: {{{name}: …}}}}}}"
+            next_step = f"give it another name at the target: {mapped}."
+            raise _incompatible(schema, name, "has a character in its name", next_step)
         if twin := seen.get(name.lower()):
-            raise _incompatible(schema, name, f"differs from {twin} by case alone")
+            next_step = "rename one of the two at the source, or leave it out: source.columns."
+            raise _incompatible(schema, name, f"differs from {twin} by case alone", next_step)
         seen[name.lower()] = name
 
 
@@ -270,10 +279,13 @@ def _unpartitioned(schema: TableSchema, change: ColumnChange) -> IncompatibleSch
     )
 
 
-def _incompatible(schema: TableSchema, column: str, what: str) -> IncompatibleSchemaChange:
+def _incompatible(
+    schema: TableSchema, column: str, what: str, next_step: str = ""
+) -> IncompatibleSchemaChange:
     return IncompatibleSchemaChange(
         f"{schema.table}.{column} {what}, which the target table cannot follow.",
-        next_step=(
+        next_step=next_step
+        or (
             f"move the target table {schema.table} away and copy it again: "
             f"headrace dump start FILE --table {schema.table}."
         ),

@@ -59,12 +59,15 @@ class Manifest:
         commit_us: commit time of that transaction, microseconds since 1970 UTC.
         tables: entry per ``schema.table``.
         written_us: when the manifest was written, same clock.
+        changes: change rows and system events of the change log up to the SCN, since its first; the number of the
+            last of them, counting from 1. Counted from 0 on behind manifests that did not tell it.
     """
 
     scn: int
     commit_us: int
     tables: Mapping[str, TableEntry]
     written_us: int
+    changes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; `from_json` restores an equal manifest."""
@@ -73,6 +76,7 @@ class Manifest:
             "commit_us": self.commit_us,
             "tables": {name: asdict(entry) for name, entry in self.tables.items()},
             "written_us": self.written_us,
+            "changes": self.changes,
         }
 
     @classmethod
@@ -85,7 +89,8 @@ class Manifest:
             ValueError: a value is impossible.
         """
         tables = {str(name): TableEntry(**entry) for name, entry in value["tables"].items()}
-        return cls(int(value["scn"]), int(value["commit_us"]), tables, int(value["written_us"]))
+        scn, commit_us, written_us = (int(value[n]) for n in ("scn", "commit_us", "written_us"))
+        return cls(scn, commit_us, tables, written_us, int(value.get("changes", 0)))
 
 
 class FrontierStore:

@@ -30,6 +30,7 @@ from headrace.observe.failpoints import failpoint
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.relay.again import SentAgain
 from headrace.relay.continuity import check_log, life_of, sent_again
+from headrace.relay.counted import Counted
 from headrace.relay.log import Log, streamed
 from headrace.relay.renumbered import RenumberedReader
 from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
@@ -85,7 +86,7 @@ class CaptureStatus:
         detail: the error behind a wait, empty otherwise.
         complete_scn: last durable transaction; ``covered_scn``: the log is whole up to here.
         commit_us: commit time of the last transaction, microseconds since 1970 UTC.
-        rows: change rows captured by this process.
+        changes: change rows and system events that this process brought into the log, durable and each once.
         tables: progress of every dump that is not superseded.
         remembered: streamed transactions that no snapshot has seen.
         chunk_rows: rows of the next chunk.
@@ -97,7 +98,7 @@ class CaptureStatus:
     complete_scn: int
     covered_scn: int
     commit_us: int
-    rows: int
+    changes: int
     tables: list[DumpProgress]
     remembered: int
     chunk_rows: int = 0
@@ -154,8 +155,7 @@ class Capture:
         self._retain_at = 0.0
         self._progress: list[DumpProgress] = []
         self._progress_until = 0.0
-        self._rows = 0
-        self._commit_us = 0
+        self._counted = Counted()
         self._unsettled: LogItem | None = None
         self._owed: str | None = None
         self._life = Incarnation("")
@@ -290,6 +290,7 @@ class Capture:
             self._reader = None
         self._unsettled = self._owed = None
         self._log.rewind()
+        self._counted.rewind(self._log.complete_scn)
         if self.coordinator is not None:
             self.coordinator.reconnected(self._log.complete_scn)
 
@@ -444,9 +445,7 @@ class Capture:
     def _append(self, block: Block) -> None:
         self._log.append(block)
         self._telling.appended(block)
-        self._rows += block.rows
-        if len(block.index):
-            self._commit_us = int(block.index["commit_us"][-1])
+        self._counted.append(block.index, self._log.complete_scn)
 
     def _log_blocks(self, after_scn: int) -> Iterator[Block]:
         self._log.sync()
@@ -485,14 +484,15 @@ class Capture:
         return [copy.progress for copy in self._state.copies().values()]
 
     def _status(self, state: str, detail: str, progress: list[DumpProgress]) -> CaptureStatus:
+        self._counted.durable(self._log.complete_scn)
         chunk_rows = self.coordinator.chunk_rows if self.coordinator else 0
         return CaptureStatus(
             state,
             detail,
             self._log.complete_scn,
             self._log.covered_scn,
-            self._commit_us,
-            self._rows,
+            self._counted.commit_us,
+            self._counted.changes,
             progress,
             self._reconciler.remembered,
             chunk_rows,

@@ -5,7 +5,7 @@
 
 Both are told by what the parts left on disk, and read by nobody here. The offset is that of the newest frontier:
 all numbers are big-endian, lengths and the number of entries have 32 bits, the sequence and the SCN 64.
-The sequence is the SCN, which rises with every commit; it does not count changes.
+The sequence counts changes: it is the number of the last one up to the SCN.
 
 Source: docs/requirements.md, C102 and C103.
 """
@@ -42,7 +42,7 @@ class Offset:
     """A place in a source's history.
 
     Attributes:
-        sequence: rises from each offset to the next.
+        sequence: number of the last change up to it; never falls from one offset to the next.
         entries: what the source needs to go on from there.
     """
 
@@ -125,7 +125,7 @@ def export(config: Config, to: Path, namespace: str, generation: int) -> Exporte
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if frontier is not None and offset is not None:
-            place = Offset(frontier.scn, {"scn": _LONG.pack(frontier.scn)})
+            place = Offset(frontier.changes, {"scn": _LONG.pack(frontier.scn)})
             replace_file(offset, place.to_bytes())
         replace_file(state, (json.dumps(state_of(picture), indent=2) + "\n").encode())
     except OSError as error:

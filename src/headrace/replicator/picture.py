@@ -79,6 +79,7 @@ class Picture:
         log_paused: whether people stopped log delivery.
         log_rows_per_s: most change rows delivered per second, 0 for no limit.
         resync: ``needed``, ``ordered`` or ``repairing``, with the reason; empty when the tables only follow the log.
+        frontier_changes: changes that the tables show, counted since the log's first.
     """
 
     tables: tuple[TablePicture, ...]
@@ -93,6 +94,7 @@ class Picture:
     log_paused: bool = False
     log_rows_per_s: float = 0.0
     resync: Mapping[str, Any] = field(default_factory=dict)
+    frontier_changes: int = 0
 
     @property
     def slot(self) -> Mapping[str, Any]:
@@ -116,6 +118,7 @@ class Picture:
             "captured_scn": self.captured_scn,
             "covered_scn": self.covered_scn,
             "frontier_scn": self.frontier_scn,
+            "frontier_changes": self.frontier_changes,
             "lag_changes": self.lag_changes,
             "lag_s": self.lag_s,
             "log_bytes": self.log_bytes,
@@ -209,6 +212,7 @@ class Observer:
             pace.log_paused,
             pace.log_rows_per_s,
             self._resync(roles["capture"]),
+            manifest.changes if manifest else 0,
         )
 
     def offset(self) -> int:

@@ -367,7 +367,7 @@ def _capture_detail(status: CaptureStatus) -> dict[str, Any]:
         "complete_scn": status.complete_scn,
         "covered_scn": status.covered_scn,
         "commit_us": status.commit_us,
-        "rows": status.rows,
+        "changes": status.changes,
         "remembered": status.remembered,
         "chunk_rows": status.chunk_rows,
         "log_rows_per_s": status.log_rows_per_s,

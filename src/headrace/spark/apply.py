@@ -156,6 +156,7 @@ class Applier:
         self._first_end = start.first_end
         self._commit_us = manifest.commit_us if manifest else 0
         self.status.frontier_scn = manifest.scn if manifest else 0
+        self.status.frontier_changes = manifest.changes if manifest else 0
         register_job(self._options.changelog, self._options.pipeline, start.from_scn)
         self._report(self.status.frontier_scn)
         return start
@@ -245,7 +246,7 @@ class Applier:
         now = time.monotonic()
         work = []
         for table in self._tables.values():
-            if table.error is not None and table.retry_at > now:
+            if table.error is not None and (table.retry_at > now or not self._ask(table)):
                 continue
             part = batch
             if table.position < batch.after_scn:
@@ -257,6 +258,18 @@ class Applier:
             if steps or table.error is not None:
                 work.append(Work(table, deque(steps)))
         return work
+
+    def _ask(self, table: TableAtWork) -> bool:
+        """Let a failed table say how far it is: it may have failed behind its commit. False when it cannot be asked."""
+        try:
+            state = self._target.state(table.id)
+        except Exception as error:  # noqa: BLE001 - the table's, no other's
+            table.fail(translate(error, table.id, None))
+            return False
+        if state is not None and state.applied_scn > table.position:
+            table.position, table.version = state.applied_scn, state.version
+            table.schema_id = state.schema_id
+        return True
 
     def _work_on(self, work: list[Work]) -> None:
         """Bring tables forward; those that fail are marked."""
@@ -317,7 +330,7 @@ class Applier:
             self._failed(item, outcome)
             return
         step = item.steps.popleft()
-        item.table.rows += step.rows
+        item.table.rows += step.committed_rows(self._reader)
         item.table.version, item.table.position = outcome.version, step.upto_scn
         if outcome.cost is not None:
             item.table.last_batch = outcome.cost
@@ -373,12 +386,15 @@ class Applier:
     def _end_of_batch(self, batch: Range) -> None:
         """Publish the frontier, unless a table stands above it, and let the log move on."""
         scn = batch.upto_scn
-        index = self._reader.index(batch.after_scn)
+        # After a restart a batch begins below the frontier, and those that follow publish none for a while.
+        index = self._reader.index(min(batch.after_scn, self.status.frontier_scn))
         index = index[index["scn"] <= scn]
         if len(index):
             self._commit_us = int(index["commit_us"][-1])
         if scn < self._first_end or scn < self.status.frontier_scn:
             return
+        fresh = index["scn"] > self.status.frontier_scn
+        changes = self.status.frontier_changes + int(index["changes"][fresh].sum())
         failpoint("apply.before_manifest")
         now_us = time.time_ns() // 1_000
         going = [table for table in self._tables.values() if table.goes]
@@ -388,12 +404,12 @@ class Applier:
             table.version, table.schema_id, table.copy = -1, 0, None
             table.position = max(table.position, scn)
         entries = {str(table.id): table.entry for table in self._tables.values()}
-        self._frontier.write(Manifest(scn, self._commit_us, entries, now_us))
+        self._frontier.write(Manifest(scn, self._commit_us, entries, now_us, changes))
         failpoint("apply.after_manifest")
         for table in going:
             self._drop(table)
-        self.status.frontier_scn = scn
-        logged = index[index["origin"] == ORIGIN_LOG]
+        self.status.frontier_scn, self.status.frontier_changes = scn, changes
+        logged = index[fresh & (index["origin"] == ORIGIN_LOG)]
         self._freshness.add(scn, logged["commit_us"], now_us)
         self._tidy()
         held = min([scn, *(table.position for table in self._tables.values())])

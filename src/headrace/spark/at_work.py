@@ -32,7 +32,7 @@ class TableAtWork:
         complete_scn: since when it has all rows, None while it is copied.
         version: of the target table, negative when there is none.
         schema_id: table version that the target's columns have.
-        rows: change rows applied by this process.
+        rows: change rows that this process committed, each once.
         error: what stands in its way; ``attempts`` have failed, the next is due at ``retry_at`` (monotonic seconds).
         left: why it left the frontier for good; ``goes`` when its target table is to be removed.
         copy: the new copy that is being made beside it.

@@ -58,6 +58,17 @@ class Step:
         """Change rows, about: edges of blocks are not looked at."""
         return rows_of(self.refs, self.schema_ids)
 
+    def committed_rows(self, reader: ChangeLogReader) -> int:
+        """Return its change rows exactly: blocks at its edges, of which others have a part, are looked into."""
+        count = 0
+        for ref in self.refs:
+            if self.after_scn < ref.first_scn and ref.last_scn <= self.upto_scn:
+                count += rows_of([ref], self.schema_ids)
+            else:
+                block = reader.load(ref, self.schema_ids)
+                count += block.after(self.after_scn).upto(self.upto_scn).rows
+        return count
+
     @property
     def has_changes(self) -> bool:
         """Whether there is anything to commit beside the version."""

@@ -95,7 +95,7 @@ class TableStatus:
     Attributes:
         state: ``copying``, ``live``, ``failing`` or ``left``.
         applied_scn: the target shows the source up to here.
-        rows: change rows applied by this process.
+        rows: change rows that this process committed, each once.
         version: newest version of the target table, -1 before it exists.
         error: name, message and next step of what stands in the way, None when nothing does.
         last_batch: what the newest batch cost, None before the first, or where the target does not measure it.
@@ -119,6 +119,7 @@ class ApplyStatus:
 
     Attributes:
         frontier_scn: SCN of the newest manifest, 0 before the first.
+        frontier_changes: changes up to there (`headrace.lake.frontier.Manifest.changes`).
         covered_scn: what the change log covers.
         lag_s: age of the newest source commit that the frontier lacks, 0 when it lacks none.
         rows_per_s: of the last batch that had rows.
@@ -128,6 +129,7 @@ class ApplyStatus:
     """
 
     frontier_scn: int = 0
+    frontier_changes: int = 0
     covered_scn: int = 0
     lag_s: float = 0.0
     rows_per_s: float = 0.0

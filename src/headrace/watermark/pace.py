@@ -39,6 +39,9 @@ STRETCH = 4.0
 """How much longer than its aim a select may take on a source whose log is behind."""
 CHANGE = 2.0
 """Most by which two chunks in a row differ, either way: one slow select says little."""
+QUIET_GROWTH = 8.0
+"""Most by which a chunk is larger than the last one when the log brought no change meanwhile. Each of the small chunks
+that a dump begins with costs the way of its marks through the log, and nobody waits behind one that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,8 @@ def next_rows(pace: DumpPace, rows: int, last: Chunked) -> int:
             ),
             _per(last.rows, CHUNK_BYTES, last.nbytes),
         )
-        rows = int(min(max(wanted, rows / CHANGE), rows * CHANGE))
+        growth = QUIET_GROWTH if last.quiet else CHANGE
+        rows = int(min(max(wanted, rows / CHANGE), rows * growth))
     rows = min(max(rows, LEAST_ROWS), MOST_ROWS)
     # A rate is kept by pauses; chunks of more than a second's rows would make it come in jerks.
     return min(rows, max(1, int(pace.rows_per_s))) if pace.rows_per_s else rows

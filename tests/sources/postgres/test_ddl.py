@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from headrace.errors import ProtocolError
-from headrace.model.block import SystemKind
+from headrace.model.block import ORIGIN_LOG, SystemKind
 from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.ddl import DROP_TRIGGER_SQL, parse
@@ -95,6 +95,75 @@ def test_events_stand_exactly_where_the_migration_was(
         # The log's own description, at the next row, found nothing new.
         (row,) = got.rows("t")
         assert row["_ord"] == 0
+
+
+@req("C29")
+def test_each_event_says_its_place_its_transaction_its_tables_and_the_key(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    """Table, columns and key are those of the table version that the event, or the last one of its table, names.
+
+    Events of a look have no transaction (0): nobody knows which one it was.
+    """
+    sql(
+        "CREATE SCHEMA s1", "CREATE TABLE s1.x (id int PRIMARY KEY)",
+        "CREATE SCHEMA s5", "CREATE TABLE u (id int PRIMARY KEY)",
+        "CREATE TABLE t (id int, code text, n int, PRIMARY KEY (code, id))",
+    )  # fmt: skip
+    install(database)
+    statements = (
+        "ALTER TABLE t ADD w int",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD CONSTRAINT t_pkey PRIMARY KEY (id)",
+        "TRUNCATE u",
+        "ALTER TABLE u RENAME TO v",
+        "DROP TABLE t",
+        "CREATE SCHEMA s3",
+        "ALTER SCHEMA s1 RENAME TO s2",
+        "DROP SCHEMA s5",
+    )
+    with opened(database, tmp_path, tables=("public.*", "s*.*"), ddl="trigger") as log:
+        look(log)
+        sql(*(f"INSERT INTO {name} (id) VALUES (0)" for name in ("u", "s1.x")))
+        sql("INSERT INTO t VALUES (0, 'a', 0)")
+        keys = {
+            body.table: log.schema(body.schema_id).key
+            for block in log.collect().blocks
+            for body in block.bodies
+        }
+        xids = []
+        for statement in statements:
+            with psycopg.connect(database) as session:
+                session.execute(statement.encode())
+                row = session.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
+                assert row is not None
+                xids.append(row[0])
+        got = log.collect()
+    assert keys == dict(zip(TABLES, (("id", "code"), ("id",), ("id",)), strict=True))
+    entries = {entry["scn"]: entry for entry in got.index}
+    told = []
+    for event in got.events:
+        entry = entries[event.scn]
+        assert (entry["origin"], entry["last_piece"]) == (ORIGIN_LOG, 1)
+        assert 0 <= event.ord < entry["changes"]
+        if event.kind is SystemKind.SCHEMA:
+            named = log.schema(event.payload["schema_id"])
+            assert named.table == event.table
+            keys[event.table] = named.key
+        place = (event.kind.value, event.table.schema, event.table.name, event.payload.get("to"))
+        told.append((entry["xid"], *place, keys.get(event.table)))
+    assert len({(event.scn, event.ord) for event in got.events}) == len(told)
+    add, change, truncate, rename, drop, create, move, forget = xids
+    assert told == [
+        (add, "schema", "public", "t", None, ("id", "code")),
+        (change, "schema", "public", "t", None, ("id",)),
+        (truncate, "truncate", "public", "u", None, ("id",)),
+        (rename, "rename_table", "public", "u", "public.v", ("id",)),
+        (drop, "drop_table", "public", "t", None, ("id",)),
+        (create, "create_schema", "s3", "", None, None),
+        (move, "rename_schema", "s1", "", "s2", None),
+        (move, "rename_table", "s1", "x", "s2.x", ("id",)),
+        (forget, "drop_schema", "s5", "", None, None),
+    ]
 
 
 @req("P34")
