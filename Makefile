@@ -72,6 +72,14 @@ bench-memory: setup ## Measure what a capture holds in memory at worst
 bench-apply: setup ## Measure batches into a large Delta table beside Spark's MERGE
 	@$(BIN)/python -m benchmarks.bench_apply $(ARGS)
 
+.PHONY: bench-apply-memory
+bench-apply-memory: setup ## Measure what batches hold in memory, by their size
+	@$(BIN)/python -m benchmarks.bench_apply_memory $(ARGS)
+
+.PHONY: bench-growth
+bench-growth: setup ## Measure batches into Delta tables of 2 to 100 million rows
+	@$(BIN)/python -m benchmarks.bench_growth $(ARGS)
+
 .PHONY: bench-backlog
 bench-backlog: setup ## Measure how fast a waiting change log gets into Delta tables
 	@$(BIN)/python -m benchmarks.bench_backlog $(ARGS)

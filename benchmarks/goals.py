@@ -147,6 +147,7 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "uniform_10k_vs_plain": Figure(
             "10,000 changes over the whole table, theirs without vectors over ours, s", least=14
         ),
+        "uniform_100k_vs_plain": Figure("100,000 changes likewise", least=14),
         **{
             f"{spread}_{size}_vs_{peer}": Figure(f"{what}, {whose}")
             for spread, where in (
@@ -163,6 +164,38 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
             )
         },
         "rows_per_s_1m": Figure("changes per second, batches of 1,000,000", least=400_000),
+    },
+    "apply_memory": {
+        f"{size}_{part}_mib": Figure(
+            f"anonymous resident peak of {whose}, a batch of {changes}, MiB"
+        )
+        for size, changes in (
+            ("none", "no change"),
+            ("10k", "10,000 changes"),
+            ("100k", "100,000 changes"),
+            ("1m", "1,000,000 changes"),
+        )
+        for part, whose in (("python", "driver and Python workers"), ("java", "Java"))
+    },
+    "growth": {
+        f"{spread}_{size}_{rows}_{figure}": Figure(
+            f"{changes} changes {where}, {table} rows: {what}"
+        )
+        for spread, where in (("uniform", "over the whole table"), ("newest", "of the newest 5 %"))
+        for size, changes in (("10k", "10,000"), ("100k", "100,000"))
+        for rows, table in (("2m_rows", "2 M"), ("10m_rows", "10 M"), ("100m_rows", "100 M"))
+        for figure, what in (
+            ("s", "seconds of a batch"),
+            ("vs_merge_vectors", _FASTER),
+            ("probe_share", "share of the probe in them"),
+        )
+    }
+    | {
+        f"{spread}_{size}_probe_is_half_at_rows": Figure(
+            f"rows of a table in which the probe of {changes} changes {where} takes half of a batch"
+        )
+        for spread, where in (("uniform", "over the whole table"), ("newest", "of the newest 5 %"))
+        for size, changes in (("10k", "10,000"), ("100k", "100,000"))
     },
     "day": {
         f"{name}_late_vs_early": Figure(f"{what}, last fifth of the day over the second", most=1.25)

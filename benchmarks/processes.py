@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Child", "Usage", "anonymous_mib", "python", "running"]
+__all__ = ["Child", "Usage", "anonymous_mib", "family_mib", "python", "running"]
 
 _SAMPLE_S = 0.02
 _STOP_S = 60.0
@@ -46,6 +46,32 @@ def anonymous_mib(pid: int) -> float:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
         return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024
     return 0.0
+
+
+def family_mib(pid: int) -> dict[str, float]:
+    """Return the anonymous resident memory of a driver of Spark and of everything that it has started.
+
+    Returns:
+        ``driver_mib``, ``java_mib``, ``workers_mib`` (all other children, Spark's Python workers) and ``all_mib``.
+    """
+    held = {"driver_mib": anonymous_mib(pid), "java_mib": 0.0, "workers_mib": 0.0}
+    waiting = _children(pid)
+    while waiting:
+        child = waiting.pop()
+        waiting += _children(child)
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{child}/comm").read_text(encoding="utf-8").strip()
+            held["java_mib" if name == "java" else "workers_mib"] += anonymous_mib(child)
+    return held | {"all_mib": sum(held.values())}
+
+
+def _children(pid: int) -> list[int]:
+    # Each thread has the children that it started.
+    found: list[int] = []
+    for thread in Path("/proc").glob(f"{pid}/task/*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, thread.read_text(encoding="utf-8").split())
+    return found
 
 
 def python(module: str, *arguments: str) -> list[str]:
