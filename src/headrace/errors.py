@@ -31,6 +31,14 @@
     │   ├── ApplyInterrupted         Spark ended the work for a reason of its own
     │   ├── UnplacedValue            a value that no partition of a table can have
     │   └── UnsupportedTableFeature  the table needs a reader that we are not
+    ├── RelayError
+    │   ├── BadRequest               a request of a relay that does not read
+    │   │   └── BadFilter            its filter does not
+    │   ├── NotAllowed               no token, or one whose role does not suffice
+    │   ├── NotServed                a relay has no such source, table version or page
+    │   ├── BlockTooLarge            the next block is larger than what was asked for
+    │   ├── UnsupportedProtocol      the two sides speak no common protocol
+    │   └── RelayUnavailable         a relay gives no answer, or has nothing to serve yet; tried again
     ├── StateError                   our own small state cannot be read or written
     └── LeaseLost                    another process owns this work now
 
@@ -45,6 +53,9 @@ from typing import Any
 
 __all__ = [
     "ApplyInterrupted",
+    "BadFilter",
+    "BadRequest",
+    "BlockTooLarge",
     "ChangeLogError",
     "ChangeLogLost",
     "ConfigError",
@@ -58,8 +69,12 @@ __all__ = [
     "MalformedTransaction",
     "MissingBase",
     "NegativeCount",
+    "NotAllowed",
+    "NotServed",
     "PreflightFailed",
     "ProtocolError",
+    "RelayError",
+    "RelayUnavailable",
     "Retry",
     "ScnNotFound",
     "SlotLost",
@@ -76,6 +91,7 @@ __all__ = [
     "UndecodableValue",
     "UnplacedValue",
     "UnsentColumn",
+    "UnsupportedProtocol",
     "UnsupportedTableFeature",
     "WatermarkOutOfOrder",
 ]
@@ -293,6 +309,51 @@ class UnplacedValue(TargetError):
 
 class UnsupportedTableFeature(TargetError):
     """The table uses a feature that this reader or writer does not know."""
+
+
+class RelayError(HeadraceError):
+    """A relay and who asks it do not come together."""
+
+
+class BadRequest(RelayError):
+    """A request that does not read; the message names the parameter."""
+
+    retry = Retry.NEVER
+
+
+class BadFilter(BadRequest):
+    """A filter that does not read, or speaks of what is not there; the message names the part and the place."""
+
+
+class NotAllowed(RelayError):
+    """A relay knows no such token, or its role does not suffice."""
+
+
+class NotServed(RelayError):
+    """A relay has no such source, table version or page."""
+
+
+class BlockTooLarge(RelayError):
+    """The next block is larger than the bytes that were asked for."""
+
+    def __init__(self, needed_bytes: int) -> None:
+        super().__init__(
+            f"The next block takes {needed_bytes:,} bytes, more than were asked for.",
+            next_step=f"ask with max_bytes={needed_bytes} or more.",
+        )
+        self.needed_bytes = needed_bytes
+
+
+class UnsupportedProtocol(RelayError):
+    """The two sides speak no common protocol."""
+
+    retry = Retry.NEVER
+
+
+class RelayUnavailable(RelayError):
+    """A relay gives no answer, or has nothing to serve yet."""
+
+    retry = Retry.TIMED
 
 
 class StateError(HeadraceError):
