@@ -336,19 +336,7 @@ def write_lock() -> None:
     run(
         [str(uv), "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
         + ["--generate-hashes", "--no-emit-index-url", "--no-annotate", "--no-header"]
-        + [
-            "--upgrade",
-            "--extra",
-            "bench",
-            "--extra",
-            "connect",
-            "--extra",
-            "demo",
-            "--extra",
-            "dev",
-            "--extra",
-            "duckdb",
-        ]
+        + ["--upgrade", "--all-extras"]
         + ["--output-file", str(LOCK), str(ROOT / "pyproject.toml")],
         "resolve the Python packages",
         environment=environment,

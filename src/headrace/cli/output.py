@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headrace.errors import HeadraceError
+from headrace.errors import ConfigError, HeadraceError
 
 __all__ = ["ConfigFile", "console", "errors_without_traceback", "show_error"]
 
@@ -53,7 +53,24 @@ def errors_without_traceback(command: Callable[P, R]) -> Callable[P, R]:
                 raise
             show_error(error)
             raise typer.Exit(EXIT_ERROR) from None
+        except ModuleNotFoundError as error:
+            if os.environ.get("HEADRACE_DEBUG") or _is_ours(error):
+                raise
+            show_error(_light(error))
+            raise typer.Exit(EXIT_ERROR) from None
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
     return guarded
+
+
+def _is_ours(error: ModuleNotFoundError) -> bool:
+    return (error.name or "").partition(".")[0] == __name__.partition(".")[0]
+
+
+def _light(error: ModuleNotFoundError) -> ConfigError:
+    """Return what to say to those who installed only what consumers need."""
+    return ConfigError(
+        f"This command needs the Python package {error.name}, which is not installed.",
+        next_step="pip install 'headrace[platform]' (with `demo`, `duckdb` or `connect` for these).",
+    )
