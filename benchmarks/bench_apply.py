@@ -16,6 +16,7 @@ is measured by ``make bench-day``. The first round warms the session up and is n
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import tempfile
 import time
@@ -66,6 +67,8 @@ def measure(
         batch = batches.draw(spread, changes)
         with steps.step(f"round {number}, {changes:,} changes, {spread}"):
             for name, apply in contenders.items():
+                # Nobody waits for the disk to take what another one left to be written.
+                os.sync()
                 started = time.monotonic()
                 apply(batch)
                 seconds = round(time.monotonic() - started, 4)
