@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     rows = 200_000 if given.quick else given.rows
     rounds = 1 if given.quick else given.runs
-    sizes = {size: name for size, name in _SIZES.items() if size <= rows // 20}
+    sizes = {size: name for size, name in _SIZES.items() if size <= rows // 10}
     measured_on = harness.machine()
     steps = harness.Steps("apply-memory", 1 + rounds * len(sizes))
     runs: list[dict[str, Any]] = []
