@@ -35,6 +35,7 @@ from headrace.lake.ledger import table_path
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.session import SessionSettings, build_session
 from headrace.spark.targets.delta import DeltaTarget
+from headrace.spark.warm import touch_workers
 
 __all__ = ["LOADS", "NAMES", "headrace", "main", "measure", "same_rows", "summary"]
 
@@ -60,6 +61,7 @@ def measure(
     number: int,
     sizes: tuple[tuple[str, int], ...],
     steps: harness.Steps,
+    spark: SparkSession,
 ) -> list[dict[str, Any]]:
     """Give every contender the same batches in turn, one round."""
     runs = []
@@ -69,6 +71,8 @@ def measure(
             for name, apply in contenders.items():
                 # Nobody waits for the disk to take what another one left to be written.
                 os.sync()
+                # Nor for Python workers, which Spark ends while others take their minute; our job keeps them.
+                touch_workers(spark)
                 started = time.monotonic()
                 apply(batch)
                 seconds = round(time.monotonic() - started, 4)
@@ -161,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         with harness.until_stopped(steps):
             for number in range(rounds + 1):
-                found = measure(batches, contenders, number, loads, steps)
+                found = measure(batches, contenders, number, loads, steps, spark)
                 with steps.step(f"round {number}, the tables are compared"):
                     same_rows(spark, tables, floor)
                 # Round 0 is the warm-up; a round counts once the tables were found equal after it.

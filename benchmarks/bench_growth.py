@@ -50,7 +50,7 @@ def grown(
             loads = [(spread, min(size, rows // 20)) for spread, size in LOADS]
             found = []
             for load in loads:
-                measured = measure(batches, contenders, number, (load,), steps)
+                measured = measure(batches, contenders, number, (load,), steps, spark)
                 found += [{"part": part, **run, **_probed(run, applier)} for run in measured]
             # Round 0 is the warm-up.
             runs += found if number else []

@@ -36,6 +36,7 @@ from headrace.spark.targets.base import Target
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.merge import MergeTarget
 from headrace.spark.targets.parquet import ParquetTarget
+from headrace.spark.warm import Warm
 from headrace.store import Location
 
 __all__ = ["ApplySettings", "run_apply"]
@@ -214,6 +215,7 @@ class _Clock:
         self._spark = spark
         self._applier = applier
         self._stop = stop
+        self._warm = Warm(spark)
         self._busy = threading.Lock()
         self._ending = False
         self._error: Exception | None = None
@@ -295,11 +297,12 @@ class _Clock:
             try:
                 self._applier.process(self._applied_scn, end)
                 self._applied_scn = end
+                self._warm.used()
             except Exception as error:  # noqa: BLE001 - handed to the watching thread
                 self._error = error
 
     def _use_pause(self) -> None:
-        """Try failed tables again, and bring files into order, while no batch is at work."""
+        """Try failed tables again, bring files into order and keep workers, while no batch is at work."""
         if not self._busy.acquire(blocking=False):
             return
         try:
