@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.changelog.index import ScnIndex, walk
 from headrace.changelog.segment import SegmentHeader, SegmentName, corrupt, read_segment_header
-from headrace.errors import ProtocolError
+from headrace.errors import CorruptSegment, ProtocolError
 from headrace.model.block import Block
 from headrace.wire.block import BlockHeader, decode_block, read_header
 
@@ -38,6 +38,28 @@ class MappedSegment:
         self.view = memoryview(self._map)
         self.header: SegmentHeader = read_segment_header(self.view, name)
         self._index = ScnIndex(self.header)
+
+    @property
+    def known_end(self) -> int:
+        """Offset behind the last block whose header was looked at."""
+        return self._index.end
+
+    def known(self, end: int, enough: int, whole_scn: int) -> ScnIndex:
+        """Return the index of the blocks before byte ``end``, grown as `ScnIndex.extend` says.
+
+        Not for segments of which `headers` is asked too: that looks beyond ``whole_scn``.
+
+        Raises:
+            CorruptSegment: when a header is damaged, and nothing before it was left to take in.
+        """
+        self._check_size(end)
+        known = self._index.end
+        try:
+            self._index.extend(self.view, end, enough=enough, whole_scn=whole_scn)
+        except CorruptSegment:
+            if self._index.end == known:
+                raise
+        return self._index
 
     def headers(self, after_scn: int, end: int) -> Iterator[tuple[int, BlockHeader]]:
         """Yield offset and header of the blocks before byte ``end``.
