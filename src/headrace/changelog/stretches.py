@@ -101,8 +101,11 @@ class StretchReader:
         segment = self._chain.live_segment(link.name, after_scn)
         known = segment.known_end
         index = segment.known(link.length, known + step_bytes, self.tail.complete_scn)
-        if index.progress.last_scn <= after_scn and known < index.end < link.length:
-            return None
+        if index.progress.last_scn <= after_scn:
+            if segment.damage:
+                raise segment.damage
+            if known < index.end < link.length:
+                return None
         for offset, header in walk(segment.view, index.start(after_scn), index.end, link.name):
             if header.last_scn > after_scn:
                 return Spot(link.name, offset, after_scn)
@@ -192,6 +195,8 @@ class StretchReader:
             index = segment.known(link.length, start + most_bytes, self.tail.complete_scn)
             if start < index.end:
                 return segment, index, start
+            if segment.damage:
+                raise segment.damage
             if index.end < link.length:
                 return None
             start = 0
