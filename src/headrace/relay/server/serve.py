@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 
@@ -15,7 +16,7 @@ from headrace.relay.server.app import Relay
 from headrace.relay.server.connection import Connection
 from headrace.relay.server.settings import RelaySettings
 
-__all__ = ["bound", "serve"]
+__all__ = ["bound", "check_tls", "serve"]
 
 _BACKLOG = 4096
 _GRACE_S = 10
@@ -73,9 +74,6 @@ def serve(
         worker: number of this process.
         shut_down: what the command of that name does; sets ``stop`` when absent.
         started: called when connections are taken.
-
-    Raises:
-        ConfigError: certificate and key cannot be used.
     """
     relay = Relay(settings, worker, shut_down or stop.set)
     config = uvicorn.Config(
@@ -93,15 +91,26 @@ def serve(
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
     )
+    _Server(config, relay, stop, started).run([listening])
+
+
+def check_tls(settings: RelaySettings) -> None:
+    """Look whether certificate and key can be used.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    if settings.certificate is None:
+        return
     try:
-        config.load()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.certificate, settings.key, password=""
+        )
     except OSError as error:
         raise ConfigError(
             f"relay.tls: certificate and key cannot be used ({error.strerror or type(error).__name__}).",
             next_step="name the PEM files of a certificate chain and of its key without a password.",
         ) from error
-    server = _Server(config, relay, stop, started)
-    server.run([listening])
 
 
 class _Server(uvicorn.Server):
