@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace.changelog.chain import Link
 from headrace.changelog.index import ScnIndex, walk
@@ -167,13 +168,22 @@ class StretchReader:
         )
         for at in self._every(links[begin:]):
             if at.header.complete_scn and at.header.last_commit_us >= commit_us:
-                try:
-                    entries = join_indexes([read_index(at.segment.view, at.header, at.offset)])
-                except ProtocolError as error:
-                    raise corrupt(at.segment.name, at.offset, error.message) from error
+                entries = _index_of(at)
                 place = int(np.argmax(entries["commit_us"] >= commit_us))
                 return int(entries["scn"][place]) - 1
         return self.tail.covered_scn
+
+    def first_commit_us(self, link: Link) -> int:
+        """Return the commit time of the first transaction in a segment, 0 when it holds none.
+
+        Raises:
+            ScnNotFound: it was dropped.
+            CorruptSegment: a header or index before that transaction is damaged.
+        """
+        for stored in self._every([link]):
+            if stored.header.transactions:
+                return int(_index_of(stored)["commit_us"][0])
+        return 0
 
     def _every(self, links: list[Link]) -> Iterator[Stored]:
         """Yield the blocks of whole transactions in some segments."""
@@ -224,3 +234,11 @@ class StretchReader:
 
     def _not_found(self, scn: int) -> ScnNotFound:
         return ScnNotFound(scn, self.tail.oldest_scn, self.tail.covered_scn)
+
+
+def _index_of(stored: Stored) -> npt.NDArray[np.void]:
+    """Return the transaction index of a block."""
+    try:
+        return join_indexes([read_index(stored.segment.view, stored.header, stored.offset)])
+    except ProtocolError as error:
+        raise corrupt(stored.segment.name, stored.offset, error.message) from error

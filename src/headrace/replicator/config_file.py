@@ -161,7 +161,7 @@ def _resolve(value: Any, place: str, problems: list[str]) -> Any:
                 f"set it before starting headrace."
             )
         # Keeps the rest of the check going; the file is refused anyway.
-        return "unset"
+        return "unset-environment-variable"
 
     return _REFERENCE.sub(replace, value)
 

@@ -131,8 +131,12 @@ def rows_in(block: Block, schema: TableSchema) -> list[Row]:
         batch = body.batch
         assert batch.schema == change_schema(schema)
         unsent = missing_matrix(batch.column("_missing"), len(schema.columns))
-        for place, cells in enumerate(zip(*(batch.column(n).to_pylist() for n in schema.names), strict=True)):
-            shown = tuple(UNSENT if hole else cell for cell, hole in zip(cells, unsent[place], strict=True))
+        for place, cells in enumerate(
+            zip(*(batch.column(n).to_pylist() for n in schema.names), strict=True)
+        ):
+            shown = tuple(
+                UNSENT if hole else cell for cell, hole in zip(cells, unsent[place], strict=True)
+            )
             meta = (batch.column(name)[place].as_py() for name in ("_scn", "_ord", "_op"))
             scn, order, op = meta
             rows.append((scn, order, op, shown))

@@ -77,7 +77,7 @@ def buffer(feed: Feed) -> dict[str, Any]:
                 "bytes": link.length,
                 "first_scn": link.header.base_scn + 1,
                 "last_scn": last_scn,
-                "first_commit_us": link.header.commit_us,
+                "first_commit_us": feed.reader.first_commit_us(link),
                 "last_commit_us": last_commit_us,
             }
             for link, (last_scn, last_commit_us) in zip(links, ends, strict=True)

@@ -1,7 +1,7 @@
 """Several processes that share a relay's port over the same files.
 
-They are started, started again when they die, and ended together. The kernel spreads connections over them. A worker hears of its parent's end by the end of its standard input, so none
-is left behind.
+They are started, started again when they die, and ended together. The kernel spreads connections over them. A worker
+hears of its parent's end by the end of its standard input, so none is left behind.
 """
 
 from __future__ import annotations
