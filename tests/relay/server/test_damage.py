@@ -14,7 +14,7 @@ from tests.requirements import req
 
 def flip(folder, scn: int, at: int) -> None:
     """Change one bit of the block that holds a transaction, ``at`` bytes into it."""
-    (ref,) = [ref for ref in ChangeLogReader(folder).refs(scn - 1, scn)]
+    (ref,) = ChangeLogReader(folder).refs(scn - 1, scn)
     with (folder / ref.segment).open("rb+") as file:
         file.seek(ref.offset + at % ref.length)
         byte = file.read(1)
@@ -30,7 +30,7 @@ def test_a_damaged_header_ends_the_stream_before_it_by_name(writer, folder, url,
     flip(folder, 8, at)
     with stream(url, after=0, mode=mode) as frames:
         *blocks, last = frames
-    assert scns(blocks) == list(range(1, 8))
+    assert scns(b for b in blocks if isinstance(b, Block)) == list(range(1, 8))
     assert isinstance(last, dict)
     assert last["error"]["type"] == "CorruptSegment"
     assert last["error"]["next_step"]
@@ -46,11 +46,10 @@ def test_a_damaged_body_is_refused_by_whoever_receives_it(writer, folder, url, a
     synced(writer, *(window(scn) for scn in range(1, 12)))
     flip(folder, 8, at)
     with stream(url, after=0, mode="pull") as frames:
-        got: list[Block] = []
+        got = [frames.frame() for _ in range(7)]
         with pytest.raises(ProtocolError):
-            while isinstance(frame := frames.frame(), Block):
-                got.append(frame)
-    assert scns(got) == list(range(1, 8))
+            frames.frame()
+    assert scns(block for block in got if isinstance(block, Block)) == list(range(1, 8))
 
 
 @req("B-12", "D64")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from headrace.changelog import ChangeLogWriter
 from headrace.model.schema import TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.testing.relay import served, sources_of
 from tests.changelog.windows import OTHER, TABLE, commit_us, coverage, scns, synced, window
 from tests.relay.server.asking import ask, pulled, stream
+from tests.relay.server.conftest import SMALL
 from tests.requirements import req
 
 
@@ -36,7 +39,7 @@ def test_sources_say_what_they_hold(writer, tmp_path):
 
 @req("D65")
 def test_every_table_version_is_registered_or_those_that_were_asked_for(writer, folder, url):
-    def versions(**query: str) -> list[TableSchema]:
+    def versions(**query: Any) -> list[TableSchema]:
         found = ask(url, "/register", source="shop", **query).json["schemas"]
         assert all(
             one["table"] == f"{one['schema']['schema']}.{one['schema']['table']}" for one in found
@@ -146,9 +149,6 @@ def test_health_tells_what_is_wrong(writer, folder, url):
 
 @req("D47", "D19", "D66")
 def test_a_noisy_source_evicts_nothing_of_another(tmp_path):
-    from headrace.changelog import ChangeLogWriter
-    from tests.relay.server.conftest import SMALL
-
     quiet, noisy = tmp_path / "quiet", tmp_path / "noisy"
     with (
         ChangeLogWriter.open(quiet, SMALL) as one,

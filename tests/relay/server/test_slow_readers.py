@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -28,7 +29,7 @@ IDLE_BYTES = 60_000
 def full(tmp_path: Path):
     """A log of about 40 MiB."""
     with ChangeLogWriter.open(tmp_path, ChangeLogSettings(segment_bytes=8 * MIB)) as writer:
-        synced(writer, *(window(scn, 1000, text="x" * 200) for scn in range(1, 101)))
+        synced(writer, *(window(scn, 100, text="x" * 2000) for scn in range(1, 101)))
         yield writer, tmp_path
 
 
@@ -68,12 +69,12 @@ def test_a_reader_that_takes_nothing_is_cut_goes_on_and_delays_nobody(full):
             until(lambda: counted(url, "readers_cut_total") == 1, "the reader is cut")
             until(lambda: counted(url, "streams") == 0, "nothing is kept of it")
             reader.settimeout(20)
-            taken = b"x"
-            with pytest.raises(ConnectionResetError):
-                while taken:
-                    taken = reader.recv(MIB)
-                # The end of the stream would have been a note, and an ended transfer; this was neither.
-                raise ConnectionResetError
+            taken = b""
+            with contextlib.suppress(ConnectionResetError):
+                while more := reader.recv(MIB):
+                    taken = (taken + more)[-100:]
+            # On purpose it would have ended with a note.
+            assert b"HRNT" not in taken
         with stream(url, after=0, mode="pull", max_bytes=200 * MIB) as frames:
             assert scns(frames.blocks()) == list(range(1, 160))
 
@@ -81,29 +82,25 @@ def test_a_reader_that_takes_nothing_is_cut_goes_on_and_delays_nobody(full):
 @req("D62")
 def test_a_slow_reader_that_takes_something_is_not_cut(full):
     _, folder = full
-    with served({"shop": folder}, send_timeout_s=0.5) as url:
-        with stalled(url, "/stream?source=shop&after=0&mode=pull&max_bytes=16000000") as reader:
-            until(lambda: counted(url, "streams") == 1, "the stream is open")
-            got, pause = 0, threading.Event()
-            deadline = time.monotonic() + 3.0
-            while time.monotonic() < deadline:
-                got += len(reader.recv(65_536))
-                pause.wait(0.05)
-            # Six times the time-out, and far from the end all the time.
-            assert got < 12 * MIB
-            assert counted(url, "readers_cut_total") == 0
-            while more := reader.recv(MIB):
-                got += len(more)
-                if more.endswith(b"0\r\n\r\n"):
-                    break
-            assert got > 14 * MIB
+    path = "/stream?source=shop&after=0"
+    with served({"shop": folder}, send_timeout_s=2.0) as url, stalled(url, path) as reader:
+        until(lambda: counted(url, "streams") == 1, "the stream is open")
+        got, pause = 0, threading.Event()
+        deadline = time.monotonic() + 6.0
+        while time.monotonic() < deadline:
+            got += len(reader.recv(65_536))
+            pause.wait(0.05)
+        # Three times the time-out, and far from the end all the time.
+        assert 0 < got < 30 * MIB
+        assert counted(url, "readers_cut_total") == 0
+        assert counted(url, "streams") == 1
 
 
 @req("D13", "D19", "F9")
 def test_many_readers_at_different_places_all_get_everything(full):
     writer, folder = full
     with served({"shop": folder}) as url, ExitStack() as opened:
-        readers = [opened.enter_context(stream(url, after=after)) for after in range(0, 100, 7)]
+        readers = [opened.enter_context(stream(url, after=after)) for after in range(0, 100, 20)]
         got: dict[int, list[int]] = {}
 
         def read(number: int) -> None:
@@ -116,7 +113,7 @@ def test_many_readers_at_different_places_all_get_everything(full):
             synced(writer, window(scn))
         for thread in threads:
             thread.join(60)
-        assert got == {n: list(range(7 * n + 1, 121)) for n in range(len(readers))}
+        assert got == {n: list(range(20 * n + 1, 121)) for n in range(len(readers))}
 
 
 def resident_bytes() -> int:

@@ -329,10 +329,9 @@ def test_a_relay_that_ends_says_so_to_its_readers(writer, folder):
 def test_a_log_that_begins_later_is_served_from_its_beginning(folder, url):
     refused = ask(url, "/stream", source="shop", after=0)
     assert (refused.status, refused.error["type"]) == (503, "RelayUnavailable")
-    with ChangeLogWriter.open(folder, SMALL) as writer:
-        with stream(url, after=0) as frames:
-            synced(writer, window(1))
-            assert scns(frames.until(1)) == [1]
+    with ChangeLogWriter.open(folder, SMALL) as writer, stream(url, after=0) as frames:
+        synced(writer, window(1))
+        assert scns(frames.until(1)) == [1]
 
 
 @req("D46")

@@ -6,6 +6,9 @@ would have to wait; and it offers no way to end a connection whose reader takes 
 
 from __future__ import annotations
 
+import struct
+import termios
+from fcntl import ioctl
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "connection_of"]
 
 _KEY = "headrace.connection"
+_INT = struct.Struct("i")
 
 
 class Connection(HttpToolsProtocol):
@@ -39,8 +43,10 @@ class Connection(HttpToolsProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that wait for the reader to take some."""
-        return self.transport.get_write_buffer_size()
+        """Bytes that wait for the reader to take some, here and in the kernel, whose part may be megabytes."""
+        taken = self.transport.get_extra_info("socket")
+        queued = ioctl(taken.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
+        return self.transport.get_write_buffer_size() + int(_INT.unpack(queued)[0])
 
     def cut(self) -> None:
         """End it now; what waits is not sent."""
