@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -218,3 +219,19 @@ def test_a_log_that_does_not_exist_yet_is_followed_from_its_beginning(tmp_path, 
     assert stretch is not None
     assert stretch.data[:4] == b"HRBK"
     assert stretch.end.offset == SEGMENT_HEADER_BYTES + len(stretch.data)
+
+
+def test_another_log_in_the_same_folder_is_not_taken_for_the_one_before(tmp_path, reader):
+    def begun_anew(text: str, count: int) -> None:
+        shutil.rmtree(tmp_path / "log", ignore_errors=True)
+        with ChangeLogWriter.open(tmp_path / "log", ChangeLogSettings()) as writer:
+            for scn in range(1, count):
+                synced(writer, window(scn, text=text))
+
+    rows = ChangeLogReader(tmp_path / "log")
+    begun_anew("old", 9)
+    for text, count in (("old", 9), ("new", 3)):
+        begun_anew(text, count)
+        found = decoded(bytes_from(reader, 0))
+        assert found[0].bodies[0].batch.column("c1").to_pylist() == [text] * 2
+        assert next(rows.blocks(0)).bodies[0].batch.column("c1")[0].as_py() == text

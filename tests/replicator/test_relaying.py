@@ -137,7 +137,7 @@ def test_the_supervised_relay_serves_and_comes_back_when_it_is_killed(tmp_path):
     ):
         synced(writer, window(1), window(2))
 
-        def url(supervisor=supervisor) -> str:
+        def url() -> str:
             supervisor.poll()
             status = ProcessStatus.read(paths.status("relay"))
             pid = supervisor.pids.get("relay")
@@ -148,10 +148,12 @@ def test_the_supervised_relay_serves_and_comes_back_when_it_is_killed(tmp_path):
         assert ask(first, "/sources").json["sources"][0]["name"] == "shop"
         before = supervisor.pids["relay"]
         os.kill(before, signal.SIGKILL)
-        until(
-            lambda: (supervisor.poll(), supervisor.pids.get("relay") not in (None, before))[1],
-            "again",
-        )
+
+        def started_again() -> bool:
+            supervisor.poll()
+            return supervisor.pids.get("relay") not in (None, before)
+
+        until(started_again, "the relay is started again")
         assert scns(pulled(until(url, "the relay says where it is"), after=0)) == [1, 2]
 
 

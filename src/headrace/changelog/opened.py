@@ -49,7 +49,10 @@ class OpenedChain:
             record = self._view.read() or TailRecord()
             if record == self._record:
                 return record
-            if self._only_grew(record):
+            if record.sequence < self._record.sequence:
+                # Another log lies in the folder, whose files may have the names of those that were opened.
+                self._segments.clear()
+            if self._only_grew(record) and self._segments:
                 self.links[-1] = Link(self.links[-1].header, record.length)
             else:
                 self.links = self._chain(record)

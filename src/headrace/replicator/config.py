@@ -91,8 +91,10 @@ class PostgresConfig(Section):
     url: SecretStr
     tables: Annotated[tuple[_Pattern, ...], Field(min_length=1)]
     exclude: tuple[_Pattern, ...] = ()
-    columns: dict[_Table, ColumnsConfig] = Field({})
-    text_columns: dict[_Table, Annotated[tuple[_Identifier, ...], Field(min_length=1)]] = Field({})
+    columns: dict[_Table, ColumnsConfig] = Field(default={})
+    text_columns: dict[_Table, Annotated[tuple[_Identifier, ...], Field(min_length=1)]] = Field(
+        default={}
+    )
     slot: _SlotName | None = None
     publication: _Identifier | None = None
     watermark: Literal["message", "table"] = "message"
@@ -315,7 +317,7 @@ class TableConfig(Section):
     mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
     select: tuple[_Identifier, ...] = ()
     drop: tuple[_Identifier, ...] = ()
-    rename: dict[_Identifier, _Identifier] = Field({})
+    rename: dict[_Identifier, _Identifier] = Field(default={})
     mask: dict[_Identifier, _Expression] = Field({}, repr=False)
     compute: dict[_Identifier, _Expression] = Field({}, repr=False)
     where: _Expression | None = Field(None, repr=False)
@@ -348,7 +350,7 @@ class DumpConfig(Section):
     load: Annotated[float, Field(gt=0, le=1)] = 0.25
     delay_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
     rows_per_s: Annotated[float, Field(ge=0)] = 0.0
-    table_chunk_rows: dict[_Pattern, Annotated[int, Field(ge=1, le=1_000_000)]] = Field({})
+    table_chunk_rows: dict[_Pattern, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default={})
 
 
 class ChangeLogConfig(Section):
@@ -391,7 +393,7 @@ class SparkConfig(Section):
 
     master: Annotated[str, Field(pattern=r"^(local|spark://|yarn|k8s://|sc://)")] = "local[2]"
     driver_memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "2g"
-    conf: dict[str, str] = Field({})
+    conf: dict[str, str] = Field(default={})
 
     @field_validator("master")
     @classmethod
@@ -436,7 +438,7 @@ class Config(Section):
         TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
         Field(discriminator="type"),
     ]
-    tables: dict[_Pattern, TableConfig] = Field({})
+    tables: dict[_Pattern, TableConfig] = Field(default={})
     changes: ChangesConfig = ChangesConfig()
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()

@@ -96,11 +96,10 @@ def test_a_killed_worker_comes_back_and_its_readers_go_on_elsewhere(writer, fold
 
 def test_a_relay_of_several_workers_ends_its_streams_with_a_note(writer, folder):
     synced(writer, window(1))
-    with running(folder) as relay:
-        with stream(relay.url, after=0) as frames:
-            frames.until(1)
-            relay.stop.set()
-            last = [frame for frame in frames if isinstance(frame, dict)][-1]
+    with running(folder) as relay, stream(relay.url, after=0) as frames:
+        frames.until(1)
+        relay.stop.set()
+        last = [frame for frame in frames if isinstance(frame, dict)][-1]
     assert last == {"kind": "end", "reason": "shutdown"}
 
 
