@@ -6,6 +6,7 @@ hears of its parent's end by the end of its standard input, so none is left behi
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import subprocess
@@ -163,7 +164,9 @@ def _work(number: int, port: int) -> int:
 
 
 def _end_with_parent(stop: threading.Event) -> None:
-    sys.stdin.buffer.read()
+    # Past Python's buffer, whose lock this thread would still hold when the process ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     stop.set()
 
 
