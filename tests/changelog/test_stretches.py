@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,27 @@ def test_another_log_in_the_same_folder_is_not_taken_for_the_one_before(tmp_path
         found = decoded(bytes_from(reader, 0))
         assert found[0].bodies[0].batch.column("c1").to_pylist() == [text] * 2
         assert next(rows.blocks(0)).bodies[0].batch.column("c1")[0].as_py() == text
+
+
+def test_who_looks_at_a_damaged_tail_again_and_again_is_told_at_once_and_of_its_repair(tmp_path):
+    now = [0.0]
+    reader = StretchReader(tmp_path, lambda: now[0])
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        synced(writer, window(1))
+    good = (tmp_path / "tail").read_bytes()
+    bad = bytearray(good)
+    bad[20] ^= 1
+    bad[2068] ^= 1
+    (tmp_path / "tail").write_bytes(bad)
+    with pytest.raises(CorruptSegment, match="tail"):
+        reader.look()
+    begun = time.monotonic()
+    for _ in range(50):
+        with pytest.raises(CorruptSegment, match="tail"):
+            reader.look()
+    # A look at the damage itself would take a second, each.
+    assert time.monotonic() - begun < 5
+    (tmp_path / "tail").write_bytes(good)
+    now[0] = 60.0
+    assert reader.look()
+    assert reader.tail.complete_scn == 1

@@ -100,7 +100,6 @@ def test_beyond_this_machine_tokens_are_needed(tmp_path):
         settings_of(write(tmp_path, "{listen: '0.0.0.0:7070'}"))
 
 
-@req("D47", "D66")
 def test_several_files_share_one_relay_and_say_the_same_about_it(tmp_path):
     shop = write(tmp_path, "{workers: 2, routes: ['http://a:1']}")
     billing = write(tmp_path, None, "billing")
@@ -119,13 +118,14 @@ def test_several_files_share_one_relay_and_say_the_same_about_it(tmp_path):
         settings_of(write(tmp_path), write(twice))
 
 
+@req("D22")
 def test_a_replicator_starts_a_relay_where_its_file_has_the_section(tmp_path):
     for relay, roles in ((None, ["capture", "apply"]), ("{}", ["capture", "apply", "relay"])):
         file = write(tmp_path, relay)
         assert [spec.name for spec in child_specs(file, load(file))] == roles
 
 
-@req("D22", "D46")
+@req("D46")
 def test_the_supervised_relay_serves_and_comes_back_when_it_is_killed(tmp_path):
     file = write(tmp_path, "{listen: '127.0.0.1:0'}")
     config = load(file)

@@ -7,8 +7,9 @@ given out: a writer that starts anew cuts that off. Used from one thread.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +23,13 @@ from headrace.changelog.merging import Stored
 from headrace.changelog.opened import OpenedChain
 from headrace.changelog.segment import NO_SEGMENT, SEGMENT_HEADER_BYTES, SegmentName, corrupt
 from headrace.changelog.tail import Tail
-from headrace.errors import ProtocolError, ScnNotFound
+from headrace.errors import CorruptSegment, ProtocolError, ScnNotFound
 from headrace.wire.block import join_indexes, read_index
 
 __all__ = ["Spot", "Stretch", "StretchReader"]
+
+_DAMAGED_FOR_S = 10.0
+"""How long damage is believed before it is looked for again."""
 
 
 class Spot(NamedTuple):
@@ -55,12 +59,19 @@ class Stretch(NamedTuple):
 
 
 class StretchReader:
-    """Reads the log in a folder, which need not exist yet."""
+    """Reads the log in a folder, which need not exist yet.
 
-    def __init__(self, folder: Path) -> None:
+    Attributes:
+        tail: what the log can serve, as of the last `look`.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._chain = OpenedChain(folder)
+        self._clock = clock
         self.tail = Tail()
         self._sequence = -1
+        self._damage: CorruptSegment | None = None
+        self._again_at = 0.0
 
     @property
     def exists(self) -> bool:
@@ -81,9 +92,17 @@ class StretchReader:
         """
         sequence = self._chain.sequence()
         if sequence == self._sequence:
-            return False
-        self.tail = self._chain.refresh().tail
-        self._sequence = sequence
+            if self._damage is not None and self._clock() < self._again_at:
+                raise self._damage.with_traceback(None)
+            if self._damage is None:
+                return False
+        self._sequence, self._damage = sequence, None
+        try:
+            self.tail = self._chain.refresh().tail
+        except CorruptSegment as error:
+            # To see that a tail is damaged takes a second, which many who look would not have.
+            self._damage, self._again_at = error, self._clock() + _DAMAGED_FOR_S
+            raise
         return True
 
     def find(self, after_scn: int, step_bytes: int) -> Spot | None:

@@ -19,7 +19,6 @@ from tests.relay.server.conftest import SMALL
 from tests.requirements import req
 
 
-@req("D65", "D66")
 def test_sources_say_what_they_hold(writer, tmp_path):
     with served({"shop": tmp_path / "log", "later": tmp_path / "none"}) as url:
         synced(writer, window(3), window(5), coverage(8))
@@ -58,7 +57,7 @@ def test_every_table_version_is_registered_or_those_that_were_asked_for(writer, 
     assert versions()[-1] == newer
 
 
-@req("D45", "D47")
+@req("D45")
 def test_the_buffer_is_shown_segment_by_segment(writer, url):
     synced(writer, *(window(scn) for scn in range(1, 40)))
     whole = ask(url, "/buffer", source="shop").json
@@ -81,7 +80,6 @@ def test_a_relay_without_routes_names_itself(writer, url):
     assert ask(url, "/routes").json == {"version": 0, "sources": {"shop": {"relays": [url]}}}
 
 
-@req("D54")
 def test_a_routing_file_is_followed_while_the_relay_runs(writer, folder, tmp_path):
     synced(writer, window(1))
     routes = tmp_path / "routes.json"
@@ -147,7 +145,7 @@ def test_health_tells_what_is_wrong(writer, folder, url):
     assert "tail" in answer.json["wrong"][0]
 
 
-@req("D47", "D19", "D66")
+@req("D47", "D19")
 def test_a_noisy_source_evicts_nothing_of_another(tmp_path):
     quiet, noisy = tmp_path / "quiet", tmp_path / "noisy"
     with (

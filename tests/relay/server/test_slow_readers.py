@@ -53,7 +53,7 @@ def counted(url: str, name: str) -> int:
     return sum(int(float(line.rpartition(" ")[2])) for line in found)
 
 
-@req("D62", "D13", "F9")
+@req("D62", "D13")
 def test_a_reader_that_takes_nothing_is_cut_goes_on_and_delays_nobody(full):
     writer, folder = full
     with served({"shop": folder}, send_timeout_s=1.0) as url:
@@ -96,7 +96,7 @@ def test_a_slow_reader_that_takes_something_is_not_cut(full):
         assert counted(url, "streams") == 1
 
 
-@req("D13", "D19", "F9")
+@req("D13", "D19")
 def test_many_readers_at_different_places_all_get_everything(full):
     writer, folder = full
     with served({"shop": folder}) as url, ExitStack() as opened:
@@ -124,7 +124,7 @@ def resident_bytes() -> int:
     raise AssertionError("the kernel does not say")
 
 
-@req("D43", "D16", "F9")
+@req("D43")
 def test_an_idle_reader_costs_little_whatever_passes_by(full):
     writer, folder = full
     readers = min(400, os.sysconf("SC_OPEN_MAX") // 4)

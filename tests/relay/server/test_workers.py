@@ -62,7 +62,7 @@ def exists(pid: int) -> bool:
         return False
 
 
-@req("D17", "D46", "D19")
+@req("D17", "D46")
 def test_a_killed_worker_comes_back_and_its_readers_go_on_elsewhere(writer, folder):
     synced(writer, *(window(scn) for scn in range(1, 10)))
     with running(folder) as relay:
