@@ -22,6 +22,7 @@ COMMANDS = (
     "demo",
     "preflight",
     "run",
+    "relay",
     "status",
     "dump",
     "log",

@@ -61,6 +61,8 @@ def test_every_configuration_of_a_page_loads(
     monkeypatch.setenv("WAREHOUSE", "postgresql://headrace@warehouse.internal/copies")
     monkeypatch.setenv("STORE_KEY", "x")
     monkeypatch.setenv("STORE_SECRET", "x")
+    monkeypatch.setenv("REPORTS_TOKEN", "x" * 16)
+    monkeypatch.setenv("OPS_TOKEN", "y" * 16)
     found = blocks(page, "yaml")
     assert found
     for text in found:
@@ -73,6 +75,8 @@ def test_the_full_configuration_names_every_setting_and_its_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "x")
+    monkeypatch.setenv("REPORTS_TOKEN", "x" * 16)
+    monkeypatch.setenv("OPS_TOKEN", "y" * 16)
     path = tmp_path / "shop.yaml"
     path.write_text(blocks("docs/operations.md", "yaml")[0], encoding="utf-8")
     written = load(path)
@@ -83,6 +87,10 @@ def test_the_full_configuration_names_every_setting_and_its_default(
         assert found.model_fields_set == set(type(found).model_fields)
         assert found == type(found)(), f"the page shows other defaults of {section}"
     assert written.source.model_fields_set == set(type(written.source).model_fields)
+    assert written.relay is not None
+    assert written.relay.model_fields_set == set(type(written.relay).model_fields)
+    shown = {"tls": None, "tokens": (), "routes": ()}
+    assert written.relay.model_copy(update=shown) == type(written.relay)()
 
 
 def test_every_error_of_the_operations_page_exists() -> None:

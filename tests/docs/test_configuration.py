@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from headrace.replicator.config import Config, MaintenanceConfig, StoreConfig, TableConfig
+from headrace.replicator.config import Config, MaintenanceConfig, RelayConfig, StoreConfig, TableConfig
 from headrace.replicator.units import Bytes, parse_size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -25,6 +25,7 @@ SECTIONS |= {
     for model in get_args(Config.model_fields["target"].annotation)
 }
 SECTIONS["tables"] = TableConfig
+SECTIONS["relay"] = RelayConfig
 SECTIONS["maintenance"] = MaintenanceConfig
 SECTIONS["store"] = StoreConfig
 

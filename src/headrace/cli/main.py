@@ -14,6 +14,7 @@ from headrace.cli.export import export
 from headrace.cli.log import log
 from headrace.cli.maintain import maintain
 from headrace.cli.preflight import preflight
+from headrace.cli.relay import relay
 from headrace.cli.resync import resync
 from headrace.cli.run import run
 from headrace.cli.schema import schema
@@ -53,7 +54,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, preflight, run, status, verify, resync, maintain, export, version):
+for command in (demo, preflight, run, relay, status, verify, resync, maintain, export, version):
     app.command()(command)
 for name, group in (("dump", dump), ("log", log), ("schema", schema), ("tap", tap)):
     app.add_typer(group, name=name)

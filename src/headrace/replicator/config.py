@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
+from headrace.replicator.relay_config import RelayConfig
+from headrace.replicator.section import Section
 from headrace.replicator.units import Bytes
 from headrace.store.location import Bucket, Location, located
 
@@ -29,6 +31,7 @@ __all__ = [
     "ParquetTargetConfig",
     "PostgresConfig",
     "PostgresTargetConfig",
+    "RelayConfig",
     "SparkConfig",
     "StateConfig",
     "StoreConfig",
@@ -46,13 +49,7 @@ _BucketUrl = Annotated[str, Field(pattern=r"^s3://")]
 _Identifier = Annotated[str, Field(min_length=1, max_length=63)]
 
 
-class _Section(BaseModel):
-    """A part of the file: unknown keys are refused, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class ColumnsConfig(_Section):
+class ColumnsConfig(Section):
     """Which columns of one table are captured; the columns of its key always are.
 
     Attributes:
@@ -70,7 +67,7 @@ class ColumnsConfig(_Section):
         return self
 
 
-class PostgresConfig(_Section):
+class PostgresConfig(Section):
     """Where changes come from.
 
     Attributes:
@@ -94,8 +91,10 @@ class PostgresConfig(_Section):
     url: SecretStr
     tables: Annotated[tuple[_Pattern, ...], Field(min_length=1)]
     exclude: tuple[_Pattern, ...] = ()
-    columns: dict[_Table, ColumnsConfig] = {}
-    text_columns: dict[_Table, Annotated[tuple[_Identifier, ...], Field(min_length=1)]] = {}
+    columns: dict[_Table, ColumnsConfig] = Field(default={})
+    text_columns: dict[_Table, Annotated[tuple[_Identifier, ...], Field(min_length=1)]] = Field(
+        default={}
+    )
     slot: _SlotName | None = None
     publication: _Identifier | None = None
     watermark: Literal["message", "table"] = "message"
@@ -130,7 +129,7 @@ def _local(value: object) -> object:
     return value
 
 
-class MaintenanceConfig(_Section):
+class MaintenanceConfig(Section):
     """How the files of Delta tables are kept in order between batches.
 
     Attributes:
@@ -154,7 +153,7 @@ class MaintenanceConfig(_Section):
         return self
 
 
-class StoreConfig(_Section):
+class StoreConfig(Section):
     """How to get at the bucket that ``path`` names.
 
     Attributes:
@@ -180,7 +179,7 @@ class StoreConfig(_Section):
         return self
 
 
-class TargetConfig(_Section):
+class TargetConfig(Section):
     """Where the tables go: ``<path>/<schema>/<table>``.
 
     Attributes:
@@ -233,7 +232,7 @@ class TargetConfig(_Section):
         return located(self.path, bucket)
 
 
-class ParquetTargetConfig(_Section):
+class ParquetTargetConfig(Section):
     """Plain files of changes: ``<path>/<schema>/<table>/*.parquet``, whose tables have the mode ``append``.
 
     Attributes:
@@ -249,7 +248,7 @@ class ParquetTargetConfig(_Section):
         return _local(value)
 
 
-class DuckdbTargetConfig(_Section):
+class DuckdbTargetConfig(Section):
     """A DuckDB file, whose tables have the names they have at the source.
 
     Attributes:
@@ -267,7 +266,7 @@ class DuckdbTargetConfig(_Section):
         return _local(value)
 
 
-class PostgresTargetConfig(_Section):
+class PostgresTargetConfig(Section):
     """A PostgreSQL database (15 or newer), which is another one than the source or gets a prefix.
 
     Attributes:
@@ -286,7 +285,7 @@ class PostgresTargetConfig(_Section):
         return _postgres_url(value)
 
 
-class ChangesConfig(_Section):
+class ChangesConfig(Section):
     """What target tables do when their sources change in a way that has more than one answer.
 
     Attributes:
@@ -300,7 +299,7 @@ class ChangesConfig(_Section):
     dropped_table: Literal["keep", "drop"] = "keep"
 
 
-class TableConfig(_Section):
+class TableConfig(Section):
     """How the target keeps some tables.
 
     Attributes:
@@ -318,7 +317,7 @@ class TableConfig(_Section):
     mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
     select: tuple[_Identifier, ...] = ()
     drop: tuple[_Identifier, ...] = ()
-    rename: dict[_Identifier, _Identifier] = {}
+    rename: dict[_Identifier, _Identifier] = Field(default={})
     mask: dict[_Identifier, _Expression] = Field({}, repr=False)
     compute: dict[_Identifier, _Expression] = Field({}, repr=False)
     where: _Expression | None = Field(None, repr=False)
@@ -334,7 +333,7 @@ class TableConfig(_Section):
         return self
 
 
-class DumpConfig(_Section):
+class DumpConfig(Section):
     """How tables are read in chunks.
 
     Attributes:
@@ -351,10 +350,10 @@ class DumpConfig(_Section):
     load: Annotated[float, Field(gt=0, le=1)] = 0.25
     delay_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
     rows_per_s: Annotated[float, Field(ge=0)] = 0.0
-    table_chunk_rows: dict[_Pattern, Annotated[int, Field(ge=1, le=1_000_000)]] = {}
+    table_chunk_rows: dict[_Pattern, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default={})
 
 
-class ChangeLogConfig(_Section):
+class ChangeLogConfig(Section):
     """The change log on disk.
 
     Attributes:
@@ -370,7 +369,7 @@ class ChangeLogConfig(_Section):
     retain_s: Annotated[float, Field(ge=0)] = 0.0
 
 
-class ApplyConfig(_Section):
+class ApplyConfig(Section):
     """How changes are folded into the target.
 
     Attributes:
@@ -382,7 +381,7 @@ class ApplyConfig(_Section):
     trigger_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
 
 
-class SparkConfig(_Section):
+class SparkConfig(Section):
     """The Spark session.
 
     Attributes:
@@ -394,7 +393,7 @@ class SparkConfig(_Section):
 
     master: Annotated[str, Field(pattern=r"^(local|spark://|yarn|k8s://|sc://)")] = "local[2]"
     driver_memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "2g"
-    conf: dict[str, str] = {}
+    conf: dict[str, str] = Field(default={})
 
     @field_validator("master")
     @classmethod
@@ -404,7 +403,7 @@ class SparkConfig(_Section):
         return value
 
 
-class TapConfig(_Section):
+class TapConfig(Section):
     """The algorithm's steps as lines of JSON in ``tap/`` of the state folder.
 
     Attributes:
@@ -424,13 +423,13 @@ class TapConfig(_Section):
     teach: bool = False
 
 
-class StateConfig(_Section):
+class StateConfig(Section):
     """Where progress, change log and logs live; ``.headrace/<name>`` beside the file by default."""
 
     dir: Path | None = None
 
 
-class Config(_Section):
+class Config(Section):
     """One replicator."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
@@ -439,13 +438,14 @@ class Config(_Section):
         TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
         Field(discriminator="type"),
     ]
-    tables: dict[_Pattern, TableConfig] = {}
+    tables: dict[_Pattern, TableConfig] = Field(default={})
     changes: ChangesConfig = ChangesConfig()
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()
     apply: ApplyConfig = ApplyConfig()
     spark: SparkConfig = SparkConfig()
     tap: TapConfig = TapConfig()
+    relay: RelayConfig | None = None
     state: StateConfig = StateConfig()
 
     @property

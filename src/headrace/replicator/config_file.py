@@ -26,6 +26,7 @@ from headrace.replicator.config import (
     DuckdbTargetConfig,
     ParquetTargetConfig,
     PostgresTargetConfig,
+    RelayConfig,
     TargetConfig,
 )
 
@@ -61,6 +62,7 @@ _PATTERNS = {
     "source.exclude": "a pattern schema.table such as audit.*",
     "source.slot": "lower-case letters, digits and _, at most 63 characters",
     "target.store.endpoint": "a URL such as https://host:9000, without user, password or path",
+    "relay.listen": "host:port, such as 127.0.0.1:7070 or [::1]:7070",
     "spark.master": "local[N], spark://…, yarn, k8s://… or sc://…",
     "spark.driver_memory": "a number with k, m or g, such as 2g",
 }
@@ -159,7 +161,7 @@ def _resolve(value: Any, place: str, problems: list[str]) -> Any:
                 f"set it before starting headrace."
             )
         # Keeps the rest of the check going; the file is refused anyway.
-        return "unset"
+        return "unset-environment-variable"
 
     return _REFERENCE.sub(replace, value)
 
@@ -222,14 +224,22 @@ def _fields_at(loc: tuple[int | str, ...]) -> Mapping[str, Any]:
     if loc[:1] == ("target",):
         model, loc = _TARGETS[loc[1]], loc[2:]
     for part in loc:
-        if get_origin(model) is dict:
-            model = get_args(model)[1]
+        if isinstance(part, int) or get_origin(model) is dict:
+            # An entry of a list, or of names that people choose.
+            model = _section_in(model)
             continue
         annotation = model.model_fields[str(part)].annotation
-        if get_origin(annotation) is dict or isinstance(annotation, type):
-            model = annotation
+        model = annotation if get_origin(annotation) in (dict, tuple) else _section_in(annotation)
     fields: Mapping[str, Any] = model.model_fields
     return fields
+
+
+def _section_in(annotation: Any) -> Any:
+    """Return the section that a field holds, alone, optionally, or as the values of a list or mapping."""
+    return next(
+        (one for one in (annotation, *get_args(annotation)) if hasattr(one, "model_fields")),
+        annotation,
+    )
 
 
 def _with_absolute_paths(config: Config, base: Path) -> Config:
@@ -241,9 +251,20 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     return config.model_copy(
         update={
             "target": target,
+            "relay": _with_absolute_relay_paths(config.relay, base) if config.relay else None,
             "state": config.state.model_copy(update={"dir": _absolute(base, state)}),
         }
     )
+
+
+def _with_absolute_relay_paths(relay: RelayConfig, base: Path) -> RelayConfig:
+    tls, routes = relay.tls, relay.routes
+    if tls is not None:
+        files = {name: _absolute(base, getattr(tls, name)) for name in ("certificate", "key")}
+        tls = tls.model_copy(update=files)
+    if isinstance(routes, Path):
+        routes = _absolute(base, routes)
+    return relay.model_copy(update={"tls": tls, "routes": routes})
 
 
 def _absolute(base: Path, path: Path) -> Path:

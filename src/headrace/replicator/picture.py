@@ -28,7 +28,7 @@ from headrace.state.store import DumpProgress, DumpRequest, StateStore
 
 __all__ = ["Observer", "Picture", "TablePicture"]
 
-ROLES = ("capture", "apply")
+ROLES = ("capture", "apply", "relay")
 
 _RESYNC_NEEDED = (SlotLost.__name__, SourceReplaced.__name__)
 

@@ -27,14 +27,15 @@ __all__ = ["Run", "child_specs"]
 _TURN_S = 0.25
 
 
-def child_specs(file: Path) -> list[ChildSpec]:
-    """Return the processes of the replicator that ``file`` describes."""
+def child_specs(file: Path, config: Config) -> list[ChildSpec]:
+    """Return the processes of the replicator that ``file`` describes; a relay only where it has that section."""
     return [
         ChildSpec(
             role,
             (sys.executable, "-m", f"headrace.replicator.{role}_process", str(file.absolute())),
         )
         for role in ROLES
+        if role != "relay" or config.relay is not None
     ]
 
 
@@ -56,7 +57,7 @@ class Run:
         self._stop = threading.Event()
         self._observer = Observer(config)
         paths = StatePaths.of(config)
-        self.supervisor = Supervisor(paths, child_specs(file), policy=policy)
+        self.supervisor = Supervisor(paths, child_specs(file, config), policy=policy)
         self._status = StatusFile(paths.status("run"), "run")
         self._goal: Goal | None = None
         self.picture: Picture = self._observer.look()

@@ -1,0 +1,63 @@
+"""``headrace relay``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.output import console, errors_without_traceback
+
+__all__ = ["relay"]
+
+
+@errors_without_traceback
+def relay(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Configurations of one or several replicators."),
+    ],
+) -> None:
+    """Serve change logs to consumers over HTTP, until Ctrl-C.
+
+    Any number of consumers read the stream of changes from here, and none of them touches the source. The relay keeps
+    nothing about them: each says where it stands. It reads the change logs beside the captures that write them, of
+    which none has to run.
+
+    The section [bold]relay[/bold] of the file says where it listens, which tokens it asks for and how many processes
+    share the work; several files share one such section. Without it: http://127.0.0.1:7070, this machine only.
+    [bold]headrace run FILE[/bold] starts a relay by itself when its file has the section.
+
+    Exit code: 0 when asked to end, 2 on an error.
+
+    [bold]Examples[/bold]
+      headrace relay shop.yaml
+      headrace relay shop.yaml billing.yaml
+      curl 'http://127.0.0.1:7070/sources'
+      curl -N 'http://127.0.0.1:7070/stream?source=shop&after=oldest&format=ndjson'
+    """
+    import signal
+    import threading
+
+    from headrace.replicator.lean import begin_lean
+
+    begin_lean()
+
+    from headrace.relay.server.workers import run_relay
+    from headrace.replicator import config_file
+    from headrace.replicator.relaying import relay_settings
+
+    settings = relay_settings({file: config_file.load(file) for file in files})
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    said: list[str] = []
+
+    def tell(url: str, _: dict[int, int]) -> None:
+        if not said:
+            said.append(url)
+            names = ", ".join(source.name for source in settings.sources)
+            console.print(f"serving {names} on [bold]{url}[/bold]; Ctrl-C ends it", soft_wrap=True)
+
+    run_relay(settings, stop, tell)

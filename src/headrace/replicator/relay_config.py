@@ -1,0 +1,116 @@
+"""The section ``relay`` of a configuration, as values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from headrace.replicator.section import Section
+
+__all__ = ["RelayConfig", "RelayTlsConfig", "RelayTokenConfig"]
+
+_Name = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+class RelayTlsConfig(Section):
+    """HTTPS.
+
+    Attributes:
+        certificate: PEM file of the certificate and what leads to its authority.
+        key: PEM file of its key, without a password.
+    """
+
+    certificate: Path
+    key: Path
+
+
+class RelayTokenConfig(Section):
+    """One who may ask.
+
+    Attributes:
+        name: for people.
+        token: put it into the environment and write ``${env:NAME}``.
+        role: ``reader``, or ``admin`` for the commands too.
+    """
+
+    name: _Name
+    token: SecretStr
+    role: Literal["reader", "admin"] = "reader"
+
+    @field_validator("token")
+    @classmethod
+    def _cannot_be_guessed(cls, value: SecretStr) -> SecretStr:
+        if len(value.get_secret_value()) < 16:
+            raise ValueError("at least 16 characters, such as openssl rand -hex 32 gives")
+        return value
+
+
+class RelayConfig(Section):
+    """The change stream over HTTP.
+
+    Attributes:
+        listen: host and port.
+        workers: processes that share the port.
+        tls: HTTPS; HTTP when absent.
+        tokens: who may ask; needed as soon as other machines can reach it.
+        send_timeout_s: a reader that takes nothing for so long is cut, and may come again.
+        heartbeat_s: readers for whom there is nothing new hear so often that this is so.
+        routes: URLs of every relay of this source; or a file with the routing document of all.
+    """
+
+    listen: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):\d{1,5}$")] = (
+        "127.0.0.1:7070"
+    )
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    tls: RelayTlsConfig | None = None
+    tokens: tuple[RelayTokenConfig, ...] = ()
+    send_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    routes: Path | tuple[str, ...] = ()
+
+    @field_validator("listen")
+    @classmethod
+    def _is_a_port(cls, value: str) -> str:
+        if int(value.rpartition(":")[2]) > 65_535:
+            raise ValueError("a port up to 65535")
+        return value
+
+    @field_validator("routes", mode="before")
+    @classmethod
+    def _are_urls_or_a_file(cls, value: object) -> object:
+        if isinstance(value, str) and "://" not in value:
+            return Path(value)
+        given = value if isinstance(value, list | tuple) else None
+        if isinstance(value, Path) or (given is not None and all(map(_is_relay, given))):
+            return value if given is None else tuple(given)
+        raise ValueError("a list of URLs such as http://host:7070, or a file")
+
+    @model_validator(mode="after")
+    def _each_name_once(self) -> Self:
+        names = [token.name for token in self.tokens]
+        if len(set(names)) < len(names):
+            raise ValueError("each name of tokens once")
+        return self
+
+    @property
+    def host(self) -> str:
+        """Where it listens."""
+        return self.listen.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.listen.rpartition(":")[2])
+
+
+def _is_relay(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        parts = urlsplit(value)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
+    except ValueError:
+        return False

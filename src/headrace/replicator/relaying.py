@@ -1,0 +1,60 @@
+"""The relay of one or several replicators: what their files say about it, as settings of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.errors import ConfigError
+from headrace.relay.server.settings import RelaySettings, Role, ServedSource, Token
+from headrace.replicator.config import Config
+from headrace.replicator.paths import StatePaths
+from headrace.replicator.relay_config import RelayConfig
+
+__all__ = ["relay_settings"]
+
+
+def relay_settings(configs: Mapping[Path, Config]) -> RelaySettings:
+    """Return the settings of one relay for several files; defaults hold where none has a section ``relay``.
+
+    Raises:
+        ConfigError: two files say different things about the relay, or it would be served by mistake.
+    """
+    said = {file: config.relay for file, config in configs.items() if config.relay is not None}
+    of_all = {file: relay.model_copy(update={"routes": ()}) for file, relay in said.items()}
+    chosen = next(iter(of_all.values()), RelayConfig())
+    other = next((file for file, relay in of_all.items() if relay != chosen), None)
+    if other is not None:
+        raise ConfigError(
+            f"relay: {next(iter(of_all)).name} and {other.name} say different things about one relay.",
+            next_step="let their sections relay be the same but for routes, leave one out, or start two relays.",
+        )
+    settings = RelaySettings(
+        tuple(_source(file, config, said.get(file)) for file, config in configs.items()),
+        chosen.host,
+        chosen.port,
+        chosen.workers,
+        chosen.tls.certificate if chosen.tls else None,
+        chosen.tls.key if chosen.tls else None,
+        tuple(
+            Token(token.name, token.token.get_secret_value(), Role(token.role))
+            for token in chosen.tokens
+        ),
+        chosen.send_timeout_s,
+        chosen.heartbeat_s,
+    )
+    settings.validate()
+    return settings
+
+
+def _source(file: Path, config: Config, relay: RelayConfig | None) -> ServedSource:
+    paths = StatePaths.of(config)
+    return ServedSource(
+        config.name,
+        paths.changelog,
+        paths.registry,
+        paths.database,
+        relay.routes if relay else (),
+        # It rises with each change of the file, which the list is a part of.
+        int(file.stat().st_mtime),
+    )

@@ -1,0 +1,1 @@
+"""Its server, asked over real connections."""

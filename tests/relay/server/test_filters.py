@@ -1,0 +1,121 @@
+"""Filters at the relay: only what was asked for is sent, the rest moves the checkpoint, nothing is worked out twice."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import pytest
+
+from headrace.wire.filters import parse_filter
+from tests.changelog.windows import OTHER, TABLE, scns, seen, size, synced, window
+from tests.relay.server.asking import ask, pulled, stream
+from tests.requirements import req
+
+ONE_TABLE = {"tables": ["public.other"]}
+HALF = {"partition": {"by": "mod", "count": 2, "take": [1]}}
+
+
+def counted(url: str) -> int:
+    lines = ask(url, "/metrics").body.decode().splitlines()
+    found = [line for line in lines if line.startswith("headrace_relay_filters_applied_total{")]
+    return sum(int(line.rpartition(" ")[2]) for line in found)
+
+
+@req("D60", "D65", "B-9")
+@pytest.mark.parametrize("wanted", [ONE_TABLE, HALF, {"where": {"public.t": "k > 1"}}])
+@pytest.mark.parametrize("mode", ["push", "pull"])
+def test_a_filter_at_the_relay_is_the_same_filter_as_at_the_client(writer, url, wanted, mode):
+    blocks = [window(scn, 4, tables=(TABLE, OTHER), truncate=scn == 3) for scn in range(1, 9)]
+    synced(writer, *blocks)
+    schemas = {one.schema_id: one for one in (TABLE, OTHER)}
+    bound = parse_filter(wanted).bound(schemas.__getitem__)
+    with stream(url, after=0, mode=mode, upto=8, filter=json.dumps(wanted)) as frames:
+        assert seen(frames.blocks()) == seen(bound.apply(block) for block in blocks)
+        assert 0 < len(frames.raw) < sum(map(size, blocks))
+
+
+@req("D60")
+def test_bytes_fall_with_what_a_filter_leaves_out(writer, url):
+    synced(writer, *(window(scn, 400, text="x" * 100) for scn in range(1, 20)))
+    synced(writer, *(window(scn, 2, tables=(OTHER,)) for scn in range(20, 25)))
+    with stream(url, after=0, mode="pull") as frames:
+        everything = sum(map(size, frames.blocks()))
+    with stream(url, after=0, mode="pull", filter=json.dumps(ONE_TABLE)) as frames:
+        assert scns(frames.blocks()) == list(range(20, 25))
+        assert len(frames.raw) * 40 < everything
+
+
+@req("D63", "B-8")
+def test_a_filter_that_leaves_nothing_still_moves_the_checkpoint(writer, url):
+    synced(writer, *(window(scn) for scn in range(1, 20)))
+    got = pulled(url, after=0, filter=json.dumps(ONE_TABLE))
+    assert scns(got) == []
+    assert got[-1].covered_scn == 19
+    # Neighbours of which nothing is left come as one.
+    assert len(got) < 10
+    with stream(url, after=19, filter=json.dumps(ONE_TABLE)) as frames:
+        synced(writer, window(20))
+        (block,) = frames.until(20)
+        assert (len(block.index), block.covered_scn) == (0, 20)
+        synced(writer, window(21, tables=(OTHER,)))
+        assert scns(frames.until(21)) == [21]
+
+
+@req("D60")
+def test_a_filter_is_worked_out_once_per_block_whoever_asks(writer, url):
+    synced(writer, *(window(scn, tables=(TABLE, OTHER)) for scn in range(1, 11)))
+    for _ in range(3):
+        assert scns(pulled(url, after=0, filter=json.dumps(ONE_TABLE))) == list(range(1, 11))
+    assert counted(url) == 10
+    with ExitStack() as opened:
+        said = json.dumps({"tables": ["public.other"]}, indent=1)
+        readers = [opened.enter_context(stream(url, after=10, filter=said)) for _ in range(5)]
+        synced(writer, *(window(scn, tables=(TABLE, OTHER)) for scn in range(11, 16)))
+        for reader in readers:
+            assert scns(reader.until(15)) == list(range(11, 16))
+    assert counted(url) == 15
+    pulled(url, after=0, filter=json.dumps(HALF))
+    assert counted(url) == 30
+
+
+@req("D61")
+def test_a_filtered_pull_is_bounded_by_what_is_sent(writer, url):
+    synced(writer, *(window(scn, 300, tables=(TABLE, OTHER)) for scn in range(1, 11)))
+    whole = pulled(url, after=0, filter=json.dumps(ONE_TABLE))
+    one = size(whole[0])
+    got = pulled(url, after=0, filter=json.dumps(ONE_TABLE), max_bytes=one * 3)
+    assert scns(got) == [1, 2, 3]
+    refused = ask(
+        url,
+        "/stream",
+        post={"source": "shop", "after": 0, "mode": "pull", "max_bytes": 64, "filter": ONE_TABLE},
+    )
+    assert (refused.status, refused.error["needed_bytes"]) == (413, one)
+
+
+def test_lines_can_be_filtered(writer, url):
+    synced(writer, window(1, tables=(TABLE, OTHER)))
+    answer = ask(
+        url,
+        "/stream",
+        post={
+            "source": "shop",
+            "after": 0,
+            "mode": "pull",
+            "format": "ndjson",
+            "filter": ONE_TABLE,
+        },
+    )
+    told = [json.loads(line) for line in answer.body.splitlines()]
+    assert {line["table"] for line in told if "row" in line} == {"public.other"}
+    assert told[-2]["end"]
+
+
+def test_a_filter_that_does_not_fit_the_tables_ends_the_stream_by_name(writer, url):
+    synced(writer, window(1))
+    wanted = {"where": {"public.t": "nothing_like_this > 1"}}
+    asked = {"source": "shop", "after": 0, "mode": "pull", "filter": wanted}
+    answer = ask(url, "/stream", post=asked)
+    assert (answer.status, answer.error["type"]) == (400, "BadFilter")
+    assert "nothing_like_this" in answer.error["message"]
