@@ -1,9 +1,12 @@
 """What a consumer is told, and what it answers.
 
-In order: ``on_start``, then any number of windows, then ``on_stop``. A window is
-``on_start_window ( on_start_source ( on_data_event | on_data_batch )* on_end_source | on_system_event )* on_end_window``.
-``on_checkpoint`` comes between windows, and between sources inside a huge one if that was asked for. ``on_rollback`` may come
-anywhere and ends the open window: the next is told from its start, or from the checkpoint inside it.
+In order: ``on_start``, then any number of windows, then ``on_stop``. A window is ``on_start_window``, any number of
+sources and system events, ``on_end_window``; a source is ``on_start_source``, its events or batches, ``on_end_source``.
+``on_checkpoint`` comes between windows, and between sources inside a huge one if that was asked for. ``on_rollback``
+may come anywhere and ends the open window: the next is told from its start, or from the checkpoint inside it.
+
+Inside a window the changes of one table come together, in their order, as far as no system event stands between;
+`Event.ord` tells their order among tables.
 
 Source: Databus, section 3.3 (the callbacks and their order).
 """
@@ -74,8 +77,8 @@ class Event(NamedTuple):
     Attributes:
         scn: of the transaction.
         ord: place inside it; of the new image for an update of two.
-        op: ``+I``, ``+U``, ``=U``, ``-D`` or ``+R``; ``-U`` when a filter let only the image before an update through: the
-            row left what this consumer sees.
+        op: ``+I``, ``+U``, ``=U``, ``-D`` or ``+R``; ``-U`` when only the image before an update came, because a
+            filter keeps the other from this consumer: for it the row is gone.
         table: whose row.
         key: values of the key columns, in the key's order; empty for a table without a key.
         row: value by column: the row behind the change, of ``-D`` and ``-U`` the row ahead of it. Columns that were
@@ -108,8 +111,9 @@ class Batch:
     Attributes:
         table: whose rows.
         schema: version of the table that the rows have.
-        rows: the meta columns ``_scn, _ord, _op, _missing`` (`headrace.model.change`), then the table's own, as the source
-            sent them or as the consumer asked for. Views of what was received: whoever keeps a few rows for long copies them.
+        rows: the meta columns ``_scn, _ord, _op, _missing`` (`headrace.model.change`), then the table's own, as the
+            source sent them or as the consumer asked for. Views of what was received: whoever keeps a few rows for
+            long copies them.
     """
 
     table: TableId
@@ -120,9 +124,9 @@ class Batch:
 class Consumer:
     """What output is written with: override what is needed. Every callback may return a `Result`, and may raise.
 
-    An exception, ``Result.ERROR`` and a callback that took longer than its budget mean the same: `on_rollback`, and everything
-    behind the last checkpoint comes once more. All callbacks come from one thread, unless workers were asked for:
-    then those of events come from several.
+    An exception, ``Result.ERROR`` and a callback that took longer than its budget mean the same: `on_rollback`, and
+    everything behind the last checkpoint comes once more. All callbacks come from one thread, unless workers were
+    asked for: then those of events come from several.
     """
 
     def on_start(self) -> Result | None:
