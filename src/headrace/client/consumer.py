@@ -77,13 +77,12 @@ class Event(NamedTuple):
     Attributes:
         scn: of the transaction.
         ord: place inside it; of the new image for an update of two.
-        op: ``+I``, ``+U``, ``=U``, ``-D`` or ``+R``; ``-U`` when only the image before an update came, because a
-            filter keeps the other from this consumer: for it the row is gone.
+        op: ``+I``, ``+U``, ``=U``, ``-D`` or ``+R``.
         table: whose row.
         key: values of the key columns, in the key's order; empty for a table without a key.
-        row: value by column: the row behind the change, of ``-D`` and ``-U`` the row ahead of it. Columns that were
+        row: value by column: the row behind the change, of ``-D`` the row ahead of it. Columns that were
             not sent are left out.
-        before: of ``+U`` the row ahead of it, columns that were not sent left out; None when it did not come.
+        before: of ``+U`` the row ahead of it, columns that were not sent left out; None for every other.
         missing: columns of ``row`` that the source did not send: neither a value nor null.
         value: the row as the pydantic model that was asked for; None without one.
     """

@@ -152,8 +152,7 @@ class Dispatcher:
             self.checkpoint()
 
     def rollback(self, told: Place, place: Place) -> None:
-        """Tell the consumer that everything behind ``told`` comes again, and stand at ``place``, which is the same
-        or later.
+        """Tell the consumer that everything behind ``told`` comes again, and stand at ``place``, which may be later.
 
         Raises:
             CallbackFailed: as `deliver`.

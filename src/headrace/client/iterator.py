@@ -18,8 +18,9 @@ __all__ = ["IteratedWindow", "iterate"]
 
 
 class IteratedWindow:
-    """One window. Iterating gives its events, and its system events at their place, once; a large one is never held
-    whole.
+    """One window. Iterating gives its events, and its system events at their place, once.
+
+    A large window is never held whole.
 
     Attributes:
         window: what the callbacks are told of it.

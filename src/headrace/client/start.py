@@ -43,6 +43,7 @@ def resolve(
             f"A stream cannot begin at {start!r}.",
             next_step="begin at 'oldest', 'newest', a place or a time.",
         )
+    refused = 0
     while True:
         relay = relays.current()
         try:
@@ -52,7 +53,8 @@ def resolve(
                 said = relay.source(request.source)
                 found = Place(int(said["oldest_scn" if start == "oldest" else "covered_scn"]))
         except HeadraceError as error:
-            if error.retry is not Retry.TIMED or not pause(relays.failed()):
+            refused = 0 if error.retry is Retry.TIMED else refused + 1
+            if refused >= len(relays.urls) or not pause(relays.failed()):
                 raise
         else:
             relays.answered()

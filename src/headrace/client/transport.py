@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import pyarrow as pa
 
 from headrace.client.http import Answer, Connection, HttpSettings
-from headrace.errors import BlockTooLarge, ProtocolError, RelayError, RelayUnavailable
+from headrace.errors import BlockTooLarge, NotServed, ProtocolError, RelayError, RelayUnavailable
 from headrace.model.schema import TableSchema
 from headrace.wire.block import HEADER_BYTES, MAGIC, BlockHeader, read_header
 from headrace.wire.notes import PREFIX_BYTES, PROTOCOL, decode_note, frame_length
@@ -107,12 +107,12 @@ class Relay:
         """Return what the relay says of one source.
 
         Raises:
-            RelayUnavailable: it has none of that name, now.
+            NotServed: it has none of that name.
         """
         for said in self.sources():
             if said.get("name") == name:
                 return said
-        raise RelayUnavailable(
+        raise NotServed(
             f"Relay {self.url} serves no source {name!r}.",
             next_step="ask it for /sources, and name one of them.",
         )
@@ -134,7 +134,7 @@ class Relay:
 
     def dump(self, source: str) -> dict[str, Any]:
         """Ask for a dump of all tables of a source."""
-        return self._json("POST", "/admin/dump", {"source": source})
+        return self._json("POST", "/admin/dump", {"source": source, "table": "all"})
 
     def stream(self, request: StreamRequest) -> Stream:
         """Begin a stream.
