@@ -110,9 +110,7 @@ def told_by(blocks: list[Block]) -> list[Told]:
     return sorted(told, key=lambda one: one[:2])
 
 
-def _pieces(
-    transaction: Transaction, rng: random.Random
-) -> Iterator[tuple[Transaction, int, int]]:
+def _pieces(transaction: Transaction, rng: random.Random) -> Iterator[tuple[Transaction, int, int]]:
     """Cut a transaction at random, never between the two images of an update."""
     changes = transaction.changes
     cuts = [0]

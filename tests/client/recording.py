@@ -26,7 +26,7 @@ def told_of(event: Event | SystemEvent) -> Told:
 
 
 class Grammar:
-    """Accepts ``start (window(source(event*)* | checkpoint | rollback)* error? stop`` and nothing else."""
+    """Accepts ``start (window (source (event)*)* | checkpoint | rollback)* stop`` and nothing else."""
 
     def __init__(self) -> None:
         self.state = "new"

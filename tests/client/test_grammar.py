@@ -73,8 +73,6 @@ def test_a_failure_of_any_callback_brings_exactly_what_lies_behind_the_last_chec
         before = [one for one in consumer.checkpoints if one <= place]
         assert place in (before[-1] if before else Place(0), Place(0))
         # What followed the checkpoint in the calm run follows the rollback here.
-        begun = next(
-            (i for i, one in enumerate(calm.log) if one == ("on_checkpoint", place)), 0
-        )
+        begun = next((i for i, one in enumerate(calm.log) if one == ("on_checkpoint", place)), 0)
         assert consumer.log[at + 1 : -1] == calm.log[begun + 1 : -1]
     assert failed >= {"on_start_window", "on_data_event", "on_end_window", "on_checkpoint"}
