@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +119,7 @@ def _pieces(transaction: Transaction, rng: random.Random) -> Iterator[tuple[Tran
         if changes[i].op != "+U" and rng.random() < 0.3:
             cuts.append(i)
     cuts.append(len(changes))
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in pairwise(cuts):
         yield transaction, start, stop
 
 

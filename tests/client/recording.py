@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from headrace.model.block import SystemEvent
 from headrace.model.schema import TableSchema
 from headrace.wire.place import Place
 
-__all__ = ["Grammar", "Kept", "Recorder", "Told", "told_of"]
+__all__ = ["Grammar", "Recorder", "Told", "told_of"]
 
 Told = tuple[int, int, str, str, tuple[tuple[str, Any], ...]]
 """scn, ord, operation or kind, table, cells: one event of a window."""
@@ -83,13 +82,14 @@ class Recorder(Consumer):
     """Keeps what it was told since the last checkpoint apart from what it may count on.
 
     Args:
-        fail: called with the callback's name and its number, counted over all callbacks from 1; may raise or return a result.
+        fail: called with the callback's name and its number, from 1 over all callbacks; may raise or return a result.
 
     Attributes:
         log: every callback's name and argument.
         held: events up to the last checkpoint.
         open: events behind it.
-        again: events that came although a window before had brought them, and no rollback lay between.
+        windows: SCNs of those that ended, in order, those that came again too.
+        deliveries: data events, those that came again too.
     """
 
     def __init__(self, fail: Callable[[str, int], Result | None] | None = None) -> None:
@@ -159,13 +159,3 @@ class Recorder(Consumer):
     def on_error(self, error: Exception) -> Result | None:
         self.errors.append(error)
         return self._on("on_error", error)
-
-
-class Kept:
-    """A clock that a test turns by hand; every look at it takes no time."""
-
-    def __init__(self) -> None:
-        self.now = time.monotonic()
-
-    def __call__(self) -> float:
-        return self.now

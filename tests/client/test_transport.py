@@ -1,4 +1,4 @@
-"""The line between relay and client: cut, silent, damaged, stalled; blocks of any size; bytes that arrive in any pieces."""
+"""The line between relay and client: cut, silent, damaged; blocks of any size; bytes that arrive in any pieces."""
 
 from __future__ import annotations
 
