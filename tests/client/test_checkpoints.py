@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from headrace.client import FileCheckpoints, NoCheckpoints, SqlCheckpoints
+from headrace.client import Checkpoints, FileCheckpoints, NoCheckpoints, SqlCheckpoints
 from headrace.client.errors import CheckpointUnusable
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, window
@@ -48,7 +48,7 @@ def consume(kind: str, relay: str, folder: Path, lines: int | None) -> bool:
                 break
         if lines is not None:
             process.send_signal(signal.SIGKILL)
-        return process.wait(120) == 0
+    return process.wait(120) == 0
 
 
 def rows_in(folder: Path) -> Counter:
@@ -95,12 +95,12 @@ PLACES = [Place(0), Place(7), Place(8, 0), Place(8, 12), Place(2**62)]
 @req("D97", "D98")
 @pytest.mark.parametrize("kind", ["file", "sql", "memory"])
 def test_what_was_stored_is_what_is_loaded(tmp_path, kind):
-    def opened():
+    def opened() -> FileCheckpoints | SqlCheckpoints:
         if kind == "file":
             return FileCheckpoints(tmp_path / "a" / "place.json")
         return SqlCheckpoints(f"sqlite:///{tmp_path}/a.db", "me")
 
-    store = NoCheckpoints() if kind == "memory" else opened()
+    store: Checkpoints = NoCheckpoints() if kind == "memory" else opened()
     assert store.load() is None
     for place in PLACES:
         store.store(place)

@@ -19,8 +19,8 @@ from headrace.testing.histories import PATCHY
 from headrace.testing.line_faults import FaultyLine
 from headrace.wire import encode_block
 from tests.client.conftest import QUICK, running
-from tests.client.logs import random_blocks, told_by
-from tests.client.recording import Recorder, told_of
+from tests.client.logs import LogFolder, random_blocks, told_by
+from tests.client.recording import Recorder, Told, told_of
 from tests.client.test_transport import wide
 from tests.requirements import req
 from tests.waiting import until
@@ -73,9 +73,9 @@ def test_whoever_puts_waits_for_room_and_a_large_item_for_emptiness():
     assert not buffer.put("late", 1)
 
 
-def touched(log):
+def touched(log: LogFolder) -> dict[object, list[Told]]:
     """Return which events concern each key, in order: an update that moves a row concerns two."""
-    keys = defaultdict(list)
+    keys: dict[object, list[Told]] = defaultdict(list)
     for told in told_by(log.blocks):
         if told[4]:
             keys[told[3], told[4][-1] if told[3] != "public.bag" else None].append(told)
@@ -120,7 +120,7 @@ def test_workers_keep_each_keys_order_and_the_barriers(log, relay, seed, across)
     assert (late > 0) == across
     whole = told_by(log.blocks)
     assert sorted(events, key=lambda told: told[:2]) == [told for told in whole if told[4]]
-    seen = defaultdict(list)
+    seen: dict[object, list[Told]] = defaultdict(list)
     for told in events:
         seen[told[3], told[4][-1] if told[3] != "public.bag" else None].append(told)
     assert seen == touched(log)
@@ -132,7 +132,8 @@ def test_a_failure_in_a_worker_rolls_back(log, relay):
     end = log.blocks[-1].covered_scn
     failed = threading.Event()
     lock = threading.Lock()
-    held, open_ = [], []
+    held: list[Told] = []
+    open_: list[Told] = []
 
     class Failing(Consumer):
         def on_data_event(self, event):

@@ -14,12 +14,8 @@ from tests.client.recording import Recorder
 from tests.requirements import req
 
 
-def run_to_end(relay, consumer, last, **further):
-    subscription = Subscription(
-        relay, "shop", consumer, NoCheckpoints(), upto=last, settings=QUICK, **further
-    )
-    subscription.run()
-    return subscription
+def run_to_end(relay: str, consumer: Recorder, last: int) -> None:
+    Subscription(relay, "shop", consumer, NoCheckpoints(), upto=last, settings=QUICK).run()
 
 
 @req("D82", "D83", "D84", "D85", "D86", "D87", "D90", "D26", "F6")
@@ -34,7 +30,7 @@ def test_every_event_comes_once_and_in_order_when_nothing_fails(log, relay, seed
     assert len(consumer.told) == consumer.deliveries + sum(
         len(block.system) for block in log.blocks
     )
-    per_table = {}
+    per_table: dict[str, tuple[int, int]] = {}
     for scn, order, _, table, _ in consumer.told:
         assert per_table.get(table, (0, -1)) < (scn, order)
         per_table[table] = (scn, order)

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +15,13 @@ from headrace.client import Backoff, Consumer, NoCheckpoints, State, Subscriptio
 from headrace.client.errors import ClockWentBack
 from headrace.client.fetcher import _Order
 from headrace.errors import ConfigError, ProtocolError, ScnNotFound
+from headrace.model.block import Block
 from headrace.relay.server.settings import ServedSource
+from headrace.state.store import StateStore
 from headrace.testing.histories import TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.relay import served
-from headrace.wire import encode_block, read_header
+from headrace.wire import BlockHeader, decode_merged, encode_block, read_header
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, joined, window
 from tests.client.conftest import QUICK, running, suspended
@@ -55,11 +58,10 @@ def test_failover_inside_windows_loses_and_repeats_nothing(log, relay, tmp_path,
     other.close()
 
 
-def whole(blocks):
+def whole(blocks: list[Block]) -> list[Block]:
     """Return the same windows with the pieces of each transaction in one block."""
-    from headrace.wire.block import decode_merged
-
-    out, held = [], []
+    out: list[Block] = []
+    held: list[tuple[memoryview, BlockHeader]] = []
     for block in blocks:
         data = memoryview(encode_block(block))
         held.append((data, read_header(data)))
@@ -141,7 +143,7 @@ def test_no_relay_at_all_is_refused():
         Subscription([], "shop", Consumer())
 
 
-def header(*blocks):
+def header(*blocks: Block) -> BlockHeader:
     return read_header(encode_block(joined(blocks) if len(blocks) > 1 else blocks[0]))
 
 
@@ -187,7 +189,7 @@ def test_a_log_whose_clock_begins_anew_is_never_delivered(log, relay, tmp_path):
     anew.close()
 
 
-def fallen_off(tmp_path):
+def fallen_off(tmp_path: Path) -> LogFolder:
     """Return a log that dropped its beginning."""
     log = LogFolder(
         tmp_path / "short",
@@ -239,8 +241,6 @@ def test_whoever_fell_off_may_be_sent_elsewhere_first(tmp_path):
 
 @req("B-11", "D45")
 def test_whoever_fell_off_begins_anew_from_a_dump_if_told_so(tmp_path):
-    from headrace.state.store import StateStore
-
     log = fallen_off(tmp_path)
     state = StateStore(tmp_path / "state.db")
     source = ServedSource("shop", log.folder, log.folder / "schemas", tmp_path / "state.db")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pydantic import BaseModel, Field
 
-from headrace.client import Subscription
+from headrace.client import Event, Subscription
 from headrace.client.errors import Unconvertible
 from headrace.client.shapes import ArrowShape, _holds
 from headrace.model.block import Block, Body, transaction_index
@@ -62,7 +62,7 @@ def evolved(log):
     return log
 
 
-def told(relay, wanted):
+def told(relay: str, wanted: Any) -> list[Event]:
     consumer = Recorder()
     Subscription(
         relay,
@@ -166,7 +166,7 @@ TYPES = [
     pa.binary(),
     pa.bool_(),
 ]
-EXTREMES = {
+EXTREMES: dict[pa.DataType, list[Any]] = {
     pa.int16(): [-(2**15), 2**15 - 1],
     pa.int32(): [-(2**31), 2**31 - 1],
     pa.int64(): [-(2**63), 2**63 - 1, 2**53 + 1],
@@ -175,7 +175,7 @@ EXTREMES = {
     pa.decimal128(5, 0): [Decimal("-99999"), Decimal("99999")],
     pa.decimal128(19, 0): [Decimal(10**19 - 1)],
     pa.decimal128(38, 10): [Decimal("9" * 28 + "." + "9" * 10)],
-    pa.timestamp("us"): [datetime.min.replace(microsecond=1), datetime.max],
+    pa.timestamp("us"): [-62_135_596_800_000_000, 253_402_300_799_999_999],
 }
 
 

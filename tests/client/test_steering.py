@@ -17,18 +17,19 @@ from headrace.client import (
     read_dead_letters,
 )
 from headrace.client.errors import BudgetExceeded, CallbackFailed, FatalResult, Suspended
+from headrace.client.start import Start
 from headrace.errors import ConfigError, HeadraceError, StateError
 from headrace.testing.notation import table_of
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, coverage, window
 from tests.client.conftest import QUICK, running, suspended
-from tests.client.logs import random_blocks, told_by
+from tests.client.logs import LogFolder, random_blocks, told_by
 from tests.client.recording import Recorder
 from tests.requirements import req
 from tests.waiting import until
 
 
-def windows_of(log, *scns, rows=2):
+def windows_of(log: LogFolder, *scns: int, rows: int = 2) -> None:
     log.register(TABLE, table_of(2, name="other"))
     log.append(*(window(scn, rows) for scn in scns))
 
@@ -36,7 +37,7 @@ def windows_of(log, *scns, rows=2):
 class FailsAt(Recorder):
     """Fails whenever one window ends, until it is repaired."""
 
-    def __init__(self, scn, how=None):
+    def __init__(self, scn: int, how: Result | None = None) -> None:
         super().__init__()
         self.scn, self.broken, self.how = scn, True, how
         self.tries = 0
@@ -68,7 +69,7 @@ def test_retries_end_in_a_state_that_people_see_and_resume(log, relay):
         subscription.resume()
         until(lambda: subscription.status.stored == Place(4), "the rest")
         assert subscription.status.state is State.RESUMED
-    assert subscription.status.state is State.SHUTDOWN
+    assert subscription.status.state.value == "shutdown"
     assert [told[0] for told in consumer.told] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
@@ -177,21 +178,21 @@ def test_a_rewind_delivers_the_exact_suffix(log, relay):
     subscription = Subscription(relay, "shop", consumer, settings=QUICK)
     with running(subscription):
         until(lambda: consumer.windows and consumer.windows[-1] == 90, "all")
-        for to, expected in (
+        suffixes: list[tuple[Start | int, list[int]]] = [
             (Place(40), [50, 60, 70, 80, 90]),
             (65, [70, 80, 90]),
             (datetime.fromtimestamp((1_000_000 + 30) / 1e6, UTC), [30, 40, 50, 60, 70, 80, 90]),
             ("newest", []),
-        ):
+        ]
+        for to, expected in suffixes:
             consumer.windows.clear()
             rollbacks = consumer.rollbacks
             subscription.rewind(to)
-            until(
-                lambda n=rollbacks, e=expected: (
-                    consumer.rollbacks == n + 1 and consumer.windows == e
-                ),
-                f"the windows behind {to}",
-            )
+
+            def arrived(before: int = rollbacks, wanted: list[int] = expected) -> bool:
+                return consumer.rollbacks == before + 1 and consumer.windows == wanted
+
+            until(arrived, f"the windows behind {to}")
             until(lambda: subscription.status.stored == Place(90), "the checkpoint")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.client import HttpSettings, NoCheckpoints, Subscription
 from headrace.client.http import Connection
-from headrace.client.transport import BlockFrame, Relay, StreamRequest
+from headrace.client.transport import BlockFrame, Note, Relay, StreamRequest
 from headrace.errors import BlockTooLarge, ConfigError, NotServed, ProtocolError, RelayUnavailable
 from headrace.model.block import Block, Body, transaction_index
 from headrace.testing.histories import PATCHY
@@ -25,7 +25,7 @@ from headrace.wire.notes import encode_note
 from headrace.wire.place import Place
 from tests.client.conftest import QUICK, running, suspended
 from tests.client.logs import commit_us, random_blocks, told_by
-from tests.client.recording import Recorder
+from tests.client.recording import Recorder, Told
 from tests.requirements import req
 from tests.waiting import until
 
@@ -39,7 +39,7 @@ def wide(scn: int, rows: int, width: int = 1000) -> Block:
     return Block(index, (Body(PATCHY.schema_id, PATCHY.table, batch),), (), scn)
 
 
-def by_place(told):
+def by_place(told: list[Told]) -> list[Told]:
     return sorted(told, key=lambda one: one[:2])
 
 
@@ -228,7 +228,7 @@ def test_frames_survive_any_cut_into_chunks_and_packets(seed):
         stream = relay.stream(StreamRequest("shop", Place(0)))
         frames = list(stream.frames())
         assert [bytes(f.data) for f in frames if isinstance(f, BlockFrame)] == blocks
-        assert frames[-1].kind == "end"
+        assert frames[-1] == Note("end", {"kind": "end", "reason": "drained"})
         assert stream.routes == 3
     relay.close()
     thread.join(10)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -231,7 +231,7 @@ class Subscription:
             finally:
                 dispatcher.stop()
 
-    def windows(self) -> Iterator[IteratedWindow]:
+    def windows(self) -> Generator[IteratedWindow, None, None]:
         """Yield windows as they come: the same events as callbacks get, one window after the other.
 
         ``window.done()`` remembers that a window was processed. Whoever begins anew begins behind the last such one.
