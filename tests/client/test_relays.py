@@ -8,20 +8,22 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from headrace.changelog import ChangeLogSettings
+from headrace.changelog import ChangeLogSettings, register_job
 from headrace.client import Backoff, Consumer, NoCheckpoints, State, Subscription
 from headrace.client.errors import ClockWentBack
 from headrace.client.fetcher import _Order
 from headrace.errors import ConfigError, ProtocolError, ScnNotFound
-from headrace.model.block import Block
+from headrace.model.block import Block, Body
 from headrace.relay.server.settings import ServedSource
 from headrace.state.store import StateStore
 from headrace.testing.histories import TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.relay import served
-from headrace.wire import BlockHeader, decode_merged, encode_block, read_header
+from headrace.wire import BlockHeader, encode_block, read_header
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, joined, window
 from tests.client.conftest import QUICK, running, suspended
@@ -61,24 +63,33 @@ def test_failover_inside_windows_loses_and_repeats_nothing(log, relay, tmp_path,
 def whole(blocks: list[Block]) -> list[Block]:
     """Return the same windows with the pieces of each transaction in one block."""
     out: list[Block] = []
-    held: list[tuple[memoryview, BlockHeader]] = []
+    held: list[Block] = []
     for block in blocks:
-        data = memoryview(encode_block(block))
-        held.append((data, read_header(data)))
+        held.append(block)
         if block.ends_complete:
-            # Index entries of one transaction are joined: a block has one of each.
-            for merged in decode_merged(held):
-                index = merged.index.copy()
-                starts = [
-                    i for i in range(len(index)) if not i or index["scn"][i] != index["scn"][i - 1]
-                ]
-                ends = [*starts[1:], len(index)]
-                for a, b in zip(starts, ends, strict=True):
-                    index["changes"][a] = index["changes"][a:b].sum()
-                    index["last_piece"][a] = 1
-                out.append(replace(merged, index=index[starts]))
+            out.append(together(held) if len(held) > 1 else block)
             held = []
     return out
+
+
+def together(blocks: list[Block]) -> Block:
+    """Return neighbours as one block, with one index entry per transaction."""
+    index = np.concatenate([block.index for block in blocks])
+    starts = np.flatnonzero(np.diff(index["scn"], prepend=-1))
+    index["changes"][starts] = np.add.reduceat(index["changes"], starts)
+    index["last_piece"] = 1
+    rows: dict[int, list[Body]] = {}
+    for body in (body for block in blocks for body in block.bodies):
+        rows.setdefault(body.schema_id, []).append(body)
+    return Block(
+        index[starts],
+        tuple(
+            replace(bodies[0], batch=pa.concat_batches([body.batch for body in bodies]))
+            for bodies in rows.values()
+        ),
+        tuple(event for block in blocks for event in block.system),
+        blocks[-1].covered_scn,
+    )
 
 
 def test_a_relay_that_is_down_is_passed_over_and_come_back_to(log, relay):
@@ -196,8 +207,9 @@ def fallen_off(tmp_path: Path) -> LogFolder:
         ChangeLogSettings(segment_bytes=4096, budget_bytes=64 * 1024, retain_bytes=4096),
     )
     log.register(TABLE)
-    log.append(*(window(scn, 30) for scn in range(1, 120)))
-    log.writer.retain()
+    for scn in range(1, 120):
+        register_job(log.folder, "somebody", scn - 1)
+        log.append(window(scn, 30))
     return log
 
 

@@ -71,7 +71,7 @@ class FileCheckpoints:
             return Place.parse(said["place"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _unusable(str(self._path), f"does not read ({type(error).__name__})") from error
 
     def store(self, place: Place) -> None:

@@ -169,7 +169,7 @@ class Relay:
 
     def _check(self, answer: Answer) -> None:
         """Raise what the answer says went wrong."""
-        if answer.status == 200:
+        if 200 <= answer.status < 300:
             if answer.headers.get("headrace-protocol", str(PROTOCOL)) != str(PROTOCOL):
                 raise self._no_relay("another protocol")
             return
