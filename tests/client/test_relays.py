@@ -213,7 +213,7 @@ def fallen_off(tmp_path: Path) -> LogFolder:
     return log
 
 
-@req("D45", "B-11")
+@req("B-11")
 def test_whoever_fell_off_stops_with_a_state_that_says_so(tmp_path):
     log = fallen_off(tmp_path)
     with served({"shop": log.folder}) as url:
@@ -251,7 +251,7 @@ def test_whoever_fell_off_may_be_sent_elsewhere_first(tmp_path):
     log.close()
 
 
-@req("B-11", "D45")
+@req("B-11")
 def test_whoever_fell_off_begins_anew_from_a_dump_if_told_so(tmp_path):
     log = fallen_off(tmp_path)
     state = StateStore(tmp_path / "state.db")

@@ -73,7 +73,7 @@ def test_retries_end_in_a_state_that_people_see_and_resume(log, relay):
     assert [told[0] for told in consumer.told] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-@req("D92")
+@req("D92", "D89")
 @pytest.mark.parametrize(
     ("how", "error"), [(Result.ERROR, CallbackFailed), (Result.ERROR_FATAL, FatalResult)]
 )
@@ -291,7 +291,7 @@ def test_a_consumer_that_keeps_windows_back_is_not_overtaken_by_coverage(log, re
     assert checkpoints.load() == Place(0)
 
 
-@req("B-8", "T17", "D99")
+@req("B-8", "T17", "D63")
 @pytest.mark.parametrize("merge", [False, True])
 def test_a_filter_that_leaves_nothing_moves_the_checkpoint(log, relay, merge):
     windows_of(log, *range(1, 20))

@@ -15,11 +15,20 @@ import pytest
 from headrace.client import HttpSettings, NoCheckpoints, Subscription
 from headrace.client.http import Connection
 from headrace.client.transport import BlockFrame, Note, Relay, StreamRequest
-from headrace.errors import BlockTooLarge, ConfigError, NotServed, ProtocolError, RelayUnavailable
+from headrace.errors import (
+    BlockTooLarge,
+    ConfigError,
+    NotAllowed,
+    NotServed,
+    ProtocolError,
+    RelayUnavailable,
+)
 from headrace.model.block import Block, Body, transaction_index
+from headrace.relay.server.settings import Role, Token
 from headrace.testing.histories import PATCHY
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.notation import change_batch
+from headrace.testing.relay import served
 from headrace.wire import decode_block, encode_block
 from headrace.wire.notes import encode_note
 from headrace.wire.place import Place
@@ -298,3 +307,19 @@ def test_a_token_never_shows():
     with pytest.raises(RelayUnavailable) as refused:
         Relay("http://127.0.0.1:9", settings).sources()
     assert "geheim" not in str(refused.value)
+
+
+def test_a_token_that_nobody_knows_is_refused_and_a_good_one_is_not(log):
+    log.append(wide(10, 1))
+    tokens = (Token("me", "right-and-long", Role.READER),)
+    with served({"shop": log.folder}, tokens=tokens) as url:
+        for token, good in (("right-and-long", True), ("wrong", False), (None, False)):
+            consumer = Recorder()
+            settings = replace(QUICK, http=HttpSettings(token=token))
+            subscription = Subscription(url, "shop", consumer, upto=10, settings=settings)
+            if good:
+                subscription.run()
+                assert consumer.windows == [10]
+            else:
+                with pytest.raises(NotAllowed):
+                    subscription.run()
