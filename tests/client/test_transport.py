@@ -7,6 +7,7 @@ import random
 import socket
 import threading
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -73,6 +74,10 @@ def test_a_connection_cut_anywhere_changes_nothing_that_is_told(log, relay, seed
     assert consumer.windows == sorted(set(consumer.windows))
 
 
+def only_the_first(damage: Damage) -> Callable[[int], Damage]:
+    return lambda number: damage if number == 1 else SOUND
+
+
 @req("B-12")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_flipped_bit_is_refused_and_asked_for_again(log, relay, seed):
@@ -86,7 +91,7 @@ def test_a_flipped_bit_is_refused_and_asked_for_again(log, relay, seed):
         consumer = Recorder()
         flip = Damage(flip_at=rng.randrange(500, length))
         with FaultyLine(relay) as line:
-            line.rule = lambda n, flip=flip: flip if n == 1 else SOUND
+            line.rule = only_the_first(flip)
             subscription = Subscription(
                 line.url, "shop", consumer, start=Place(0), upto=end, settings=settings
             )
