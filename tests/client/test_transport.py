@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import ssl
+import subprocess
 import threading
 import zlib
 from collections.abc import Callable
@@ -323,3 +325,24 @@ def test_a_token_that_nobody_knows_is_refused_and_a_good_one_is_not(log):
             else:
                 with pytest.raises(NotAllowed):
                     subscription.run()
+
+
+def test_tls_is_spoken_with_those_whose_certificate_is_known(log, tmp_path):
+    log.append(wide(10, 300))
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    names = ["-subj", "/CN=relay", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, *made],
+        check=True,
+        capture_output=True,
+    )
+    tls = ssl.create_default_context(cafile=str(certificate))
+    with served({"shop": log.folder}, certificate=certificate, key=key) as url:
+        assert url.startswith("https://")
+        consumer = Recorder()
+        settings = replace(QUICK, http=HttpSettings(tls=tls))
+        Subscription(url, "shop", consumer, upto=10, settings=settings).run()
+        assert by_place(consumer.told) == told_by(log.blocks)
+        with pytest.raises(RelayUnavailable, match="certificate"):
+            Relay(url, HttpSettings()).sources()

@@ -20,9 +20,9 @@ from headrace.wire.notes import PROTOCOL
 
 __all__ = ["Answer", "Connection", "HttpSettings"]
 
-_STAGED_BYTES = 256 * 1024
-"""Received at once when little is wanted: lines, notes, small blocks."""
-_DIRECT_BYTES = 64 * 1024
+_STAGED_BYTES = 64 * 1024
+"""Received at once when little is wanted: lines, notes, small blocks. What is more of a large block is copied once more."""
+_DIRECT_BYTES = 32 * 1024
 """From here on bytes go straight to where they are wanted."""
 _MOST_HEADERS = 100
 
