@@ -1,0 +1,149 @@
+"""Places that outlive their process: in a file, in a database, in the consumer's own transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from headrace.client import Checkpoints, FileCheckpoints, NoCheckpoints, SqlCheckpoints
+from headrace.client.errors import CheckpointUnusable
+from headrace.wire.place import Place
+from tests.changelog.windows import TABLE, window
+from tests.requirements import req
+
+ROOT = Path(__file__).parents[2]
+WINDOWS = 60
+
+
+def consume(kind: str, relay: str, folder: Path, lines: int | None) -> bool:
+    """Run the consumer; kill it after so many windows. Return whether it came to its end."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "tests.client.consuming_process",
+            kind,
+            relay,
+            str(folder),
+            str(WINDOWS),
+        ],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env=dict(os.environ, PYTHONPATH=f"{ROOT / 'src'}{os.pathsep}{ROOT}"),
+    )
+    assert process.stdout is not None
+    with process.stdout, contextlib.suppress(ProcessLookupError):
+        for _ in range(lines or 10**6):
+            if not process.stdout.readline():
+                break
+        if lines is not None:
+            process.send_signal(signal.SIGKILL)
+    return process.wait(120) == 0
+
+
+def rows_in(folder: Path) -> Counter:
+    with contextlib.closing(sqlite3.connect(folder / "rows.db")) as connection:
+        return Counter(connection.execute("select scn, ord from rows").fetchall())
+
+
+def logged(log) -> Counter:
+    log.register(TABLE)
+    log.append(*(window(scn, 3) for scn in range(1, WINDOWS + 1)))
+    return Counter({(scn, order): 1 for scn in range(1, WINDOWS + 1) for order in range(3)})
+
+
+@req("D97", "D98", "D27", "F6")
+def test_a_consumer_killed_at_any_moment_has_each_change_once_with_its_place(log, relay, tmp_path):
+    expected = logged(log)
+    rng = random.Random(1)
+    kills = 0
+    while not consume(
+        "transactional", relay, tmp_path, rng.randrange(1, 25) if kills < 5 else None
+    ):
+        kills += 1
+    assert kills == 5
+    assert rows_in(tmp_path) == expected
+
+
+@req("D97", "D26")
+def test_a_consumer_killed_beside_its_file_gets_at_most_the_last_window_again(log, relay, tmp_path):
+    expected = logged(log)
+    rng = random.Random(2)
+    kills = 0
+    while not consume(
+        "at least once", relay, tmp_path, rng.randrange(1, 25) if kills < 4 else None
+    ):
+        kills += 1
+    found = rows_in(tmp_path)
+    assert set(found) == set(expected)
+    assert sum(found.values()) - len(expected) <= 3 * kills
+
+
+PLACES = [Place(0), Place(7), Place(8, 0), Place(8, 12), Place(2**62)]
+
+
+@req("D97", "D98")
+@pytest.mark.parametrize("kind", ["file", "sql", "memory"])
+def test_what_was_stored_is_what_is_loaded(tmp_path, kind):
+    def opened() -> FileCheckpoints | SqlCheckpoints:
+        if kind == "file":
+            return FileCheckpoints(tmp_path / "a" / "place.json")
+        return SqlCheckpoints(f"sqlite:///{tmp_path}/a.db", "me")
+
+    store: Checkpoints = NoCheckpoints() if kind == "memory" else opened()
+    assert store.load() is None
+    for place in PLACES:
+        store.store(place)
+        assert store.load() == place
+        if kind != "memory":
+            assert opened().load() == place
+
+
+def test_consumers_in_one_database_do_not_see_each_other(tmp_path):
+    one, other = (SqlCheckpoints(f"sqlite:///{tmp_path}/a.db", name) for name in ("one", "other"))
+    one.store(Place(5))
+    assert other.load() is None
+    other.store(Place(6))
+    assert one.load() == Place(5)
+
+
+@req("D98")
+def test_a_place_in_the_consumers_transaction_goes_with_it(tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/a.db")
+    store = SqlCheckpoints(engine, "me")
+    store.store(Place(1))
+    with engine.connect() as connection:
+        store.store(Place(2), connection=connection)
+        connection.rollback()
+    assert store.load() == Place(1)
+    with engine.begin() as connection:
+        store.store(Place(2), connection=connection)
+    assert store.load() == Place(2)
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '{"place": "x"}', '{"place": 5}', "[]"])
+def test_a_file_that_does_not_read_is_refused_and_not_begun_anew(tmp_path, text):
+    path = tmp_path / "place.json"
+    path.write_text(text)
+    with pytest.raises(CheckpointUnusable, match="does not read"):
+        FileCheckpoints(path).load()
+
+
+def test_places_that_cannot_be_stored_are_refused_by_name(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointUnusable, match="cannot be written"):
+        FileCheckpoints(tmp_path / "file" / "place.json").store(Place(1))
+    with pytest.raises(CheckpointUnusable, match="cannot be stored"):
+        SqlCheckpoints(f"sqlite:///{tmp_path}/no/such.db", "me").store(Place(1))
+    with pytest.raises(CheckpointUnusable, match="does not read"):
+        SqlCheckpoints(f"sqlite:///{tmp_path}/no/such.db", "me").load()

@@ -1,0 +1,219 @@
+"""How much is held at once, and who may be handed what at the same time."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.client import Consumer, Subscription
+from headrace.client.buffer import ByteBuffer
+from headrace.client.workers import Workers
+from headrace.testing.histories import PATCHY
+from headrace.testing.line_faults import FaultyLine
+from headrace.wire import encode_block
+from tests.client.conftest import QUICK, running
+from tests.client.logs import LogFolder, random_blocks, told_by
+from tests.client.recording import Recorder, Told, told_of
+from tests.client.test_transport import wide
+from tests.requirements import req
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+
+
+@req("D100", "B-3")
+def test_a_slow_consumer_bounds_what_is_held(log, relay):
+    blocks = [wide(10 * i, 40) for i in range(1, 200)]
+    log.append(*blocks)
+    gate = threading.Event()
+
+    class Gated(Recorder):
+        def on_start_window(self, window):
+            gate.wait(60)
+            return super().on_start_window(window)
+
+    consumer = Gated()
+    settings = replace(QUICK, buffer_bytes=500_000)
+    subscription = Subscription(relay, "shop", consumer, settings=settings)
+    largest = max(len(encode_block(block)) for block in blocks)
+    with running(subscription):
+        until(lambda: subscription.status.held_bytes > 500_000 - largest, "a full buffer")
+        threading.Event().wait(0.3)
+        assert subscription.status.held_bytes <= 500_000
+        gate.set()
+        until(lambda: consumer.windows and consumer.windows[-1] == 1990, "everything")
+        assert subscription.status.peak_bytes <= 500_000
+    assert sum(len(encode_block(block)) for block in blocks) > 10 * 500_000
+
+
+@req("D100")
+def test_whoever_puts_waits_for_room_and_a_large_item_for_emptiness():
+    buffer: ByteBuffer[str] = ByteBuffer(10)
+    assert buffer.put("a", 6)
+    assert buffer.put("b", 4)
+    waiting = threading.Thread(target=buffer.put, args=("large", 50), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    assert buffer.take(1, 6) == ["a"]
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    assert buffer.take(1, 100) == ["b"]
+    waiting.join(10)
+    assert buffer.take(1, 1) == ["large"]
+    assert buffer.take(0.01, 1) == []
+    buffer.close()
+    assert not buffer.put("late", 1)
+
+
+def touched(log: LogFolder) -> dict[object, list[Told]]:
+    """Return which events concern each key, in order: an update that moves a row concerns two."""
+    keys: dict[object, list[Told]] = defaultdict(list)
+    for told in told_by(log.blocks):
+        if told[4]:
+            keys[told[3], told[4][-1] if told[3] != "public.bag" else None].append(told)
+    return keys
+
+
+@req("D101", "D102", "F6")
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_workers_keep_each_keys_order_and_the_barriers(log, relay, seed, across):
+    log.append(*random_blocks(seed + 90))
+    end = log.blocks[-1].covered_scn
+    lock = threading.Lock()
+    rng = random.Random(seed)
+    events, threads, open_windows = [], set(), []
+    late = 0
+
+    class Parallel(Consumer):
+        def on_start_window(self, window):
+            open_windows.append(window.scn)
+
+        def on_data_event(self, event):
+            nonlocal late
+            threading.Event().wait(rng.random() * 0.002)
+            with lock:
+                threads.add(threading.current_thread().name)
+                late += event.scn != open_windows[-1]
+                events.append(told_of(event))
+
+        def on_checkpoint(self, place):
+            with lock:
+                done = set(events)
+            expected = {told for told in told_by(log.blocks) if told[0] <= place.scn and told[4]}
+            assert done == expected
+
+    settings = replace(QUICK, workers=4, across_windows=across, checkpoint_every=20)
+    subscription = Subscription(
+        relay, "shop", Parallel(), upto=end, settings=settings, on_suspended="raise"
+    )
+    subscription.run()
+    assert len(threads) > 1
+    assert (late > 0) == across
+    whole = told_by(log.blocks)
+    assert sorted(events, key=lambda told: told[:2]) == [told for told in whole if told[4]]
+    seen: dict[object, list[Told]] = defaultdict(list)
+    for told in events:
+        seen[told[3], told[4][-1] if told[3] != "public.bag" else None].append(told)
+    assert seen == touched(log)
+
+
+@req("D94", "D101")
+def test_a_failure_in_a_worker_rolls_back(log, relay):
+    log.append(*random_blocks(95))
+    end = log.blocks[-1].covered_scn
+    failed = threading.Event()
+    lock = threading.Lock()
+    held: list[Told] = []
+    open_: list[Told] = []
+
+    class Failing(Consumer):
+        def on_data_event(self, event):
+            with lock:
+                if len(held) > 5 and not failed.is_set():
+                    failed.set()
+                    raise RuntimeError
+                open_.append(told_of(event))
+
+        def on_checkpoint(self, place):
+            held.extend(open_)
+            open_.clear()
+
+        def on_rollback(self, place):
+            open_.clear()
+
+    Subscription(relay, "shop", Failing(), upto=end, settings=replace(QUICK, workers=3)).run()
+    assert failed.is_set()
+    assert sorted(held, key=lambda told: told[:2]) == [t for t in told_by(log.blocks) if t[4]]
+
+
+def test_workers_hold_a_bounded_number_of_tasks():
+    gate, done = threading.Event(), []
+    workers = Workers(1)
+
+    def work(what):
+        gate.wait(60)
+        done.append(what)
+
+    submitted = 0
+
+    def submit():
+        nonlocal submitted
+        for i in range(5000):
+            workers.submit("k", work, i)
+            submitted += 1
+
+    thread = threading.Thread(target=submit, daemon=True)
+    thread.start()
+    until(lambda: submitted == 1000, "a full queue")
+    thread.join(0.1)
+    assert submitted == 1000
+    gate.set()
+    thread.join(60)
+    workers.settle()
+    workers.close()
+    assert done == list(range(5000))
+
+
+@req("D105")
+def test_a_filter_is_carried_out_at_the_relay(log, relay):
+    log.append(*(wide(10 * i, 20) for i in range(1, 50)))
+    consumer = Recorder()
+    settings = QUICK
+    chosen = {"partition": {"by": "mod", "count": 10, "take": [3]}, "columns": {"*": ["k"]}}
+    with FaultyLine(relay) as line:
+        Subscription(line.url, "shop", consumer, filter=chosen, upto=490, settings=settings).run()
+    assert {dict(told[4])["k"] % 10 for told in consumer.told} == {3}
+    assert {tuple(dict(told[4])) for told in consumer.told} == {("k",)}
+    assert len(consumer.told) == 49 * 2
+    assert PATCHY.key == ("k",)
+
+
+@req("D24")
+def test_the_client_brings_no_server_no_driver_and_no_engine():
+    forbidden = [
+        *("pyspark", "polars", "pandas", "starlette", "uvicorn", "typer", "rich", "psycopg"),
+        *("pydantic", "sqlalchemy", "obstore", "headrace.sources", "headrace.relay"),
+        *("headrace.changelog", "headrace.state", "headrace.spark"),
+    ]
+    script = (
+        "import sys\nfrom headrace.client import *\n"
+        f"print([m for m in sys.modules if m in {forbidden!r}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
+    )
+    assert done.stdout.strip() == "[]"

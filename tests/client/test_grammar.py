@@ -1,0 +1,74 @@
+"""Callbacks: their order in every run, and what each failure means for it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from headrace.client import NoCheckpoints, Result, Subscription
+from headrace.wire.place import Place
+from tests.client.conftest import QUICK
+from tests.client.logs import random_blocks, told_by
+from tests.client.recording import Recorder
+from tests.requirements import req
+
+
+def run_to_end(relay: str, consumer: Recorder, last: int) -> None:
+    Subscription(relay, "shop", consumer, NoCheckpoints(), upto=last, settings=QUICK).run()
+
+
+@req("D82", "D83", "D84", "D85", "D86", "D87", "D90", "D26", "F6")
+@pytest.mark.parametrize("seed", range(6))
+def test_every_event_comes_once_and_in_order_when_nothing_fails(log, relay, seed):
+    log.append(*random_blocks(seed))
+    consumer = Recorder()
+    run_to_end(relay, consumer, log.blocks[-1].covered_scn)
+    assert sorted(consumer.told, key=lambda told: told[:2]) == told_by(log.blocks)
+    assert consumer.grammar.state == "over"
+    assert consumer.rollbacks == 0
+    assert len(consumer.told) == consumer.deliveries + sum(
+        len(block.system) for block in log.blocks
+    )
+    per_table: dict[str, tuple[int, int]] = {}
+    for scn, order, _, table, _ in consumer.told:
+        assert per_table.get(table, (0, -1)) < (scn, order)
+        per_table[table] = (scn, order)
+
+
+@req("D88", "D94", "D95", "F6", "B-4")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_failure_of_any_callback_brings_exactly_what_lies_behind_the_last_checkpoint(
+    log, relay, seed
+):
+    log.append(*random_blocks(seed, steps=60))
+    last = log.blocks[-1].covered_scn
+    calm = Recorder()
+    run_to_end(relay, calm, last)
+    rng = random.Random(seed)
+    failed = set()
+    for k in sorted(rng.sample(range(2, len(calm.log)), 40)):
+        name = calm.log[k - 1][0]
+        if name in ("on_stop", "on_start"):
+            continue
+        failed.add(name)
+
+        def fail(name: str, number: int, k: int = k) -> Result | None:
+            if number == k:
+                if number % 2:
+                    raise RuntimeError("a callback fails")
+                return Result.ERROR
+            return None
+
+        consumer = Recorder(fail)
+        run_to_end(relay, consumer, last)
+        assert consumer.rollbacks == 1
+        assert consumer.told == calm.told
+        at = [name for name, _ in consumer.log].index("on_rollback")
+        place = consumer.log[at][1]
+        before = [one for one in consumer.checkpoints if one <= place]
+        assert place in (before[-1] if before else Place(0), Place(0))
+        # What followed the checkpoint in the calm run follows the rollback here.
+        begun = next((i for i, one in enumerate(calm.log) if one == ("on_checkpoint", place)), 0)
+        assert consumer.log[at + 1 : -1] == calm.log[begun + 1 : -1]
+    assert failed >= {"on_start_window", "on_data_event", "on_end_window", "on_checkpoint"}

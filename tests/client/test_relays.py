@@ -1,0 +1,301 @@
+"""Several relays of one source: failover, routes, clocks that go back, logs that are gone."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.changelog import ChangeLogSettings, register_job
+from headrace.client import Backoff, Consumer, NoCheckpoints, State, Subscription
+from headrace.client.errors import ClockWentBack
+from headrace.client.fetcher import _Order
+from headrace.errors import ConfigError, ProtocolError, ScnNotFound
+from headrace.model.block import Block, Body
+from headrace.relay.server.settings import ServedSource
+from headrace.state.store import StateStore
+from headrace.testing.histories import TABLES
+from headrace.testing.line_faults import SOUND, Damage, FaultyLine
+from headrace.testing.relay import served
+from headrace.wire import BlockHeader, encode_block, read_header
+from headrace.wire.place import Place
+from tests.changelog.windows import TABLE, joined, window
+from tests.client.conftest import QUICK, running, suspended
+from tests.client.logs import LogFolder, random_blocks, told_by
+from tests.client.recording import Recorder
+from tests.requirements import req
+from tests.waiting import until
+
+
+@req("B-6", "D26")
+@pytest.mark.parametrize("seed", range(3))
+def test_failover_inside_windows_loses_and_repeats_nothing(log, relay, tmp_path, seed):
+    blocks = random_blocks(seed + 60)
+    log.append(*blocks)
+    # The other relay has the same windows in other blocks: every transaction whole.
+    other = LogFolder(tmp_path / "other")
+    other.register(*TABLES)
+    other.append(*whole(blocks))
+    rng = random.Random(seed)
+    consumer = Recorder()
+    with (
+        served({"shop": other.folder}, heartbeat_s=0.1) as second,
+        FaultyLine(relay) as one,
+        FaultyLine(second) as two,
+    ):
+        for line in (one, two):
+            line.rule = lambda n: Damage(cut_at=rng.randrange(500, 9_000)) if n < 12 else SOUND
+        Subscription(
+            [one.url, two.url], "shop", consumer, upto=blocks[-1].covered_scn, settings=QUICK
+        ).run()
+        assert min(one.connections, two.connections) > 3
+    assert sorted(consumer.told, key=lambda told: told[:2]) == told_by(blocks)
+    assert consumer.rollbacks == 0
+    other.close()
+
+
+def whole(blocks: list[Block]) -> list[Block]:
+    """Return the same windows with the pieces of each transaction in one block."""
+    out: list[Block] = []
+    held: list[Block] = []
+    for block in blocks:
+        held.append(block)
+        if block.ends_complete:
+            out.append(together(held) if len(held) > 1 else block)
+            held = []
+    return out
+
+
+def together(blocks: list[Block]) -> Block:
+    """Return neighbours as one block, with one index entry per transaction."""
+    index = np.concatenate([block.index for block in blocks])
+    starts = np.flatnonzero(np.diff(index["scn"], prepend=-1))
+    index["changes"][starts] = np.add.reduceat(index["changes"], starts)
+    index["last_piece"] = 1
+    rows: dict[int, list[Body]] = {}
+    for body in (body for block in blocks for body in block.bodies):
+        rows.setdefault(body.schema_id, []).append(body)
+    return Block(
+        index[starts],
+        tuple(
+            replace(bodies[0], batch=pa.concat_batches([body.batch for body in bodies]))
+            for bodies in rows.values()
+        ),
+        tuple(event for block in blocks for event in block.system),
+        blocks[-1].covered_scn,
+    )
+
+
+def test_a_relay_that_is_down_is_passed_over_and_come_back_to(log, relay):
+    log.register(TABLE)
+    log.append(window(1))
+    consumer = Recorder()
+    subscription = Subscription(["http://127.0.0.1:9", relay], "shop", consumer, settings=QUICK)
+    with running(subscription):
+        until(lambda: consumer.windows == [1], "the window")
+
+
+def test_a_relay_that_starts_anew_is_gone_on_with(log):
+    log.register(TABLE)
+    log.append(window(1))
+    consumer = Recorder()
+    with served({"shop": log.folder}) as url:
+        port = int(url.rsplit(":", 1)[1])
+        subscription = Subscription(url, "shop", consumer, settings=QUICK)
+        running_now = running(subscription)
+        running_now.__enter__()
+        until(lambda: consumer.windows == [1], "the first window")
+    log.append(window(2))
+    with served({"shop": log.folder}, port=port):
+        until(lambda: consumer.windows == [1, 2], "the window behind the restart")
+        running_now.__exit__(None, None, None)
+    assert consumer.rollbacks == 0
+
+
+def test_a_routing_document_is_followed_without_a_restart(log, tmp_path):
+    log.register(TABLE)
+    log.append(window(1))
+    routes = tmp_path / "routes.json"
+    source = ServedSource("shop", log.folder, log.folder / "schemas", relays=routes)
+    consumer = Recorder()
+    with (
+        served((source,), heartbeat_s=0.1) as first,
+        served({"shop": log.folder}) as second,
+        FaultyLine(first) as line,
+    ):
+        relays = [line.url, second]
+        routes.write_text(json.dumps({"version": 5, "sources": {"shop": {"relays": relays}}}))
+        subscription = Subscription(line.url, "shop", consumer, settings=QUICK)
+        with running(subscription):
+            until(lambda: consumer.windows == [1], "the first window")
+            until(lambda: subscription._relays.urls == relays, "the document")
+            line.rule = lambda _: Damage(cut_at=0)
+            line.cut()
+            log.append(window(2))
+            until(lambda: consumer.windows == [1, 2], "the window from the other relay")
+
+
+def test_pauses_grow_to_their_bound_and_are_spread():
+    rng = random.Random(1)
+    pauses = [Backoff(0.1, 2.0, 5.0).pause_s(tries, rng) for tries in range(200)]
+    assert 0.05 <= pauses[0] <= 0.1
+    assert all(2.5 <= pause <= 5.0 for pause in pauses[7:])
+    assert len(set(pauses)) == len(pauses)
+
+
+def test_no_relay_at_all_is_refused():
+    with pytest.raises(ConfigError):
+        Subscription([], "shop", Consumer())
+
+
+def header(*blocks: Block) -> BlockHeader:
+    return read_header(encode_block(joined(blocks) if len(blocks) > 1 else blocks[0]))
+
+
+@req("B-10")
+def test_a_clock_that_goes_back_is_refused_by_name():
+    order = _Order(Place(10))
+    order.check(header(window(9), window(11)))
+    order.check(header(window(12), window(13)))
+    with pytest.raises(ClockWentBack, match="13"):
+        order.check(header(window(13), window(14)))
+    with pytest.raises(ClockWentBack):
+        _Order(Place(10)).check(header(window(9), window(10)))
+    with pytest.raises(ClockWentBack):
+        order.check(header(window(5)))
+
+
+@req("B-10")
+def test_a_transaction_without_its_end_is_refused():
+    order = _Order(Place(0))
+    order.check(header(window(1, last=False)))
+    order.check(header(window(1, first=2, last=False)))
+    with pytest.raises(ProtocolError, match="goes on"):
+        order.check(header(window(2)))
+
+
+@req("B-10", "B-11")
+def test_a_log_whose_clock_begins_anew_is_never_delivered(log, relay, tmp_path):
+    """The log is replaced by one with lower SCNs while nobody looks: refused, not silently gone on with."""
+    log.register(TABLE)
+    log.append(window(100), window(110))
+    consumer, checkpoints = Recorder(), NoCheckpoints()
+    Subscription(relay, "shop", consumer, checkpoints, upto=110, settings=QUICK).run()
+    anew = LogFolder(tmp_path / "anew")
+    anew.register(TABLE)
+    anew.append(window(50), window(60))
+    with served({"shop": anew.folder}) as url:
+        again = Recorder()
+        subscription = Subscription(url, "shop", again, checkpoints, settings=QUICK)
+        with running(subscription):
+            suspended(subscription)
+            assert isinstance(subscription.status.error, ScnNotFound)
+            assert again.told == []
+    anew.close()
+
+
+def fallen_off(tmp_path: Path) -> LogFolder:
+    """Return a log that dropped its beginning."""
+    log = LogFolder(
+        tmp_path / "short",
+        ChangeLogSettings(segment_bytes=4096, budget_bytes=64 * 1024, retain_bytes=4096),
+    )
+    log.register(TABLE)
+    for scn in range(1, 120):
+        register_job(log.folder, "somebody", scn - 1)
+        log.append(window(scn, 30))
+    return log
+
+
+@req("B-11")
+def test_whoever_fell_off_stops_with_a_state_that_says_so(tmp_path):
+    log = fallen_off(tmp_path)
+    with served({"shop": log.folder}) as url:
+        consumer = Recorder()
+        subscription = Subscription(url, "shop", consumer, start=Place(1), settings=QUICK)
+        with running(subscription):
+            suspended(subscription)
+            error = subscription.status.error
+            assert isinstance(error, ScnNotFound)
+            assert (error.scn, error.newest) == (1, 119)
+            assert 1 < error.oldest < 119
+            assert consumer.told == []
+            subscription.restart()
+            until(lambda: consumer.windows and consumer.windows[-1] == 119, "what there is")
+    log.close()
+
+
+@req("B-11")
+def test_whoever_fell_off_may_be_sent_elsewhere_first(tmp_path):
+    log = fallen_off(tmp_path)
+    consumer = Recorder()
+    lost = []
+
+    def found(error):
+        lost.append((error.scn, consumer.rollbacks))
+        return Place(110)
+
+    with served({"shop": log.folder}) as url:
+        Subscription(
+            url, "shop", consumer, start=Place(1), on_lost=found, upto=119, settings=QUICK
+        ).run()
+    assert lost == [(1, 1)]
+    assert ("on_rollback", Place(0)) in consumer.log
+    assert consumer.windows == list(range(111, 120))
+    log.close()
+
+
+@req("B-11")
+def test_whoever_fell_off_begins_anew_from_a_dump_if_told_so(tmp_path):
+    log = fallen_off(tmp_path)
+    state = StateStore(tmp_path / "state.db")
+    source = ServedSource("shop", log.folder, log.folder / "schemas", tmp_path / "state.db")
+    consumer, checkpoints = Recorder(), NoCheckpoints()
+    with served((source,)) as url:
+        subscription = Subscription(
+            url, "shop", consumer, checkpoints, start=Place(1), on_lost="dump", settings=QUICK
+        )
+        with running(subscription):
+            until(lambda: checkpoints.load() == Place(119), "the new place")
+            log.append(window(120))
+            until(lambda: consumer.windows == [120], "what comes behind it")
+    assert state.next_request() is not None
+    assert ("on_rollback", Place(0)) in consumer.log
+    state.close()
+    log.close()
+
+
+def test_a_relay_that_is_behind_is_waited_for(log, relay):
+    log.register(TABLE)
+    log.append(window(1))
+    consumer = Recorder()
+    checkpoints = NoCheckpoints()
+    checkpoints.store(Place(5))
+    settings = replace(QUICK, patience_s=60.0)
+    subscription = Subscription(relay, "shop", consumer, checkpoints, settings=settings)
+    with running(subscription):
+        until(lambda: subscription.status.state is State.STARTED, "started")
+        log.append(window(4), window(6))
+        until(lambda: consumer.windows == [6], "the window behind the place")
+
+
+@req("B-11")
+def test_a_wiped_relay_is_noticed(log, relay, tmp_path):
+    log.register(TABLE)
+    log.append(window(10))
+    checkpoints = NoCheckpoints()
+    Subscription(relay, "shop", Recorder(), checkpoints, upto=10, settings=QUICK).run()
+    empty = tmp_path / "wiped"
+    shutil.copytree(log.folder / "schemas", empty / "schemas")
+    LogFolder(empty).close()
+    with served({"shop": empty}) as url:
+        subscription = Subscription(url, "shop", Recorder(), checkpoints, settings=QUICK)
+        with running(subscription):
+            suspended(subscription)
+            assert isinstance(subscription.status.error, ScnNotFound)

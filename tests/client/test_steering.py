@@ -1,0 +1,407 @@
+"""What people do with a subscription, and what it does by itself when a consumer fails."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from headrace.client import (
+    Consumer,
+    NoCheckpoints,
+    Result,
+    State,
+    Subscription,
+    read_dead_letters,
+)
+from headrace.client.errors import BudgetExceeded, CallbackFailed, FatalResult, Suspended
+from headrace.client.start import Start
+from headrace.errors import ConfigError, HeadraceError, StateError
+from headrace.testing.notation import table_of
+from headrace.wire.place import Place
+from tests.changelog.windows import TABLE, coverage, window
+from tests.client.conftest import QUICK, running, suspended
+from tests.client.logs import LogFolder, random_blocks, told_by
+from tests.client.recording import Recorder
+from tests.requirements import req
+from tests.waiting import until
+
+
+def windows_of(log: LogFolder, *scns: int, rows: int = 2) -> None:
+    log.register(TABLE, table_of(2, name="other"))
+    log.append(*(window(scn, rows) for scn in scns))
+
+
+class FailsAt(Recorder):
+    """Fails whenever one window ends, until it is repaired."""
+
+    def __init__(self, scn: int, how: Result | None = None) -> None:
+        super().__init__()
+        self.scn, self.broken, self.how = scn, True, how
+        self.tries = 0
+
+    def on_end_window(self, window):
+        super().on_end_window(window)
+        if self.broken and window.scn == self.scn:
+            self.tries += 1
+            if self.how is None:
+                raise ValueError("value 4711 is bad")
+            return self.how
+        return None
+
+
+@req("D96", "D122", "D89")
+def test_retries_end_in_a_state_that_people_see_and_resume(log, relay):
+    windows_of(log, 1, 2, 3, 4)
+    consumer = FailsAt(3)
+    subscription = Subscription(relay, "shop", consumer, settings=replace(QUICK, retries=2))
+    with running(subscription):
+        suspended(subscription)
+        status = subscription.status
+        assert consumer.tries == 3
+        assert (status.stored, status.rollbacks) == (Place(2), 2)
+        assert isinstance(status.error, CallbackFailed)
+        assert "4711" not in str(status.error)
+        assert [type(error) for error in consumer.errors] == [CallbackFailed]
+        consumer.broken = False
+        subscription.resume()
+        until(lambda: subscription.status.stored == Place(4), "the rest")
+        assert subscription.status.state is State.RESUMED
+    assert subscription.status.state.value == "shutdown"
+    assert [told[0] for told in consumer.told] == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+@req("D92", "D89")
+@pytest.mark.parametrize(
+    ("how", "error"), [(Result.ERROR, CallbackFailed), (Result.ERROR_FATAL, FatalResult)]
+)
+def test_error_is_tried_again_and_fatal_ends_at_once(log, relay, how, error):
+    windows_of(log, 1, 2, 3)
+    consumer = FailsAt(2, how)
+    settings = replace(QUICK, retries=1)
+    subscription = Subscription(relay, "shop", consumer, settings=settings, on_suspended="raise")
+    with pytest.raises(error):
+        subscription.run()
+    assert consumer.tries == (1 if error is FatalResult else 2)
+    assert subscription.status.state is State.SHUTDOWN
+    assert isinstance(consumer.errors[0], error)
+    assert [name for name, _ in consumer.log][-2:] == ["on_error", "on_stop"]
+    assert subscription.status.stored == Place(1)
+
+
+@req("D93", "B-5")
+def test_a_callback_that_takes_too_long_has_failed(log, relay):
+    windows_of(log, 1, 2)
+    slow = threading.Event()
+
+    class Sleeper(Recorder):
+        def on_data_event(self, event):
+            if event.scn == 2 and not slow.is_set():
+                slow.wait(0.2)
+                slow.set()
+            return super().on_data_event(event)
+
+    consumer = Sleeper()
+    subscription = Subscription(
+        relay, "shop", consumer, upto=2, settings=replace(QUICK, budget_s=0.1)
+    )
+    subscription.run()
+    assert consumer.rollbacks == 1
+    assert isinstance(subscription.status.error, BudgetExceeded)
+    assert [told[0] for told in consumer.told] == [1, 1, 2, 2]
+
+
+@req("D122")
+def test_a_poison_window_is_put_aside_whole_and_passed(log, relay, tmp_path):
+    log.append(*random_blocks(3, steps=80))
+    scns = sorted({int(scn) for block in log.blocks for scn in block.index["scn"]})
+    poison = scns[len(scns) // 2]
+    consumer = FailsAt(poison)
+    subscription = Subscription(
+        relay,
+        "shop",
+        consumer,
+        settings=replace(QUICK, retries=0, merge_windows=True),
+        dead_letters=tmp_path / "dead",
+    )
+    # Merged, windows end elsewhere; the one that holds the poison fails.
+    consumer.on_end_window = lambda w: (  # type: ignore[method-assign]
+        Result.ERROR if w.first_scn <= poison <= w.scn else Recorder.on_end_window(consumer, w)
+    )
+    with running(subscription):
+        suspended(subscription)
+        assert subscription._delivery is not None
+        first, last = subscription._delivery.poison or (0, 0)
+        subscription.skip_window()
+        end = log.blocks[-1].covered_scn
+        until(lambda: (subscription.status.stored or Place(0)).scn >= end, "the rest")
+    put_aside = [
+        block for path in sorted((tmp_path / "dead").iterdir()) for block in read_dead_letters(path)
+    ]
+    everything = told_by(log.blocks)
+    assert told_by(put_aside) == [told for told in everything if first <= told[0] <= last]
+    delivered = sorted(consumer.told, key=lambda told: told[:2])
+    assert delivered == [told for told in everything if not first <= told[0] <= last]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "dead").iterdir())
+
+
+def test_nothing_is_skipped_without_a_window_in_the_way_or_a_place_for_it(log, relay, tmp_path):
+    windows_of(log, 1)
+    with pytest.raises(ConfigError, match="place to put it"):
+        Subscription(relay, "shop", Recorder()).skip_window()
+    with pytest.raises(Suspended):
+        Subscription(relay, "shop", Recorder(), dead_letters=tmp_path).skip_window()
+
+
+def test_a_pause_holds_everything_back_until_it_is_over(log, relay):
+    windows_of(log, 1)
+    consumer = Recorder()
+    subscription = Subscription(relay, "shop", consumer, settings=QUICK)
+    with running(subscription):
+        until(lambda: consumer.windows == [1], "the first window")
+        subscription.pause()
+        until(lambda: subscription.status.state is State.PAUSED, "paused")
+        log.append(window(2), window(3))
+        threading.Event().wait(0.3)
+        assert consumer.windows == [1]
+        subscription.resume()
+        until(lambda: consumer.windows == [1, 2, 3], "the rest")
+        assert subscription.status.state is State.RESUMED
+
+
+@req("D08", "D31")
+def test_a_rewind_delivers_the_exact_suffix(log, relay):
+    windows_of(log, *range(10, 100, 10))
+    consumer = Recorder()
+    subscription = Subscription(relay, "shop", consumer, settings=QUICK)
+    with running(subscription):
+        until(lambda: consumer.windows and consumer.windows[-1] == 90, "all")
+        suffixes: list[tuple[Start | int, list[int]]] = [
+            (Place(40), [50, 60, 70, 80, 90]),
+            (65, [70, 80, 90]),
+            (datetime.fromtimestamp((1_000_000 + 30) / 1e6, UTC), [30, 40, 50, 60, 70, 80, 90]),
+            ("newest", []),
+        ]
+        for to, expected in suffixes:
+            consumer.windows.clear()
+            rollbacks = consumer.rollbacks
+            subscription.rewind(to)
+
+            def arrived(before: int = rollbacks, wanted: list[int] = expected) -> bool:
+                return consumer.rollbacks == before + 1 and consumer.windows == wanted
+
+            until(arrived, f"the windows behind {to}")
+            until(lambda: subscription.status.stored == Place(90), "the checkpoint")
+
+
+@req("D09")
+def test_a_restart_delivers_everything_again(log, relay):
+    log.append(*random_blocks(5))
+    end = log.blocks[-1].covered_scn
+    consumer = Recorder()
+    checkpoints = NoCheckpoints()
+    subscription = Subscription(relay, "shop", consumer, checkpoints, settings=QUICK)
+    with running(subscription):
+        until(lambda: checkpoints.load() == Place(end), "all")
+        subscription.restart()
+        until(lambda: consumer.rollbacks == 1 and checkpoints.load() == Place(end), "all again")
+    assert sorted(consumer.told, key=lambda told: told[:2]) == told_by(log.blocks)
+    assert consumer.deliveries > len(consumer.told)
+
+
+def test_a_suspended_subscription_can_be_rewound_past_what_is_in_the_way(log, relay):
+    windows_of(log, 1, 2, 3)
+    consumer = FailsAt(2)
+    subscription = Subscription(relay, "shop", consumer, settings=replace(QUICK, retries=0))
+    with running(subscription):
+        suspended(subscription)
+        subscription.rewind(2)
+        until(lambda: consumer.windows[-1] == 3, "what lies behind")
+
+
+def test_a_suspended_subscription_can_be_stopped(log, relay):
+    windows_of(log, 1, 2)
+    consumer = FailsAt(2)
+    subscription = Subscription(relay, "shop", consumer, settings=replace(QUICK, retries=0))
+    with running(subscription) as join:
+        suspended(subscription)
+        subscription.stop()
+        join()
+    assert subscription.status.stored == Place(1)
+
+
+def test_two_runs_of_one_subscription_are_refused(log, relay):
+    windows_of(log, 1)
+    consumer = Recorder()
+    subscription = Subscription(relay, "shop", consumer, settings=QUICK)
+    with running(subscription):
+        until(lambda: consumer.windows, "the first window")
+        with pytest.raises(StateError):
+            subscription.run()
+
+
+@req("D99")
+def test_checkpoints_come_every_n_windows_and_at_the_end(log, relay):
+    windows_of(log, *range(1, 11))
+    consumer = Recorder()
+    settings = replace(QUICK, checkpoint_every=4, idle_checkpoint_s=1e9)
+    Subscription(relay, "shop", consumer, upto=10, settings=settings).run()
+    assert consumer.checkpoints == [Place(4), Place(8), Place(10)]
+
+
+@req("D87", "D99")
+def test_a_consumer_may_ask_for_a_checkpoint_or_refuse_it(log, relay):
+    windows_of(log, *range(1, 8))
+
+    class Chooser(Recorder):
+        def on_end_window(self, window):
+            super().on_end_window(window)
+            return {2: Result.CHECKPOINT, 5: Result.CHECKPOINT}.get(window.scn)
+
+        def on_checkpoint(self, place):
+            if place == Place(5):
+                self.log.append(("refused", place))
+                return Result.SKIP_CHECKPOINT
+            return super().on_checkpoint(place)
+
+    stored = []
+
+    class Stores(NoCheckpoints):
+        def store(self, place):
+            stored.append(place)
+            super().store(place)
+
+    consumer, checkpoints = Chooser(), Stores()
+    settings = replace(QUICK, checkpoint_every=100, idle_checkpoint_s=1e9)
+    subscription = Subscription(relay, "shop", consumer, checkpoints, upto=7, settings=settings)
+    subscription.run()
+    assert ("refused", Place(5)) in consumer.log
+    assert stored == [Place(0), Place(2), Place(7)]
+
+
+def test_a_consumer_that_keeps_windows_back_is_not_overtaken_by_coverage(log, relay):
+    windows_of(log, 1, 2)
+
+    class Buffering(Consumer):
+        def on_end_window(self, window):
+            return Result.SKIP_CHECKPOINT
+
+    checkpoints = NoCheckpoints()
+    subscription = Subscription(relay, "shop", Buffering(), checkpoints, settings=QUICK)
+    with running(subscription):
+        until(lambda: subscription.status.windows == 2, "both windows")
+        log.append(coverage(50))
+        until(lambda: subscription.status.place == Place(50), "the coverage")
+    assert checkpoints.load() == Place(0)
+
+
+@req("B-8", "T17", "D63")
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_filter_that_leaves_nothing_moves_the_checkpoint(log, relay, merge):
+    windows_of(log, *range(1, 20))
+    consumer, checkpoints = Recorder(), NoCheckpoints()
+    subscription = Subscription(
+        relay,
+        "shop",
+        consumer,
+        checkpoints,
+        filter={"tables": ["nobody.*"]},
+        settings=replace(QUICK, merge_windows=merge),
+    )
+    with running(subscription):
+        until(lambda: checkpoints.load() == Place(19), "the checkpoint")
+        log.append(window(20), window(21))
+        until(lambda: checkpoints.load() == Place(21), "the checkpoint once more")
+    assert consumer.told == []
+    assert consumer.windows == []
+
+
+@pytest.mark.parametrize("rows", [1, 50, 10_000])
+def test_a_checkpoint_inside_a_huge_window_is_gone_on_from(log, relay, rows):
+    log.register(TABLE)
+    log.append(window(1), *(window(2, 40, first=40 * i, last=i == 9) for i in range(10)), window(3))
+    calm = Recorder()
+    Subscription(relay, "shop", calm, upto=3, settings=QUICK).run()
+
+    def fail(name, number):
+        if name == "on_data_event" and consumer.deliveries == 300:
+            raise RuntimeError
+
+    consumer = Recorder(fail)
+    checkpoints = NoCheckpoints()
+    settings = replace(QUICK, checkpoint_rows=rows)
+    Subscription(relay, "shop", consumer, checkpoints, upto=3, settings=settings).run()
+    assert consumer.told == calm.told
+    inside = [place for place in consumer.checkpoints if not place.whole]
+    assert len(inside) == {1: 9, 50: 4, 10_000: 0}[rows]
+    again = [argument for name, argument in consumer.log if name == "on_start_window"][2]
+    rolled_back_to = next(place for name, place in consumer.log if name == "on_rollback")
+    assert again.resumed_after == (-1 if rolled_back_to.whole else rolled_back_to.ord)
+    assert rolled_back_to.whole == (rows == 10_000)
+
+
+@req("D26")
+def test_merged_windows_tell_the_same_changes_in_the_same_order_per_table(log, relay):
+    log.append(*random_blocks(11))
+    end = log.blocks[-1].covered_scn
+    calm, merged = Recorder(), Recorder()
+    Subscription(relay, "shop", calm, upto=end, settings=QUICK).run()
+    settings = replace(QUICK, merge_windows=True)
+    Subscription(relay, "shop", merged, upto=end, settings=settings).run()
+    assert len(merged.windows) < len(calm.windows)
+    assert sorted(merged.told) == sorted(calm.told)
+    for table in {told[3] for told in calm.told}:
+        assert [t for t in merged.told if t[3] == table] == [t for t in calm.told if t[3] == table]
+    transactions = [w.transactions for name, w in merged.log if name == "on_start_window"]
+    assert sum(transactions) == len(calm.windows)
+
+
+def test_what_was_not_begun_yet_begins_at_the_newest_and_misses_nothing_later(log, relay):
+    windows_of(log, 1, 2)
+    consumer, checkpoints = Recorder(), NoCheckpoints()
+    subscription = Subscription(
+        relay, "shop", consumer, checkpoints, start="newest", settings=QUICK
+    )
+    with running(subscription):
+        until(lambda: subscription.status.state is State.STARTED, "started")
+        assert checkpoints.load() == Place(2)
+        log.append(window(3))
+        until(lambda: consumer.windows == [3], "the next window")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"buffer_bytes": 0}, {"checkpoint_every": 0}, {"workers": 0}, {"budget_s": 0.0}],
+)
+def test_settings_that_cannot_be_used_are_refused_by_name(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        Subscription("http://h:1", "shop", settings=replace(QUICK, **wrong))
+
+
+def test_a_word_that_is_no_place_is_refused(log, relay):
+    with pytest.raises(HeadraceError, match="begin"):
+        Subscription(relay, "shop", start="yesterday").run()  # type: ignore[arg-type]
+
+
+@req("D123")
+def test_a_burst_is_delivered_whole_while_lag_rises_and_falls(log, relay):
+    windows_of(log, 1)
+    gate = threading.Event()
+
+    class Gated(Recorder):
+        def on_start_window(self, window):
+            gate.wait(30)
+            return super().on_start_window(window)
+
+    consumer = Gated()
+    subscription = Subscription(relay, "shop", consumer, settings=QUICK)
+    with running(subscription):
+        log.append(*(window(scn) for scn in range(2, 300)))
+        newest = log.blocks[-1].covered_scn
+        assert (subscription.status.place or Place(0)).scn < newest
+        gate.set()
+        until(lambda: subscription.status.place == Place(newest), "everything")
+        assert subscription.status.last_commit_us == 1_000_000 + newest
+    assert consumer.windows == list(range(1, 300))
