@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter
+from headrace.changelog.chain import Link
 from headrace.changelog.index import STRIDE_BYTES, ScnIndex, walk
 from headrace.changelog.mapped import MappedSegment
+from headrace.changelog.opened import OpenedChain
 from headrace.errors import CorruptSegment
 from tests.changelog.windows import SEGMENT_HEADER, scns, synced, window
 from tests.requirements import req
@@ -24,8 +28,14 @@ def segment(tmp_path):
     assert path is not None
     (name,) = {ref.segment for ref in ChangeLogReader(tmp_path).refs(0)}
     assert name == path.name
-    found = MappedSegment(tmp_path, ChangeLogReader(tmp_path)._refresh().segment)
-    return found, length
+    (link,) = opened_links(tmp_path)
+    return MappedSegment(tmp_path, link.name), length
+
+
+def opened_links(folder: Path) -> list[Link]:
+    chain = OpenedChain(folder)
+    chain.refresh()
+    return chain.links
 
 
 @req("D57")

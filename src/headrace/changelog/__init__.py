@@ -7,6 +7,7 @@ from headrace.changelog.jobs import jobs, register_job, unregister_job
 from headrace.changelog.reader import ChangeLogReader
 from headrace.changelog.refs import BlockRef
 from headrace.changelog.require import require
+from headrace.changelog.stretches import Spot, Stretch, StretchReader
 from headrace.changelog.tail import Tail
 from headrace.changelog.writer import ChangeLogWriter
 
@@ -15,6 +16,9 @@ __all__ = [
     "ChangeLogReader",
     "ChangeLogSettings",
     "ChangeLogWriter",
+    "Spot",
+    "Stretch",
+    "StretchReader",
     "Tail",
     "jobs",
     "register_job",

@@ -21,33 +21,59 @@ STRIDE_BYTES = 64 * 1024
 
 
 class ScnIndex:
-    """Where to begin reading a segment. Grows as the segment does."""
+    """Where to begin reading a segment. Grows as the segment does.
+
+    Attributes:
+        end: offset behind the last block that was taken in.
+        progress: positions there.
+    """
 
     def __init__(self, header: SegmentHeader) -> None:
         self._name = header.name
-        self._progress = Progress.at(header)
+        self.progress = Progress.at(header)
         self.end = SEGMENT_HEADER_BYTES
-        self._before = array("q", [self._progress.last_scn])
+        self._before = array("q", [self.progress.last_scn])
+        self._covered = array("q", [self.progress.covered_scn])
         self._offsets = array("Q", [SEGMENT_HEADER_BYTES])
-        self._grown = self._progress.last_scn, SEGMENT_HEADER_BYTES
+        self._grown = self.progress.last_scn, SEGMENT_HEADER_BYTES
 
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def extend(self, data: Readable, end: int) -> None:
+    def extend(
+        self,
+        data: Readable,
+        end: int,
+        *,
+        enough: int | None = None,
+        whole_scn: int | None = None,
+    ) -> None:
         """Take in the blocks up to byte ``end``.
 
+        Args:
+            data: the segment.
+            end: where a block ends.
+            enough: take in no more blocks once they reach this byte.
+            whole_scn: take in no block of a transaction above this SCN, nor any behind it.
+
         Raises:
-            CorruptSegment: when a block's header is damaged.
+            CorruptSegment: when a block's header is damaged; what stands before it is taken in.
         """
         if end > self.end:
-            self._grown = self._progress.last_scn, self.end
+            self._grown = self.progress.last_scn, self.end
+        if enough is not None and enough <= self.end:
+            return
         for offset, block in walk(data, self.end, end, self._name):
+            if whole_scn is not None and block.transactions and block.first_scn > whole_scn:
+                return
             if offset - self._offsets[-1] >= STRIDE_BYTES:
-                self._before.append(self._progress.last_scn)
+                self._before.append(self.progress.last_scn)
+                self._covered.append(self.progress.covered_scn)
                 self._offsets.append(offset)
-            self._progress = self._progress.then(block)
+            self.progress = self.progress.then(block)
             self.end = offset + block.length
+            if enough is not None and enough <= self.end:
+                return
 
     def start(self, after_scn: int) -> int:
         """Return an offset such that every block before it ends at or below ``after_scn``."""
@@ -55,6 +81,21 @@ class ScnIndex:
         last_scn, grown_from = self._grown
         # Who follows the log's end has seen all but what came last.
         return max(offset, grown_from) if after_scn >= last_scn else offset
+
+    def boundary(self, start: int, limit: int) -> tuple[int, int]:
+        """Return an offset above ``start`` at which blocks end, and the SCN that is covered there.
+
+        It is the last such offset up to ``limit`` that is known without a walk, else the next one that is.
+        ``start`` lies below ``end``.
+        """
+        if self.end <= limit:
+            return self.end, self.progress.covered_scn
+        at = bisect_right(self._offsets, limit) - 1
+        if self._offsets[at] <= start:
+            at = bisect_right(self._offsets, start)
+        if at < len(self._offsets):
+            return self._offsets[at], self._covered[at]
+        return self.end, self.progress.covered_scn
 
 
 def walk(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.changelog.index import ScnIndex, walk
 from headrace.changelog.segment import SegmentHeader, SegmentName, corrupt, read_segment_header
-from headrace.errors import ProtocolError
+from headrace.errors import CorruptSegment, ProtocolError
 from headrace.model.block import Block
 from headrace.wire.block import BlockHeader, decode_block, read_header
 
@@ -17,7 +17,11 @@ __all__ = ["MappedSegment"]
 
 
 class MappedSegment:
-    """Blocks of one file. What was decoded keeps the mapping alive, even after the file is gone."""
+    """Blocks of one file. What was decoded keeps the mapping alive, even after the file is gone.
+
+    Attributes:
+        damage: what stopped `known`, None when nothing did.
+    """
 
     def __init__(self, folder: Path, name: SegmentName) -> None:
         """Map the file.
@@ -38,6 +42,24 @@ class MappedSegment:
         self.view = memoryview(self._map)
         self.header: SegmentHeader = read_segment_header(self.view, name)
         self._index = ScnIndex(self.header)
+        self.damage: CorruptSegment | None = None
+
+    @property
+    def known_end(self) -> int:
+        """Offset behind the last block whose header was looked at."""
+        return self._index.end
+
+    def known(self, end: int, enough: int, whole_scn: int) -> ScnIndex:
+        """Return the index of the blocks before byte ``end``, grown as `ScnIndex.extend` says, up to the first damage.
+
+        Not for segments of which `headers` is asked too: that looks beyond ``whole_scn``.
+        """
+        self._check_size(end)
+        try:
+            self._index.extend(self.view, end, enough=enough, whole_scn=whole_scn)
+        except CorruptSegment as error:
+            self.damage = error
+        return self._index
 
     def headers(self, after_scn: int, end: int) -> Iterator[tuple[int, BlockHeader]]:
         """Yield offset and header of the blocks before byte ``end``.

@@ -14,19 +14,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headrace.changelog.chain import Link, follow
-from headrace.changelog.mapped import MappedSegment
 from headrace.changelog.merging import Stored, merged
+from headrace.changelog.opened import OpenedChain
 from headrace.changelog.refs import BlockRef, block_ref
-from headrace.changelog.segment import (
-    NO_SEGMENT,
-    SegmentHeader,
-    SegmentName,
-    corrupt,
-    list_segments,
-)
-from headrace.changelog.tail import Tail, TailRecord, TailView
-from headrace.errors import ChangeLogLost, CorruptSegment, ProtocolError, ScnNotFound
+from headrace.changelog.segment import SegmentName, corrupt, list_segments
+from headrace.changelog.tail import Tail
+from headrace.errors import CorruptSegment, ProtocolError, ScnNotFound
 from headrace.model.block import Block
 from headrace.wire.block import decode_merged, join_indexes, read_index
 
@@ -41,14 +34,11 @@ class ChangeLogReader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._view = TailView(folder)
-        self._record = TailRecord()
-        self._links: list[Link] = []
-        self._segments: dict[SegmentName, MappedSegment] = {}
+        self._chain = OpenedChain(folder)
 
     def tail(self) -> Tail:
         """Return what the log can serve now; all zero when there is no log."""
-        return (self._view.read() or TailRecord()).tail
+        return self._chain.tail()
 
     def used_bytes(self) -> int:
         """Return what the segments take on disk; 0 when there is no log."""
@@ -87,7 +77,7 @@ class ChangeLogReader:
             ScnNotFound: ``after_scn`` lies below what was kept or beyond the tail.
             CorruptSegment: a block fails its checksum; it is not delivered.
         """
-        record = self._refresh()
+        record = self._chain.refresh()
         _check_position(after_scn, record.tail)
         last = _limit(upto_scn, record.tail.complete_scn)
         covered = _limit(upto_scn, record.tail.covered_scn)
@@ -109,7 +99,7 @@ class ChangeLogReader:
             ScnNotFound: as `blocks`.
             CorruptSegment: a header or directory fails its checksum.
         """
-        record = self._refresh()
+        record = self._chain.refresh()
         _check_position(after_scn, record.tail)
         last = _limit(upto_scn, record.tail.complete_scn)
         return [
@@ -148,7 +138,7 @@ class ChangeLogReader:
             ScnNotFound: as `blocks`.
             CorruptSegment: a header or index fails its checksum.
         """
-        record = self._refresh()
+        record = self._chain.refresh()
         _check_position(after_scn, record.tail)
         last = record.tail.complete_scn
         parts: list[memoryview] = []
@@ -162,96 +152,21 @@ class ChangeLogReader:
 
     def _headers(self, after_scn: int, last_scn: int) -> Iterator[Stored]:
         """Yield the blocks that touch the range, and blocks without transactions between and behind them."""
-        links = self._links
-        # Everything in a segment lies at or below what stands before the next one.
-        begin = 0
-        low, high = 0, len(links)
-        while low < high:
-            middle = (low + high) // 2
-            if links[middle].header.base_scn <= after_scn:
-                begin, low = middle, middle + 1
-            else:
-                high = middle
-        for link in links[begin:]:
-            segment = self._live_segment(link.name, after_scn)
+        for link in self._chain.links[self._chain.first_link(after_scn) :]:
+            segment = self._chain.live_segment(link.name, after_scn)
             for offset, header in segment.headers(after_scn, link.length):
                 if header.transactions and header.first_scn > last_scn:
                     return
                 if not header.transactions or header.last_scn > after_scn:
                     yield Stored(segment, offset, header)
 
-    def _refresh(self) -> TailRecord:
-        """Bring the chain of segments up to the published tail, and return that."""
-        for _ in range(2):
-            record = self._view.read() or TailRecord()
-            if record == self._record:
-                return record
-            if self._only_grew(record):
-                self._links[-1] = Link(self._links[-1].header, record.length)
-            else:
-                self._links = self._chain(record)
-                if not self._reaches(record):
-                    # Retention may have been at work between the two looks.
-                    continue
-            self._record = record
-            return record
-        raise ChangeLogLost(
-            f"Segments of the change log {self._folder} are missing.",
-            next_step="restore the folder from a backup, or delete all of it and dump all tables again.",
-        )
-
-    def _only_grew(self, record: TailRecord) -> bool:
-        old = self._record
-        return bool(self._links) and (old.generation, old.segment, old.first_number) == (
-            record.generation,
-            record.segment,
-            record.first_number,
-        )
-
-    def _chain(self, record: TailRecord) -> list[Link]:
-        if record.segment == NO_SEGMENT:
-            links = []
-        else:
-            links = follow(record.segment, record.length, record.first_number, self._header)
-        kept = {link.name for link in links}
-        self._segments = {name: seg for name, seg in self._segments.items() if name in kept}
-        return links
-
-    def _reaches(self, record: TailRecord) -> bool:
-        if record.segment == NO_SEGMENT:
-            return True
-        return bool(self._links) and self._links[0].name.number == record.first_number
-
-    def _header(self, name: SegmentName) -> SegmentHeader | None:
-        try:
-            return self._segment(name).header
-        except FileNotFoundError:
-            return None
-
     def _stored(self, ref: BlockRef) -> Stored:
         """Return where the block of a ref lies."""
         name = SegmentName.parse(ref.segment)
         if name is None:
             raise ValueError(f"not a segment: {ref.segment!r}")
-        try:
-            segment = self._segment(name)
-        except FileNotFoundError as error:
-            tail = self.tail()
-            raise ScnNotFound(ref.first_scn, tail.oldest_scn, tail.covered_scn) from error
+        segment = self._chain.live_segment(name, ref.first_scn)
         return Stored(segment, ref.offset, segment.header_at(ref.offset, ref.length))
-
-    def _live_segment(self, name: SegmentName, after_scn: int) -> MappedSegment:
-        try:
-            return self._segment(name)
-        except FileNotFoundError as error:
-            tail = self.tail()
-            raise ScnNotFound(after_scn, tail.oldest_scn, tail.covered_scn) from error
-
-    def _segment(self, name: SegmentName) -> MappedSegment:
-        segment = self._segments.get(name)
-        if segment is None:
-            segment = self._segments[name] = MappedSegment(self._folder, name)
-        return segment
 
 
 def _decoded(run: list[Stored], schema_ids: Collection[int] | None) -> Iterator[Block]:

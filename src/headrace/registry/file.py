@@ -52,6 +52,17 @@ class FileRegistry:
             self._cache[schema_id] = self._read(schema_id)
         return self._cache[schema_id]
 
+    def all(self) -> list[TableSchema]:
+        """Return every version that was ever kept, in the order in which they came.
+
+        Raises:
+            StateError: a file is damaged.
+        """
+        if not self._folder.exists():
+            return []
+        found = sorted((path.stat().st_mtime_ns, path.stem) for path in self._folder.glob("*.json"))
+        return [self.get(int(name, 16)) for _, name in found]
+
     def _write(self, path: Path, text: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, text.encode())

@@ -1,0 +1,226 @@
+"""The log as bytes: whole blocks, one behind the other, as views of the mapped files.
+
+In: a folder. Out: places at which blocks begin, and the bytes from there on. Headers are checked, once for all who
+read here; bodies are not touched, whoever receives them checks them. Nothing of a transaction that has not ended is
+given out: a writer that starts anew cuts that off. Used from one thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.changelog.chain import Link
+from headrace.changelog.index import ScnIndex, walk
+from headrace.changelog.mapped import MappedSegment
+from headrace.changelog.merging import Stored
+from headrace.changelog.opened import OpenedChain
+from headrace.changelog.segment import NO_SEGMENT, SEGMENT_HEADER_BYTES, SegmentName, corrupt
+from headrace.changelog.tail import Tail
+from headrace.errors import ProtocolError, ScnNotFound
+from headrace.wire.block import join_indexes, read_index
+
+__all__ = ["Spot", "Stretch", "StretchReader"]
+
+
+class Spot(NamedTuple):
+    """Where a block begins, or will.
+
+    Attributes:
+        segment: of the log; `NO_SEGMENT` before there is one.
+        offset: in its file.
+        covered_scn: everything up to here lies before it.
+    """
+
+    segment: SegmentName
+    offset: int
+    covered_scn: int
+
+
+class Stretch(NamedTuple):
+    """Whole blocks.
+
+    Attributes:
+        data: their bytes, a view of the mapped file; stays good when the file is dropped.
+        end: the spot behind them.
+    """
+
+    data: memoryview
+    end: Spot
+
+
+class StretchReader:
+    """Reads the log in a folder, which need not exist yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self._chain = OpenedChain(folder)
+        self.tail = Tail()
+        self._sequence = -1
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a log at all."""
+        return self._sequence >= 0
+
+    @property
+    def links(self) -> list[Link]:
+        """The log's segments at the last `look`, oldest first."""
+        return self._chain.links
+
+    def look(self) -> bool:
+        """Take notice of what was published; return whether anything was. Costs a microsecond when not.
+
+        Raises:
+            ChangeLogLost: segments are missing.
+            CorruptSegment: the tail, or the header of a segment, is damaged.
+        """
+        sequence = self._chain.sequence()
+        if sequence == self._sequence:
+            return False
+        self.tail = self._chain.refresh().tail
+        self._sequence = sequence
+        return True
+
+    def find(self, after_scn: int, step_bytes: int) -> Spot | None:
+        """Return the spot of the first block that holds anything above an SCN.
+
+        Looks at headers of no more than about ``step_bytes``, and returns None when that was not enough: ask again.
+
+        Raises:
+            ScnNotFound: the SCN lies below what was kept or beyond the tail.
+            CorruptSegment: a header on the way is damaged.
+        """
+        self._check(after_scn)
+        if not self._chain.links:
+            return Spot(NO_SEGMENT, 0, after_scn)
+        link = self._chain.links[self._chain.first_link(after_scn)]
+        segment = self._chain.live_segment(link.name, after_scn)
+        known = segment.known_end
+        index = segment.known(link.length, known + step_bytes, self.tail.complete_scn)
+        if index.progress.last_scn <= after_scn:
+            if segment.damage:
+                raise segment.damage
+            if known < index.end < link.length:
+                return None
+        for offset, header in walk(segment.view, index.start(after_scn), index.end, link.name):
+            if header.last_scn > after_scn:
+                return Spot(link.name, offset, after_scn)
+        return Spot(link.name, index.end, max(after_scn, index.progress.covered_scn))
+
+    def after(self, spot: Spot, most_bytes: int) -> Stretch | None:
+        """Return what follows a spot, in one segment; None when nothing does yet.
+
+        It is no longer than ``most_bytes`` and what lies between two places of the index, unless one block is.
+
+        Raises:
+            ScnNotFound: what follows was dropped.
+            CorruptSegment: a header is damaged, and everything before it was given out.
+        """
+        found = self._following(spot, most_bytes)
+        if found is None:
+            return None
+        segment, index, start = found
+        boundary, covered = index.boundary(start, start + most_bytes)
+        return Stretch(segment.view[start:boundary], Spot(segment.name, boundary, covered))
+
+    def blocks(self, spot: Spot, most_bytes: int) -> list[Stored]:
+        """Return the blocks that follow a spot, in one segment; none when nothing follows yet.
+
+        Together they are no longer than ``most_bytes``, unless the first alone is.
+
+        Raises:
+            ScnNotFound: as `after`.
+            CorruptSegment: as `after`.
+        """
+        found = self._following(spot, most_bytes)
+        if found is None:
+            return []
+        segment, index, start = found
+        blocks: list[Stored] = []
+        for offset, header in walk(segment.view, start, index.end, segment.name):
+            if blocks and offset + header.length > start + most_bytes:
+                break
+            blocks.append(Stored(segment, offset, header))
+        return blocks
+
+    def since(self, commit_us: int) -> int:
+        """Return the SCN before the first transaction that committed at or after a time, microseconds since 1970 UTC.
+
+        The tail's when there is none. Commit times are taken to rise, as far as a block's last ones tell.
+
+        Raises:
+            ScnNotFound: such transactions were dropped.
+            CorruptSegment: a header or index on the way is damaged.
+        """
+        links = self._chain.links
+        if not links:
+            return self.tail.covered_scn
+        first = links[0].header
+        if first.base_scn and first.commit_us >= commit_us:
+            raise self._not_found(max(first.base_scn - 1, 0))
+        begin = max(
+            (i for i, link in enumerate(links) if link.header.commit_us < commit_us), default=0
+        )
+        for at in self._every(links[begin:]):
+            if at.header.complete_scn and at.header.last_commit_us >= commit_us:
+                try:
+                    entries = join_indexes([read_index(at.segment.view, at.header, at.offset)])
+                except ProtocolError as error:
+                    raise corrupt(at.segment.name, at.offset, error.message) from error
+                place = int(np.argmax(entries["commit_us"] >= commit_us))
+                return int(entries["scn"][place]) - 1
+        return self.tail.covered_scn
+
+    def _every(self, links: list[Link]) -> Iterator[Stored]:
+        """Yield the blocks of whole transactions in some segments."""
+        for link in links:
+            segment = self._chain.live_segment(link.name, link.header.base_scn)
+            for offset, header in walk(segment.view, SEGMENT_HEADER_BYTES, link.length, link.name):
+                if header.transactions and header.first_scn > self.tail.complete_scn:
+                    return
+                yield Stored(segment, offset, header)
+
+    def _following(self, spot: Spot, most_bytes: int) -> tuple[MappedSegment, ScnIndex, int] | None:
+        """Return a segment, its index, and the offset before that index's end at which the next block begins."""
+        links = self._chain.links
+        place = self._place(spot)
+        start = spot.offset
+        for link in links[place:]:
+            segment = self._chain.live_segment(link.name, spot.covered_scn)
+            start = max(start, SEGMENT_HEADER_BYTES)
+            index = segment.known(link.length, start + most_bytes, self.tail.complete_scn)
+            if start < index.end:
+                return segment, index, start
+            if segment.damage:
+                raise segment.damage
+            if index.end < link.length:
+                return None
+            start = 0
+        return None
+
+    def _place(self, spot: Spot) -> int:
+        """Return the place of the spot's segment in the chain.
+
+        Raises:
+            ScnNotFound: it was dropped.
+        """
+        links = self._chain.links
+        if spot.segment == NO_SEGMENT:
+            if links and links[0].header.previous != NO_SEGMENT:
+                raise self._not_found(spot.covered_scn)
+            return 0
+        place = bisect_left(links, spot.segment.number, key=lambda link: link.name.number)
+        if place == len(links) or links[place].name != spot.segment:
+            raise self._not_found(spot.covered_scn)
+        return place
+
+    def _check(self, scn: int) -> None:
+        if not self.tail.oldest_scn <= scn <= self.tail.covered_scn:
+            raise self._not_found(scn)
+
+    def _not_found(self, scn: int) -> ScnNotFound:
+        return ScnNotFound(scn, self.tail.oldest_scn, self.tail.covered_scn)

@@ -1,0 +1,38 @@
+"""The client library: a relay's stream as callbacks or by iteration, without Spark, drivers or server parts."""
+
+from __future__ import annotations
+
+from headrace.client.checkpoints import (
+    Checkpoints,
+    FileCheckpoints,
+    NoCheckpoints,
+    SqlCheckpoints,
+)
+from headrace.client.consumer import Batch, Consumer, Event, Result, Window
+from headrace.client.dead_letters import read_dead_letters
+from headrace.client.http import HttpSettings
+from headrace.client.iterator import IteratedWindow
+from headrace.client.relays import Backoff
+from headrace.client.settings import Settings
+from headrace.client.states import State, Status
+from headrace.client.subscription import Subscription
+
+__all__ = [
+    "Backoff",
+    "Batch",
+    "Checkpoints",
+    "Consumer",
+    "Event",
+    "FileCheckpoints",
+    "HttpSettings",
+    "IteratedWindow",
+    "NoCheckpoints",
+    "Result",
+    "Settings",
+    "SqlCheckpoints",
+    "State",
+    "Status",
+    "Subscription",
+    "Window",
+    "read_dead_letters",
+]

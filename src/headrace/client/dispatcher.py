@@ -1,0 +1,257 @@
+"""Pieces of windows into callbacks, and answers into what happens next.
+
+Knows a consumer and its checkpoints, nothing of relays. What a callback says or raises comes out as a named error;
+who drives this decides between rolling back and stopping.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.client.checkpoints import Checkpoints
+from headrace.client.consumer import Consumer, Event, Result, Window
+from headrace.client.errors import BudgetExceeded, CallbackFailed, ConsumerRefused, FatalResult
+from headrace.client.rows import RowSlice
+from headrace.client.settings import Settings
+from headrace.client.windows import Piece
+from headrace.client.workers import Workers
+from headrace.wire.place import Place
+
+__all__ = ["Dispatcher"]
+
+_log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Calls one consumer. Used from one thread.
+
+    Args:
+        consumer: called.
+        checkpoints: where its place is kept.
+        settings: how often that is, and how long a callback may take.
+        place: where the consumer stands.
+        clock: monotonic seconds.
+
+    Attributes:
+        place: behind everything that was delivered.
+        stored: the last checkpoint as far as this object knows.
+        windows: delivered to their end.
+        rows: delivered.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        checkpoints: Checkpoints,
+        settings: Settings,
+        place: Place,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer = consumer
+        self._checkpoints = checkpoints
+        self._settings = settings
+        self._clock = clock
+        self._takes_batches = _overrides(consumer, "on_data_batch")
+        self._takes_checkpoints = _overrides(consumer, "on_checkpoint")
+        self._workers = Workers(settings.workers) if settings.workers > 1 else None
+        self._open: Window | None = None
+        self._windows_since = 0
+        self._rows_since = 0
+        self._skipped = False
+        self._stored_at = clock()
+        self._last_window = place
+        self.place = self.stored = place
+        self.windows = 0
+        self.rows = 0
+
+    def start(self) -> None:
+        """Tell the consumer that it begins."""
+        self._call("on_start", self.place)
+
+    def stop(self) -> None:
+        """Tell the consumer that it ends."""
+        if self._workers is not None:
+            self._workers.close()
+        self._tell("on_stop")
+
+    def error(self, error: Exception) -> None:
+        """Tell the consumer why it is suspended or ends."""
+        self._tell("on_error", error)
+
+    def deliver(self, piece: Piece) -> None:
+        """Tell a piece of a window.
+
+        Raises:
+            CallbackFailed: a callback failed.
+            FatalResult: a callback wants an end.
+            Unconvertible: a row cannot be what was asked for.
+            CheckpointUnusable: the place cannot be kept.
+        """
+        window, place = piece.window, piece.place
+        if self._open is None:
+            self._open = window
+            self._call("on_start_window", place, window)
+        for part in piece.parts:
+            if isinstance(part, RowSlice):
+                self._source(part, place)
+            else:
+                self._settle()
+                self._call("on_system_event", place, part)
+        self.place = place
+        if not piece.ends:
+            self._checkpoint_inside()
+            return
+        if not self._settings.across_windows:
+            self._settle()
+        answer = self._call("on_end_window", place, window)
+        self._open = None
+        self._last_window = place
+        self.windows += 1
+        self._windows_since += window.transactions
+        self._skipped = answer is Result.SKIP_CHECKPOINT
+        due = self._windows_since >= self._settings.checkpoint_every
+        if answer is Result.CHECKPOINT or (due and not self._skipped):
+            self.checkpoint()
+
+    def cover(self, place: Place) -> None:
+        """Take note that there is nothing more up to ``place``; remember it now and then.
+
+        Raises:
+            CallbackFailed: as `deliver`.
+            CheckpointUnusable: likewise.
+        """
+        if self._open is not None or place < self.place:
+            return
+        self.place = place
+        moved = self.place > self.stored
+        if moved and self._clock() - self._stored_at >= self._settings.idle_checkpoint_s:
+            self._stored_at = self._clock()
+            if self._may_be_idle():
+                self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Offer the place to the consumer, and store it unless it is refused.
+
+        Raises:
+            CallbackFailed: as `deliver`.
+            CheckpointUnusable: it cannot be stored.
+        """
+        self._settle()
+        if self._call("on_checkpoint", self.place, self.place) is Result.SKIP_CHECKPOINT:
+            return
+        self._checkpoints.store(self.place)
+        self._remembered(self.place)
+
+    def pass_over(self, piece: Piece) -> None:
+        """Take note that somebody else took a piece; remember that behind the last one of its window."""
+        self.place = piece.place
+        if piece.ends:
+            self.checkpoint()
+
+    def rollback(self, told: Place, place: Place) -> None:
+        """Tell the consumer that everything behind ``told`` comes again, and stand at ``place``, which is the same
+        or later.
+
+        Raises:
+            CallbackFailed: as `deliver`.
+        """
+        if self._workers is not None:
+            self._workers.drop()
+        self._open = None
+        self.place = self._last_window = place
+        self._remembered(place)
+        self._call("on_rollback", told, told)
+
+    def finish(self) -> None:
+        """Remember what was delivered and not yet stored, unless the consumer keeps that back.
+
+        Raises:
+            CallbackFailed: as `deliver`.
+            CheckpointUnusable: likewise.
+        """
+        if self._open is None and self.place > self.stored and self._may_be_idle():
+            self.checkpoint()
+
+    def _source(self, part: RowSlice, place: Place) -> None:
+        self._call("on_start_source", place, part.schema)
+        if self._takes_batches:
+            self._call("on_data_batch", place, part.batch())
+        elif self._workers is None:
+            for event in part.events():
+                self._call("on_data_event", event.place, event)
+        else:
+            self._spread(part, self._workers)
+        if not self._settings.across_windows:
+            self._settle()
+        self._call("on_end_source", place, part.schema)
+        self.rows += part.stop - part.start
+        self._rows_since += part.stop - part.start
+
+    def _spread(self, part: RowSlice, workers: Workers) -> None:
+        """Let workers take the events, each key always the same one."""
+        names = part.schema.key
+        for event in part.events():
+            before = event.before
+            if before is not None and tuple(before.get(name) for name in names) != event.key:
+                # It belongs behind the events of both keys, and ahead of those that follow.
+                workers.settle()
+                self._one_event(event)
+            else:
+                workers.submit((event.table, event.key), self._one_event, event)
+
+    def _one_event(self, event: Event) -> None:
+        self._call("on_data_event", event.place, event)
+
+    def _settle(self) -> None:
+        """Wait until the workers have done everything; raise what went wrong with any of them."""
+        if self._workers is not None:
+            self._workers.settle()
+
+    def _checkpoint_inside(self) -> None:
+        rows = self._settings.checkpoint_rows
+        if rows is not None and self._rows_since >= rows:
+            self.checkpoint()
+
+    def _may_be_idle(self) -> bool:
+        """Whether a place that moved without windows may be stored: nothing before it still waits in the consumer."""
+        if not self._skipped or self._takes_checkpoints:
+            return True
+        stored = self._checkpoints.load()
+        return stored is not None and stored >= self._last_window
+
+    def _remembered(self, place: Place) -> None:
+        self.stored = place
+        self._windows_since = self._rows_since = 0
+        self._skipped = False
+        self._stored_at = self._clock()
+
+    def _tell(self, name: str, *arguments: Any) -> None:
+        """Call what can change nothing any more."""
+        try:
+            self._call(name, self.place, *arguments)
+        except CallbackFailed as error:
+            _log.warning("%s", error)
+
+    def _call(self, name: str, place: Place, *arguments: Any) -> Result:
+        began = self._clock()
+        try:
+            answer = getattr(self._consumer, name)(*arguments)
+        except Exception as error:
+            # The exception's own text may quote values, and stays with the exception.
+            raise CallbackFailed(name, place, f"it raised {type(error).__name__}") from error
+        took = self._clock() - began
+        if answer is Result.ERROR_FATAL:
+            raise FatalResult(name, place, "it said ERROR_FATAL")
+        if answer is Result.ERROR:
+            raise ConsumerRefused(name, place, "it said ERROR")
+        if took > self._settings.budget_s:
+            what = f"it took {took:.3f} s of {self._settings.budget_s:g}"
+            raise BudgetExceeded(name, place, what)
+        return answer or Result.SUCCESS
+
+
+def _overrides(consumer: Consumer, name: str) -> bool:
+    return getattr(type(consumer), name) is not getattr(Consumer, name)

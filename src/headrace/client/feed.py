@@ -1,0 +1,162 @@
+"""The stream behind one place as pieces of windows, whatever happens to relays and connections.
+
+Fetcher, buffer, decoding and cutting put together: what callbacks and iteration both stand on. A block that fails a
+checksum is not delivered but asked for again, from the place that was reached.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from headrace.client.buffer import ByteBuffer
+from headrace.client.errors import DamagedBlock
+from headrace.client.fetcher import Began, Covered, Ended, Failed, Fetcher, Item
+from headrace.client.relays import Relays
+from headrace.client.transport import BlockFrame, StreamRequest
+from headrace.client.windows import Piece, Windows
+from headrace.errors import ProtocolError
+from headrace.model.block import Block
+from headrace.wire.block import decode_merged
+from headrace.wire.place import Place
+
+__all__ = ["Feed"]
+
+_MERGED_BYTES = 2**20
+"""Small blocks that wait together are decoded together, up to this size."""
+_MOST_DAMAGED = 5
+"""Damaged blocks at one place after which nobody believes in chance any more."""
+
+
+class Feed:
+    """One run of receiving, from a place on.
+
+    Args:
+        relays: where from.
+        request: what for.
+        windows: cuts blocks; stands where the request begins.
+        buffer_bytes: received and not yet decoded at most, one block more.
+        patience_s: as `Fetcher` has it.
+        pull_every_s: likewise.
+        pause: waits for some seconds, or until somebody wants something else.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        relays: Relays,
+        request: StreamRequest,
+        windows: Windows,
+        *,
+        buffer_bytes: int,
+        patience_s: float,
+        pull_every_s: float,
+        pause: Callable[[float], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._relays = relays
+        self._request = request
+        self._windows = windows
+        self._buffer_bytes = buffer_bytes
+        self._patience_s = patience_s
+        self._pull_every_s = pull_every_s
+        self._pause = pause
+        self._clock = clock
+        self._connections = self._peak_bytes = 0
+        self._damaged = 0
+        self._damaged_at = Place(-1)
+        self._begin()
+
+    @property
+    def place(self) -> Place:
+        """Behind everything that was given."""
+        return self._windows.place
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Answers of relays that began, bytes that wait now, and the most that ever did."""
+        return (
+            self._connections + self._fetcher.connections,
+            self._buffer.held_bytes,
+            max(self._peak_bytes, self._buffer.peak_bytes),
+        )
+
+    def pieces(self, timeout_s: float) -> Iterator[Piece | None]:
+        """Yield pieces as they come; None when coverage moved or nothing came in time.
+
+        Ends when everything that was asked for was given.
+
+        Raises:
+            HeadraceError: no relay can go on.
+        """
+        while True:
+            for run in _runs(self._buffer.take(timeout_s, _MERGED_BYTES)):
+                if isinstance(run, Failed):
+                    raise run.error
+                if isinstance(run, Ended):
+                    return
+                if isinstance(run, Covered):
+                    self._windows.cover(run.scn)
+                elif isinstance(run, list):
+                    if (blocks := self._decoded(run)) is None:
+                        break
+                    for block in blocks:
+                        yield from self._windows.cut(block)
+            yield None
+
+    def wake(self) -> None:
+        """Make `pieces` give something soon; from any thread."""
+        self._buffer.wake()
+
+    def close(self) -> None:
+        """End."""
+        self._fetcher.stop()
+
+    def _begin(self) -> None:
+        self._buffer: ByteBuffer[Item] = ByteBuffer(self._buffer_bytes)
+        self._fetcher = Fetcher(
+            self._relays,
+            replace(self._request, after=self.place),
+            self._buffer,
+            delivered=lambda: self._windows.place,
+            patience_s=self._patience_s,
+            pull_every_s=self._pull_every_s,
+            clock=self._clock,
+        )
+        self._fetcher.start()
+
+    def _decoded(self, frames: list[BlockFrame]) -> list[Block] | None:
+        """Return the blocks of some frames; None when one was damaged: all of them are asked for again."""
+        try:
+            blocks = decode_merged([(frame.data, frame.header) for frame in frames])
+        except ProtocolError as error:
+            self._damaged = self._damaged + 1 if self._damaged_at == self.place else 1
+            self._damaged_at = self.place
+            if self._damaged >= _MOST_DAMAGED:
+                raise DamagedBlock(error.message, next_step=error.next_step) from error
+            self._fetcher.stop()
+            self._connections, _, self._peak_bytes = self.counts
+            self._pause(self._relays.failed())
+            self._begin()
+            return None
+        if self._request.upto is not None:
+            return [block.upto(self._request.upto) for block in blocks]
+        return blocks
+
+
+def _runs(items: list[Item]) -> Iterator[list[BlockFrame] | Began | Covered | Ended | Failed]:
+    """Yield the items, neighbouring frames together as far as they may become one block."""
+    frames: list[BlockFrame] = []
+    for item in items:
+        if isinstance(item, BlockFrame):
+            frames.append(item)
+            if item.header.ends_complete:
+                continue
+        if frames:
+            yield frames
+            frames = []
+        if not isinstance(item, BlockFrame):
+            yield item
+    if frames:
+        yield frames

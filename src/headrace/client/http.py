@@ -1,0 +1,298 @@
+"""HTTP/1.1 as far as a relay's client needs it, reading straight into the caller's memory.
+
+In: requests. Out: answers whose bodies fill buffers that the caller brings, in large pieces and without a copy between;
+chunked transfer coding is taken off on the way. The standard library's own client would wait for a whole buffer where a
+stream gives what there is. Used from one thread; only `Connection.interrupt` may come from another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from headrace.errors import ConfigError, ProtocolError, RelayUnavailable
+from headrace.wire.notes import PROTOCOL
+
+__all__ = ["Answer", "Connection", "HttpSettings"]
+
+_STAGED_BYTES = 256 * 1024
+"""Received at once when little is wanted: lines, notes, small blocks."""
+_DIRECT_BYTES = 64 * 1024
+"""From here on bytes go straight to where they are wanted."""
+_MOST_HEADERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """How relays are reached.
+
+    Attributes:
+        connect_timeout_s: for the connection and TLS.
+        read_timeout_s: a stream that sends nothing for this long, no heartbeat either, is taken for dead.
+        token: sent as ``Authorization: Bearer``; none by default.
+        tls: for ``https`` addresses; None for the system's certificates.
+    """
+
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 30.0
+    token: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+
+
+class Connection:
+    """One connection to one relay; made at the first request, kept between them.
+
+    Args:
+        url: ``http://host:port`` or ``https://host:port``, with or without a path in front of the relay's own.
+        settings: time-outs, token, certificates.
+
+    Raises:
+        ConfigError: the address does not read.
+    """
+
+    def __init__(self, url: str, settings: HttpSettings) -> None:
+        self.url = url
+        self._settings = settings
+        try:
+            parts = urlsplit(url)
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError:
+            parts, self._host = urlsplit(""), ""
+        if parts.scheme not in ("http", "https") or not self._host:
+            raise ConfigError(
+                f"{url!r} is no address of a relay.",
+                next_step="write http://HOST:PORT or https://HOST:PORT.",
+            )
+        self._secure = parts.scheme == "https"
+        self._port = self._port or (443 if self._secure else 80)
+        self._prefix = parts.path.rstrip("/")
+        self._socket: socket.socket | None = None
+        self._incoming: _Incoming | None = None
+        self._answer: Answer | None = None
+
+    def ask(self, method: str, path: str, body: Any = None) -> Answer:
+        """Send a request and return the answer, of whose body nothing was read yet.
+
+        Args:
+            method: ``GET`` or ``POST``.
+            path: with its query.
+            body: sent as JSON; None for no body.
+
+        Raises:
+            RelayUnavailable: no connection, no answer in time, or it was cut.
+            ProtocolError: the answer is no HTTP.
+        """
+        data = b"" if body is None else json.dumps(body).encode()
+        if self._answer is not None and not self._answer.ended:
+            self.close()
+        try:
+            incoming = self._connected()
+            assert self._socket is not None
+            self._socket.sendall(self._head(method, path, data) + data)
+            self._answer = Answer(self.url, incoming)
+        except OSError as error:
+            self.close()
+            raise self._unavailable(error) from error
+        except BaseException:
+            self.close()
+            raise
+        return self._answer
+
+    def interrupt(self) -> None:
+        """Make whatever waits on this connection fail at once; from any thread."""
+        if (held := self._socket) is not None:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(held, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection; the next request makes another."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()
+        self._socket = self._incoming = self._answer = None
+
+    def _connected(self) -> _Incoming:
+        if self._incoming is not None:
+            return self._incoming
+        plain = socket.create_connection(
+            (self._host, self._port), timeout=self._settings.connect_timeout_s
+        )
+        self._socket = plain
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._secure:
+            context = self._settings.tls or ssl.create_default_context()
+            self._socket = context.wrap_socket(plain, server_hostname=self._host)
+        self._socket.settimeout(self._settings.read_timeout_s)
+        self._incoming = _Incoming(self.url, self._socket)
+        return self._incoming
+
+    def _head(self, method: str, path: str, data: bytes) -> bytes:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        lines = [
+            f"{method} {quote(self._prefix)}{path} HTTP/1.1",
+            f"host: {host}:{self._port}",
+            f"headrace-protocol: {PROTOCOL}",
+        ]
+        if self._settings.token is not None:
+            lines.append(f"authorization: Bearer {self._settings.token}")
+        if data or method == "POST":
+            lines += ["content-type: application/json", f"content-length: {len(data)}"]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    def _unavailable(self, error: OSError) -> RelayUnavailable:
+        return _gone(self.url, error.strerror or str(error) or type(error).__name__)
+
+
+class Answer:
+    """Status and headers of an answer, and its body bit by bit.
+
+    Attributes:
+        status: HTTP's number.
+        headers: by name in small letters.
+        ended: whether the whole body was read.
+    """
+
+    def __init__(self, url: str, incoming: _Incoming) -> None:
+        self._url = url
+        self._incoming = incoming
+        self.status = self._status(incoming.line())
+        self.headers: dict[str, str] = {}
+        while line := incoming.line():
+            name, _, value = line.decode("latin-1").partition(":")
+            self.headers[name.strip().lower()] = value.strip()
+            if len(self.headers) > _MOST_HEADERS:
+                raise _no_http(url, "too many headers")
+        self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
+        length = self.headers.get("content-length", "")
+        if not self._chunked and not length.isdecimal():
+            raise _no_http(url, "a body without a length")
+        self._left = 0 if self._chunked else int(length)
+        self._behind_chunk = False
+        self.ended = not self._chunked and self._left == 0
+
+    def fill(self, view: memoryview) -> int:
+        """Read until the view is full or the body ends, and return how many bytes that were.
+
+        Raises:
+            RelayUnavailable: the connection was cut, or gave nothing in time.
+            ProtocolError: the body's coding is damaged.
+        """
+        wanted = len(view)
+        while view and not self.ended:
+            if not self._left:
+                self._next_chunk()
+                continue
+            got = self._incoming.some(view[: self._left])
+            view = view[got:]
+            self._left -= got
+            if not self._left and not self._chunked:
+                self.ended = True
+        return wanted - len(view)
+
+    def text(self, most_bytes: int) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            ProtocolError: it is longer than ``most_bytes``.
+        """
+        parts = []
+        left = most_bytes
+        while not self.ended:
+            part = bytearray(min(_STAGED_BYTES, left))
+            got = self.fill(memoryview(part))
+            parts.append(bytes(part[:got]))
+            left -= got
+            if not left and not self.ended:
+                raise _no_http(self._url, f"an answer of more than {most_bytes:,} bytes")
+        return b"".join(parts)
+
+    def _next_chunk(self) -> None:
+        if self._behind_chunk and self._incoming.line():
+            raise _no_http(self._url, "a chunk that is longer than it says")
+        text = self._incoming.line().split(b";")[0].strip()
+        try:
+            self._left = int(text, 16)
+        except ValueError:
+            raise _no_http(self._url, "a chunk without a length") from None
+        self._behind_chunk = True
+        if not self._left:
+            while self._incoming.line():
+                pass
+            self.ended = True
+
+    def _status(self, line: bytes) -> int:
+        version, _, rest = line.partition(b" ")
+        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+            raise _no_http(self._url, "another protocol")
+        return int(rest[:3])
+
+
+class _Incoming:
+    """What a socket gives: small things by way of a buffer, large ones straight to where they are wanted."""
+
+    def __init__(self, url: str, sock: socket.socket) -> None:
+        self._url = url
+        self._socket = sock
+        self._staged = bytearray(_STAGED_BYTES)
+        self._view = memoryview(self._staged)
+        self._start = self._end = 0
+
+    def line(self) -> bytes:
+        """Return the next line without its end."""
+        while (at := self._staged.find(b"\n", self._start, self._end)) < 0:
+            self._stage()
+        line = bytes(self._view[self._start : at])
+        self._start = at + 1
+        return line.removesuffix(b"\r")
+
+    def some(self, view: memoryview) -> int:
+        """Put at least one byte into the view and return how many."""
+        if self._start == self._end:
+            if len(view) >= _DIRECT_BYTES:
+                return self._receive(view)
+            self._stage()
+        got = min(len(view), self._end - self._start)
+        view[:got] = self._view[self._start : self._start + got]
+        self._start += got
+        return got
+
+    def _stage(self) -> None:
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._end == len(self._staged):
+            if not self._start:
+                raise _no_http(self._url, "a line without an end")
+            kept = bytes(self._view[self._start : self._end])
+            self._view[: len(kept)] = kept
+            self._start, self._end = 0, len(kept)
+        self._end += self._receive(self._view[self._end :])
+
+    def _receive(self, view: memoryview) -> int:
+        try:
+            got = self._socket.recv_into(view)
+        except TimeoutError as error:
+            raise _gone(self._url, "it sent nothing in time, no heartbeat either") from error
+        except (OSError, ValueError) as error:
+            raise _gone(self._url, f"the connection broke ({type(error).__name__})") from error
+        if not got:
+            raise _gone(self._url, "the connection was cut")
+        return got
+
+
+def _gone(url: str, what: str) -> RelayUnavailable:
+    return RelayUnavailable(
+        f"Relay {url}: {what}.",
+        next_step="none: it is tried again, here or at the next relay; see that one of them runs.",
+    )
+
+
+def _no_http(url: str, what: str) -> ProtocolError:
+    return ProtocolError(
+        f"What {url} answers is no relay's: {what}.",
+        next_step="check the address, and what stands between here and the relay.",
+    )

@@ -1,0 +1,82 @@
+"""Where to begin: a word or a time into a place, which relays are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from headrace.client.relays import Relays
+from headrace.client.transport import BlockFrame, Relay, StreamRequest
+from headrace.errors import BlockTooLarge, ConfigError, HeadraceError, Retry
+from headrace.wire.block import join_indexes, read_index
+from headrace.wire.place import Place
+
+__all__ = ["Start", "resolve"]
+
+Start: TypeAlias = Place | datetime | Literal["oldest", "newest"]
+"""A place; a time, for the first transaction that committed then or later; or an end of what the relay holds."""
+
+
+def resolve(
+    relays: Relays, request: StreamRequest, start: Start, pause: Callable[[float], bool]
+) -> Place:
+    """Return the place that ``start`` is now.
+
+    Args:
+        relays: asked one after the other until one answers.
+        request: names the source.
+        start: what to find.
+        pause: waits for some seconds; returns False to give up.
+
+    Raises:
+        ConfigError: ``start`` is nothing of this kind.
+        HeadraceError: no relay can tell.
+    """
+    if isinstance(start, Place):
+        return start
+    if not isinstance(start, datetime) and start not in ("oldest", "newest"):
+        raise ConfigError(
+            f"A stream cannot begin at {start!r}.",
+            next_step="begin at 'oldest', 'newest', a place or a time.",
+        )
+    while True:
+        relay = relays.current()
+        try:
+            if isinstance(start, datetime):
+                found = _at_time(relay, request, start)
+            else:
+                said = relay.source(request.source)
+                found = Place(int(said["oldest_scn" if start == "oldest" else "covered_scn"]))
+        except HeadraceError as error:
+            if error.retry is not Retry.TIMED or not pause(relays.failed()):
+                raise
+        else:
+            relays.answered()
+            return found
+
+
+def _at_time(relay: Relay, request: StreamRequest, start: datetime) -> Place:
+    """Return the place before the first transaction that committed at a time or later."""
+    moment = start if start.tzinfo is not None else start.replace(tzinfo=UTC)
+    since_us = round(moment.timestamp() * 1e6)
+    asked = replace(request, after=None, since_us=since_us, upto=None, pull=True, wait_ms=0)
+    while True:
+        try:
+            stream = relay.stream(asked)
+        except BlockTooLarge as error:
+            asked = replace(asked, max_bytes=error.needed_bytes)
+            continue
+        try:
+            for frame in stream.frames():
+                if isinstance(frame, BlockFrame):
+                    index = join_indexes([read_index(frame.data, frame.header)])
+                    later = np.flatnonzero(index["commit_us"] >= since_us)
+                    if later.size:
+                        return Place(int(index["scn"][later[0]]) - 1)
+            return Place(stream.covered_scn)
+        finally:
+            relay.close()

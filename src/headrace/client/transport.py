@@ -1,0 +1,261 @@
+"""A relay, asked over HTTP: its sources, its table versions, and the stream as frames.
+
+``docs/relay_protocol.md`` is the specification. Every block comes in memory of its own, whose rows are views into it
+later on; its header was checked before that memory was taken, so damage never makes us ask for more than there is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import pyarrow as pa
+
+from headrace.client.http import Answer, Connection, HttpSettings
+from headrace.errors import BlockTooLarge, ProtocolError, RelayError, RelayUnavailable
+from headrace.model.schema import TableSchema
+from headrace.wire.block import HEADER_BYTES, MAGIC, BlockHeader, read_header
+from headrace.wire.notes import PREFIX_BYTES, PROTOCOL, decode_note, frame_length
+from headrace.wire.place import Place
+from headrace.wire.refusals import error_of
+
+__all__ = ["BlockFrame", "Note", "Relay", "Stream", "StreamRequest"]
+
+_MOST_ANSWER_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """What is asked for.
+
+    Attributes:
+        source: which source.
+        after: where the consumer stands; None with ``since_us``.
+        since_us: begin with the first transaction that committed then or later, microseconds since 1970 UTC.
+        upto: end once everything up to this SCN was sent.
+        filter: as the protocol has it; it is passed on as it is.
+        pull: end when nothing is left or ``max_bytes`` is reached, instead of going on as blocks come.
+        max_bytes: of a pull.
+        wait_ms: of a pull, for the first block.
+    """
+
+    source: str
+    after: Place | None = None
+    since_us: int | None = None
+    upto: int | None = None
+    filter: dict[str, Any] | None = None
+    pull: bool = False
+    max_bytes: int = 16 * 2**20
+    wait_ms: int = 0
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the names and values of the request; what is not asked for is left out."""
+        said: dict[str, Any] = {"source": self.source, "mode": "pull" if self.pull else "push"}
+        if self.after is not None:
+            said["after"] = str(self.after)
+        if self.since_us is not None:
+            said["since_us"] = self.since_us
+        if self.upto is not None:
+            said["upto"] = self.upto
+        if self.pull:
+            said |= {"max_bytes": self.max_bytes, "wait_ms": self.wait_ms}
+        if self.filter is not None:
+            said["filter"] = self.filter
+        return said
+
+
+class BlockFrame(NamedTuple):
+    """A block as it was received; its header is checked, the rest is not yet."""
+
+    header: BlockHeader
+    data: memoryview
+
+
+class Note(NamedTuple):
+    """``heartbeat`` or ``end``, and what belongs to it."""
+
+    kind: str
+    said: dict[str, Any]
+
+
+class Relay:
+    """One relay over one connection. Used from one thread; `interrupt` from any.
+
+    Args:
+        url: its address.
+        settings: how it is reached.
+        max_block_bytes: a larger block is refused.
+    """
+
+    def __init__(self, url: str, settings: HttpSettings, max_block_bytes: int = 2 * 2**30) -> None:
+        self.url = url
+        self._connection = Connection(url, settings)
+        self._max_block_bytes = max_block_bytes
+
+    def sources(self) -> list[dict[str, Any]]:
+        """Return what the relay says of each source it has.
+
+        Raises:
+            HeadraceError: as the protocol names it.
+        """
+        return list(self._json("GET", "/sources")["sources"])
+
+    def source(self, name: str) -> dict[str, Any]:
+        """Return what the relay says of one source.
+
+        Raises:
+            RelayUnavailable: it has none of that name, now.
+        """
+        for said in self.sources():
+            if said.get("name") == name:
+                return said
+        raise RelayUnavailable(
+            f"Relay {self.url} serves no source {name!r}.",
+            next_step="ask it for /sources, and name one of them.",
+        )
+
+    def schemas(self, source: str, ids: Iterable[int]) -> list[TableSchema]:
+        """Return table versions of a source.
+
+        Raises:
+            NotServed: one of them was never kept.
+        """
+        wanted = ",".join(f"{schema_id:016x}" for schema_id in ids)
+        query = urlencode({"source": source, "ids": wanted}, quote_via=quote, safe=",")
+        said = self._json("GET", f"/register?{query}")
+        return [TableSchema.from_json(entry["schema"]) for entry in said["schemas"]]
+
+    def routes(self) -> dict[str, Any]:
+        """Return the routing document."""
+        return self._json("GET", "/routes")
+
+    def dump(self, source: str) -> dict[str, Any]:
+        """Ask for a dump of all tables of a source."""
+        return self._json("POST", "/admin/dump", {"source": source})
+
+    def stream(self, request: StreamRequest) -> Stream:
+        """Begin a stream.
+
+        Raises:
+            ScnNotFound: the relay does not hold the place.
+            BlockTooLarge: a pull's first block is larger than ``max_bytes``.
+            HeadraceError: as the protocol names it.
+        """
+        answer = self._connection.ask("POST", "/stream", request.parameters())
+        self._check(answer)
+        return Stream(self.url, answer, self._max_block_bytes)
+
+    def interrupt(self) -> None:
+        """Make whatever waits for this relay fail at once; from any thread."""
+        self._connection.interrupt()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        answer = self._connection.ask(method, path, body)
+        self._check(answer)
+        try:
+            said = json.loads(answer.text(_MOST_ANSWER_BYTES))
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            raise self._no_relay("no JSON object")
+        return said
+
+    def _check(self, answer: Answer) -> None:
+        """Raise what the answer says went wrong."""
+        if answer.status == 200:
+            if answer.headers.get("headrace-protocol", str(PROTOCOL)) != str(PROTOCOL):
+                raise self._no_relay("another protocol")
+            return
+        try:
+            said = json.loads(answer.text(_MOST_ANSWER_BYTES))
+            raise error_of(said["error"])
+        except (ValueError, KeyError, TypeError):
+            kind = RelayUnavailable if answer.status >= 500 else RelayError
+            raise kind(
+                f"Relay {self.url} answers with status {answer.status}.",
+                next_step="check the address, and what stands between here and the relay.",
+            ) from None
+
+    def _no_relay(self, what: str) -> ProtocolError:
+        return ProtocolError(
+            f"Relay {self.url} answers with {what}.",
+            next_step="check the address, and the relay's version.",
+        )
+
+
+class Stream:
+    """The frames of one answer.
+
+    Attributes:
+        oldest_scn: what the relay held when the stream began.
+        covered_scn: likewise, its newest.
+        routes: version of the relay's routing document.
+    """
+
+    def __init__(self, url: str, answer: Answer, max_block_bytes: int) -> None:
+        self._url = url
+        self._answer = answer
+        self._max_block_bytes = max_block_bytes
+        self.oldest_scn = int(answer.headers.get("headrace-oldest-scn") or 0)
+        self.covered_scn = int(answer.headers.get("headrace-covered-scn") or 0)
+        self.routes = int(answer.headers.get("headrace-routes") or 0)
+
+    def frames(self) -> Iterator[BlockFrame | Note]:
+        """Yield blocks and notes as they come, the last one a note ``end``.
+
+        Raises:
+            RelayUnavailable: the connection was cut, or gave nothing in time.
+            ProtocolError: what came is no frame, or a block's header is damaged.
+            BlockTooLarge: a block is larger than this client takes.
+            HeadraceError: what a note ``error`` says.
+        """
+        head = memoryview(bytearray(HEADER_BYTES))
+        while True:
+            self._whole(head[:PREFIX_BYTES])
+            length = frame_length(head[:PREFIX_BYTES])
+            if bytes(head[:4]) == MAGIC:
+                self._whole(head[PREFIX_BYTES:])
+                yield self._block(head)
+                continue
+            note = self._note(head, length)
+            yield note
+            if note.kind == "end":
+                # The last chunk is taken too: the connection may serve again.
+                self._answer.fill(memoryview(bytearray(1)))
+                return
+
+    def _block(self, head: memoryview) -> BlockFrame:
+        header = read_header(head)
+        if header.length > self._max_block_bytes:
+            error = BlockTooLarge(header.length)
+            error.next_step = f"set max_block_bytes to {header.length} or more."
+            raise error
+        # Arrow's own memory is not cleared first and is used again: several times as fast as a bytearray each.
+        memory = memoryview(pa.allocate_buffer(header.length)).cast("B")
+        memory[:HEADER_BYTES] = head
+        self._whole(memory[HEADER_BYTES:])
+        return BlockFrame(header, memory)
+
+    def _note(self, head: memoryview, length: int) -> Note:
+        frame = memoryview(bytearray(length))
+        begun = min(length, PREFIX_BYTES)
+        frame[:begun] = head[:begun]
+        self._whole(frame[begun:])
+        said = decode_note(frame)
+        if said["kind"] == "error":
+            raise error_of(said.get("error") or {})
+        return Note(said["kind"], said)
+
+    def _whole(self, view: memoryview) -> None:
+        if self._answer.fill(view) < len(view):
+            raise RelayUnavailable(
+                f"Relay {self._url}: the stream ended without saying so.",
+                next_step="none: it is asked again, here or at the next relay.",
+            )

@@ -1,0 +1,53 @@
+"""A connection that knows when it was lost, and that can be cut.
+
+A stream may last for months. ASGI tells an application only when it asks that its reader has gone, for which a task
+would have to wait; and it offers no way to end a connection whose reader takes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+__all__ = ["Connection", "connection_of"]
+
+_KEY = "headrace.connection"
+
+
+class Connection(HttpToolsProtocol):
+    """One consumer's connection.
+
+    Attributes:
+        lost: whether it has ended.
+    """
+
+    lost = False
+
+    def on_message_begin(self) -> None:
+        """Let the application find the connection of its request."""
+        super().on_message_begin()
+        self.scope[_KEY] = self  # type: ignore[literal-required]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take note."""
+        self.lost = True
+        super().connection_lost(exc)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for the reader to take some."""
+        return self.transport.get_write_buffer_size()
+
+    def cut(self) -> None:
+        """End it now; what waits is not sent."""
+        self.transport.abort()
+
+
+def connection_of(scope: Scope) -> Connection:
+    """Return the connection of a request."""
+    found: Any = scope[_KEY]
+    return found  # type: ignore[no-any-return]

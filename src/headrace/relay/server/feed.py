@@ -1,0 +1,197 @@
+"""One change log as all streams of a worker see it: one reader, and one look-out for whoever waits.
+
+A log is written by another process, which tells of its progress in a page of memory (`headrace.changelog.tail`). One
+thread looks at the pages of those logs that somebody waits for; a look costs a microsecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable
+
+from headrace.changelog import Spot, StretchReader, Tail
+from headrace.changelog.tail import TailView
+from headrace.errors import CorruptSegment, RelayUnavailable, ScnNotFound
+from headrace.registry.file import FileRegistry
+from headrace.relay.server.settings import ServedSource
+from headrace.wire.place import Place
+
+__all__ = ["Feed", "LookOut"]
+
+_STEP_BYTES = 4 * 2**20
+"""How much of a segment is looked through at once, before others have their turn."""
+_SHORTEST_S = 0.0002
+_LONGEST_S = 0.002
+_QUIET_SHARE = 64
+"""After a quiet time the next look may come after this part of it: who is late by that much is not late."""
+
+
+class Feed:
+    """Used from the event loop alone.
+
+    Attributes:
+        source: whose log it is.
+        reader: of its bytes.
+        registry: its table versions.
+    """
+
+    def __init__(self, source: ServedSource) -> None:
+        self.source = source
+        self.reader = StretchReader(source.log)
+        self.registry = FileRegistry(source.registry)
+        self._news: asyncio.Future[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """Under which it is asked for."""
+        return self.source.name
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for news."""
+        return self._news is not None
+
+    def tail(self) -> Tail:
+        """Return what the log can serve now.
+
+        Raises:
+            RelayUnavailable: there is no log yet.
+            ChangeLogLost: or another `ChangeLogError`: it cannot be read.
+        """
+        self.reader.look()
+        if not self.reader.exists:
+            raise RelayUnavailable(
+                f"Source {self.name} has no change log yet.",
+                next_step="start its capture: headrace run FILE; then ask again.",
+            )
+        return self.reader.tail
+
+    async def find(self, place: Place) -> Spot:
+        """Return where a consumer that stands at a place goes on.
+
+        Of a transaction that spans blocks, those that lie wholly at or below the place's ordinal are passed over.
+
+        Raises:
+            ScnNotFound: the place lies outside what the log holds.
+            CorruptSegment: a header on the way is damaged.
+        """
+        tail = self.reader.tail
+        if place.scn > tail.covered_scn:
+            raise ScnNotFound(place.scn, tail.oldest_scn, tail.covered_scn)
+        while (spot := self.reader.find(place.after_scn, _STEP_BYTES)) is None:
+            await asyncio.sleep(0)
+            self.reader.look()
+        return spot if place.whole else await asyncio.to_thread(self._behind, place)
+
+    async def since(self, commit_us: int) -> int:
+        """Return the SCN before the first transaction that committed at or after a time.
+
+        Raises:
+            ScnNotFound: or `CorruptSegment`, as `StretchReader.since`.
+        """
+
+        def looked_for() -> int:
+            reader = StretchReader(self.source.log)
+            reader.look()
+            return reader.since(commit_us)
+
+        return await asyncio.to_thread(looked_for)
+
+    def news(self) -> asyncio.Future[None]:
+        """Return what is done when something new may have come, or a while has passed. Not to be cancelled."""
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
+
+    def wake(self) -> None:
+        """Let everybody look who waits."""
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+    def _behind(self, place: Place) -> Spot:
+        reader = StretchReader(self.source.log)
+        reader.look()
+        while (spot := reader.find(place.after_scn, _STEP_BYTES)) is None:
+            pass
+        while found := reader.blocks(spot, 1):
+            (stored,) = found
+            header = stored.header
+            if not (header.transactions and header.first_scn == header.last_scn == place.scn):
+                break
+            block = stored.segment.decode(stored.offset, header.length, None)
+            ords = [int(body.batch.column("_ord")[-1].as_py()) for body in block.bodies]
+            if max([*ords, *(event.ord for event in block.system)], default=-1) > place.ord:
+                break
+            covered = max(spot.covered_scn, header.covered_scn)
+            spot = Spot(stored.segment.name, stored.offset + header.length, covered)
+        return spot
+
+
+class LookOut:
+    """The thread that looks at the tails of the feeds that are awaited; at none when nobody waits."""
+
+    def __init__(self, feeds: Iterable[Feed], loop: asyncio.AbstractEventLoop) -> None:
+        self._watched = [_Watched(feed) for feed in feeds]
+        self._loop = loop
+        self._wanted = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="look-out", daemon=True)
+        self._thread.start()
+
+    def attend(self) -> None:
+        """Begin to look, where nobody has waited before."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed = True
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        heard_at = time.monotonic()
+        while not self._closed:
+            awaited = [watched for watched in self._watched if watched.feed.is_awaited]
+            if not awaited:
+                self._wanted.clear()
+                if not any(watched.feed.is_awaited for watched in self._watched):
+                    self._wanted.wait()
+                continue
+            now = time.monotonic()
+            for watched in awaited:
+                if watched.has_changed():
+                    heard_at = now
+                    if not self._tell(watched.feed):
+                        return
+            time.sleep(min(max((now - heard_at) / _QUIET_SHARE, _SHORTEST_S), _LONGEST_S))
+
+    def _tell(self, feed: Feed) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(feed.wake)
+        except RuntimeError:
+            # The loop has been closed in the meantime.
+            return False
+        return True
+
+
+class _Watched:
+    """A feed as the thread sees it."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self._view = TailView(feed.source.log)
+        self._told: int | None = None
+
+    def has_changed(self) -> bool:
+        try:
+            sequence = self._view.sequence()
+        except CorruptSegment:
+            # Whoever is told looks for himself, and names it.
+            sequence = -2
+        changed = sequence != self._told
+        self._told = sequence
+        return changed

@@ -1,0 +1,134 @@
+"""The stream as lines of JSON, for people and scripts.
+
+In: decoded blocks. Out: a line per change and event in ``(scn, ord)`` order, one at each transaction's end, one per
+block that only moves coverage. What JSON cannot hold exactly is text. Pure functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.model.block import ORIGIN_SELECT, Block, Body
+from headrace.model.change import META, missing_matrix
+from headrace.wire.place import Place
+
+__all__ = ["block_lines", "line"]
+
+_EXACT = 2**53
+_ROW, _END = 0, 1
+
+
+def line(said: dict[str, Any]) -> bytes:
+    """Return one object as a line."""
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def block_lines(block: Block, after: Place, upto: int | None) -> bytes:
+    """Return the lines of what lies above a place and up to an SCN; none when nothing does."""
+    wanted = block.after(after.after_scn)
+    if upto is not None:
+        wanted = wanted.upto(upto)
+    if not len(wanted.index):
+        return line({"covered_scn": wanted.covered_scn}) if wanted.covered_scn > after.scn else b""
+    entries = [
+        *(entry for body in wanted.bodies for entry in _rows(body)),
+        *(
+            (
+                event.scn,
+                _ROW,
+                event.ord,
+                {
+                    "scn": event.scn,
+                    "event": event.kind.value,
+                    "ord": event.ord,
+                    "table": str(event.table),
+                    "payload": event.payload,
+                },
+            )
+            for event in wanted.system
+        ),
+        *(
+            (
+                int(entry["scn"]),
+                _END,
+                0,
+                {
+                    "scn": int(entry["scn"]),
+                    "end": True,
+                    "commit_us": int(entry["commit_us"]),
+                    "origin": "select" if entry["origin"] == ORIGIN_SELECT else "log",
+                },
+            )
+            for entry in wanted.index
+            if entry["last_piece"]
+        ),
+    ]
+    entries.sort(key=lambda entry: entry[:3])
+    told = (
+        said
+        for scn, kind, ord_, said in entries
+        if kind == _END or (scn, ord_) > (after.scn, after.ord)
+    )
+    return b"".join(line(said) for said in told)
+
+
+def _rows(body: Body) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
+    """Yield ``(scn, kind, ord, object)`` of each change row."""
+    batch = body.batch
+    names = batch.schema.names[len(META) :]
+    columns = [_cells(batch.column(name)) for name in names]
+    missing = missing_matrix(batch.column("_missing"), len(names))
+    heads = zip(
+        batch.column("_scn").to_pylist(),
+        batch.column("_ord").to_pylist(),
+        batch.column("_op").to_pylist(),
+        strict=True,
+    )
+    for at, (scn, ord_, op) in enumerate(heads):
+        unsent = {names[i] for i in missing[at].nonzero()[0]}
+        cells = zip(names, columns, strict=True)
+        said: dict[str, Any] = {
+            "scn": scn,
+            "ord": ord_,
+            "op": op,
+            "table": str(body.table),
+            "row": {name: column[at] for name, column in cells if name not in unsent},
+        }
+        if unsent:
+            said["missing"] = [name for name in names if name in unsent]
+        yield scn, _ROW, ord_, said
+
+
+def _cells(column: pa.Array) -> list[Any]:
+    """Return the cells of a column as what JSON holds."""
+    if pa.types.is_temporal(column.type):
+        # Python's own times end with the year 9999.
+        texts = column.cast(pa.string()).to_pylist()
+        return [None if text is None else text.replace(" ", "T", 1) for text in texts]
+    return [_json(cell) for cell in column.to_pylist()]
+
+
+def _json(cell: Any) -> Any:
+    """Return a value as what JSON holds exactly, text where it holds nothing of the kind."""
+    match cell:
+        case bool():
+            return cell
+        case int():
+            return cell if abs(cell) <= _EXACT else str(cell)
+        case float():
+            if math.isnan(cell):
+                return "NaN"
+            return cell if math.isfinite(cell) else "Infinity" if cell > 0 else "-Infinity"
+        case Decimal():
+            return format(cell, "f")
+        case bytes():
+            return base64.b64encode(cell).decode()
+        case _:
+            return cell

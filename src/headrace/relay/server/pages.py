@@ -1,0 +1,115 @@
+"""What a relay says about itself and its sources: small JSON documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.errors import BadRequest, HeadraceError, NotServed, RelayUnavailable, StateError
+from headrace.model.schema import TableSchema
+from headrace.relay.server.admin import source_state
+from headrace.relay.server.feed import Feed
+
+__all__ = ["buffer", "health", "schemas", "source"]
+
+
+def source(feed: Feed) -> dict[str, Any]:
+    """Return one entry of ``/sources``; a source without a log is listed too."""
+    try:
+        tail = feed.tail()
+    except RelayUnavailable:
+        tail = feed.reader.tail
+    return {
+        "name": feed.name,
+        "state": source_state(feed),
+        "oldest_scn": tail.oldest_scn,
+        "complete_scn": tail.complete_scn,
+        "covered_scn": tail.covered_scn,
+        "last_commit_us": tail.last_commit_us,
+        "bytes": sum(link.length for link in feed.reader.links),
+    }
+
+
+def schemas(feed: Feed, ids: str | None) -> dict[str, Any]:
+    """Return ``/register``: every table version, or those whose ids are named.
+
+    Raises:
+        BadRequest: an id does not read.
+        NotServed: an id was never kept.
+        StateError: the registry is damaged.
+    """
+    if ids is None:
+        found = feed.registry.all()
+    else:
+        found = [_version(feed, text) for text in ids.split(",") if text]
+    return {
+        "source": feed.name,
+        "schemas": [
+            {
+                "id": f"{schema.schema_id:016x}",
+                "table": str(schema.table),
+                "schema": schema.to_json(),
+            }
+            for schema in found
+        ],
+    }
+
+
+def buffer(feed: Feed) -> dict[str, Any]:
+    """Return ``/buffer``: what the change log holds, segment by segment.
+
+    Raises:
+        RelayUnavailable: there is no log yet.
+        ChangeLogLost: or another `ChangeLogError`: it cannot be read.
+    """
+    tail = feed.tail()
+    links = feed.reader.links
+    ends = [(link.header.complete_scn, link.header.commit_us) for link in links[1:]]
+    ends.append((tail.complete_scn, tail.last_commit_us))
+    return {
+        "source": feed.name,
+        "oldest_scn": tail.oldest_scn,
+        "complete_scn": tail.complete_scn,
+        "covered_scn": tail.covered_scn,
+        "bytes": sum(link.length for link in links),
+        "segments": [
+            {
+                "name": str(link.name),
+                "bytes": link.length,
+                "first_scn": link.header.base_scn + 1,
+                "last_scn": last_scn,
+                "first_commit_us": link.header.commit_us,
+                "last_commit_us": last_commit_us,
+            }
+            for link, (last_scn, last_commit_us) in zip(links, ends, strict=True)
+        ],
+    }
+
+
+def health(feeds: list[Feed]) -> list[str]:
+    """Return what is wrong, source by source; a source without a log is not."""
+    wrong = []
+    for feed in feeds:
+        try:
+            feed.reader.look()
+        except HeadraceError as error:
+            wrong.append(f"{feed.name}: {error.message}")
+    return wrong
+
+
+def _version(feed: Feed, text: str) -> TableSchema:
+    try:
+        schema_id = int(text, 16)
+        if len(text) != 16:
+            raise ValueError("not 16 digits")
+    except ValueError as error:
+        raise BadRequest(
+            "The parameter ids does not read: expected ids of 16 hex digits with commas between.",
+            next_step="take them from the blocks, or leave ids out for all.",
+        ) from error
+    try:
+        return feed.registry.get(schema_id)
+    except StateError as error:
+        raise NotServed(
+            f"Source {feed.name} has no table version {schema_id:016x}.",
+            next_step="ask another relay of the source; an id belongs to the log that named it.",
+        ) from error
