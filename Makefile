@@ -80,6 +80,10 @@ bench-apply-memory: setup ## Measure what batches hold in memory, by their size
 bench-growth: setup ## Measure batches into Delta tables of 2 to 100 million rows
 	@$(BIN)/python -m benchmarks.bench_growth $(ARGS)
 
+.PHONY: bench-relay
+bench-relay: setup ## Measure the relay and its consumers beside Arrow Flight
+	@$(BIN)/python -m benchmarks.bench_relay $(ARGS)
+
 .PHONY: bench-backlog
 bench-backlog: setup ## Measure how fast a waiting change log gets into Delta tables
 	@$(BIN)/python -m benchmarks.bench_backlog $(ARGS)

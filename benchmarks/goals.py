@@ -42,6 +42,12 @@ class Figure:
 _OURS = "ours over theirs, rows/s"
 _FASTER = "theirs with deletion vectors over ours, s"
 
+_RELAY_GOALS = {
+    ("p50", 1, 1000): 1.0,
+    ("p50", 40, 1000): 5.0,
+    ("p99", 40, 1000): 20.0,
+}
+
 FIGURES: Mapping[str, Mapping[str, Figure]] = {
     "capture": {
         "narrow_vs_pg_recvlogical": Figure(f"worst narrow load and transport, {_OURS}", least=1.0),
@@ -225,6 +231,41 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "p50_s": Figure("source commit to visible in the Delta table, ten tables, s", most=2.0),
         "p99_s": Figure("the same, 99th percentile", most=5.0),
         "transactions_per_s": Figure("transactions a second of that load"),
+    },
+    "relay": {
+        f"{since}{share}_ms_{count}x{rate}": Figure(
+            f"{what}, {count} consumers, {rate:,} events/s: {of}",
+            most=_RELAY_GOALS.get((since + share, count, rate)),
+        )
+        for since, what in (
+            ("", "commit to callback, the log's sync included"),
+            ("readable_", "readable to callback"),
+        )
+        for share, of in (("p50", "median, ms"), ("p99", "99th percentile, ms"))
+        for count in (1, 4, 10, 40, 100, 200)
+        for rate in (100, 500, 1000, 2000)
+    }
+    | {
+        figure: Figure(f"{what}, {count} consumers of a log that is there")
+        for count in (1, 2, 5, 10)
+        for figure, what in (
+            (f"mb_per_s_{count}", "MB/s in all"),
+            (f"vs_arrow_flight_{count}", "ours over Arrow Flight's, MB/s"),
+        )
+    }
+    | {
+        "mb_per_s_total": Figure("the best of them, MB/s", least=2000),
+        "total_vs_arrow_flight": Figure("the worst of them", least=1.5),
+        "relay_cpu_s_per_gb": Figure("CPU seconds of the relay for each GB that it sends"),
+        "filtered_bytes_less": Figure(
+            "bytes to a consumer of everything over those to one of a fortieth"
+        ),
+        "idle_consumers": Figure(
+            "consumers for whom nothing comes, held by one process", least=2000
+        ),
+        "idle_kib_each": Figure("memory of the relay for each of them, KiB"),
+        "thousand_logs_mib": Figure("memory of a relay of 1,000 change logs, each read once, MiB"),
+        "thousand_logs_files": Figure("files that it holds open then"),
     },
     "freshness": {
         "delta_p50_s": Figure("source commit to visible in the Delta table, s"),

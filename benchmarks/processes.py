@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Child", "Usage", "anonymous_mib", "family_mib", "python", "running"]
+__all__ = ["Child", "Usage", "anonymous_mib", "cpu_s", "family_mib", "python", "running"]
 
 _SAMPLE_S = 0.02
 _STOP_S = 60.0
@@ -46,6 +46,12 @@ def anonymous_mib(pid: int) -> float:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
         return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024
     return 0.0
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU seconds that a running process has used, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def family_mib(pid: int) -> dict[str, float]:
@@ -141,6 +147,18 @@ class Child:
     def until_said(self, text: str, limit_s: float) -> None:
         """Return when a line with ``text`` was printed."""
         self.until(lambda: self.said(text), limit_s, f"it said {text!r}")
+
+    def line(self, text: str) -> str:
+        """Return the first line that holds ``text``; empty while there is none."""
+        file = self._output.fileno()
+        lines = os.pread(file, os.fstat(file).st_size, 0).decode().splitlines()
+        return next((line for line in lines if text in line), "")
+
+    def tell(self, line: str) -> None:
+        """Write a line to the program's input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
 
     def until(self, condition: Callable[[], bool], limit_s: float, what: str) -> None:
         """Return when a condition holds."""

@@ -18,6 +18,7 @@ from benchmarks import (
     bench_chunks,
     bench_growth,
     bench_memory,
+    bench_relay,
     contenders,
     harness,
     latency,
@@ -123,6 +124,7 @@ def test_the_lock_holds_one_version_of_everything_debezium_needs() -> None:
         bench_chunks,
         bench_growth,
         bench_memory,
+        bench_relay,
     ],
 )
 def test_every_benchmark_explains_itself(bench: object, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,3 +179,12 @@ def test_the_whole_chain_and_batches_beside_others_can_be_tried(tmp_path: Path) 
     ):
         result = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
         assert result["summary"][metric] > 0
+
+
+@pytest.mark.long
+def test_the_relay_can_be_measured(tmp_path: Path) -> None:
+    assert bench_relay.main(["--quick", "--out", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "relay.json").read_text(encoding="utf-8"))
+    for metric in ("p50_ms_4x500", "total_vs_arrow_flight", "filtered_bytes_less"):
+        assert result["summary"][metric] > 0
+    assert result["summary"]["idle_consumers"] == 50

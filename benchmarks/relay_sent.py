@@ -1,0 +1,129 @@
+"""What a relay sends of a log that is there: to many at once, beside Arrow Flight, and to one that wants a part."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks import harness
+from benchmarks.processes import Child, cpu_s, python, running
+from benchmarks.relay_log import EventLog
+from benchmarks.relay_process import LIMIT_S, READY_S, SEED, Run, relay
+
+__all__ = ["filtered", "throughput"]
+
+_PER_BLOCK = 4_000
+_PART = 40
+
+
+def throughput(
+    folder: Path, rounds: int, fan_out: Sequence[int], size: int, steps: harness.Steps
+) -> list[Run]:
+    """Measure a pre-filled log, sent to so many consumers; Arrow Flight with the same rows in turn."""
+    log = EventLog(folder / "log", SEED)
+    with steps.step("a log is filled"):
+        log.fill(size, _PER_BLOCK)
+    log.close()
+    runs: list[Run] = []
+    upto = ["--start", "oldest", "--upto", str(log.events)]
+    with (
+        relay(bench=folder / "log") as (ours, url),
+        running(python("benchmarks.relay_flight", "serve", str(folder / "log"))) as flight,
+    ):
+        flight.until_said("at grpc", READY_S)
+        address = flight.line("at grpc").removeprefix("at ")
+        # Round 0 brings the files into memory and is not counted.
+        for number in range(rounds + 1):
+            for count in fan_out:
+                with steps.step(f"round {number}, {count} consumers"):
+                    with ExitStack() as stack:
+                        mine = [
+                            stack.enter_context(
+                                running(python("benchmarks.relay_consumers", url, "1", *upto))
+                            )
+                            for _ in range(count)
+                        ]
+                        found = [sent("headrace", mine, ours, log.events)]
+                    with ExitStack() as stack:
+                        theirs = [
+                            stack.enter_context(
+                                running(python("benchmarks.relay_flight", "get", address))
+                            )
+                            for _ in range(count)
+                        ]
+                        found.append(sent("arrow_flight", theirs, flight, log.events))
+                if number:
+                    part = {"part": "throughput", "round": number, "consumers": count}
+                    runs += [part | run for run in found]
+        ours.end()
+        flight.end()
+    return runs
+
+
+def sent(contender: str, children: Sequence[Child], server: Child, rows: int) -> Run:
+    """Let waiting consumers begin at once, and return what all of them took."""
+    for child in children:
+        child.until_said("waiting", READY_S)
+    before = cpu_s(server.pid)
+    for child in children:
+        child.tell("go")
+    usages = [child.wait(LIMIT_S) for child in children]
+    said = [usage.said for usage in usages]
+    if any(one["rows"] != [rows] for one in said):
+        raise SystemExit(
+            f"{contender}: {[one['rows'] for one in said]} rows instead of {rows}: no figure"
+        )
+    seconds = (max(one["ended_ns"] for one in said) - min(one["began_ns"] for one in said)) / 1e9
+    size = sum(one["bytes"] for one in said)
+    relay_cpu = cpu_s(server.pid) - before
+    return {
+        "contender": contender,
+        "bytes": size,
+        "seconds": round(seconds, 4),
+        "mb_per_s": round(size / seconds / 1e6, 1),
+        "relay_cpu_s_per_gb": round(relay_cpu / size * 1e9, 3),
+    }
+
+
+def filtered(folder: Path, size: int, steps: harness.Steps) -> Run:
+    """Measure what a consumer of one part in forty is sent, of the same log."""
+    log = EventLog(folder / "log", SEED)
+    log.fill(size, _PER_BLOCK)
+    log.close()
+    part = {"partition": {"by": "hash", "count": _PART, "take": [0]}}
+    upto = ["--start", "oldest", "--upto", str(log.events)]
+    bytes_sent: list[float] = []
+    rows: list[int] = []
+    with (
+        steps.step("a consumer of one part in forty"),
+        relay(bench=folder / "log") as (server, url),
+    ):
+        for options in ([], ["--filter", json.dumps(part)]):
+            before = sent_bytes(url)
+            with running(python("benchmarks.relay_consumers", url, "1", *upto, *options)) as child:
+                child.until_said("waiting", READY_S)
+                child.tell("go")
+                rows += child.wait(LIMIT_S).said["rows"]
+            bytes_sent.append(sent_bytes(url) - before)
+        server.end()
+    return {
+        "part": "filtered",
+        "whole_bytes": bytes_sent[0],
+        "filtered_bytes": bytes_sent[1],
+        "whole_rows": rows[0],
+        "filtered_rows": rows[1],
+    }
+
+
+def sent_bytes(url: str) -> float:
+    """Return what the relay says that it has sent in streams."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("headrace_relay_bytes_sent")
+    )
