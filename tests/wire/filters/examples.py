@@ -33,7 +33,7 @@ _VALUES: dict[str, Sequence[Any]] = {
     "string": ("", "a", "ab", "a%b", "Ü", "paid", "a\nb", "o'k"),
     "binary": (b"", b"\x00\xff"),
     "date": (date(2024, 2, 29), date(1, 1, 1)),
-    "timestamp": (datetime(2024, 1, 1, 12), datetime(1999, 12, 31)),
+    "timestamp": tuple(map(datetime.fromisoformat, ("2024-01-01T12:00", "1999-12-31"))),
     "timestamptz": (datetime(2024, 1, 1, 12, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)),
     "decimal(10,2)": (Decimal("12.50"), Decimal("-0.01"), Decimal("99999999.99")),
 }
@@ -131,8 +131,12 @@ def rows_in(block: Block, schema: TableSchema) -> list[Row]:
         batch = body.batch
         assert batch.schema == change_schema(schema)
         unsent = missing_matrix(batch.column("_missing"), len(schema.columns))
-        for place, cells in enumerate(zip(*(batch.column(n).to_pylist() for n in schema.names), strict=True)):
-            shown = tuple(UNSENT if hole else cell for cell, hole in zip(cells, unsent[place], strict=True))
+        for place, cells in enumerate(
+            zip(*(batch.column(n).to_pylist() for n in schema.names), strict=True)
+        ):
+            shown = tuple(
+                UNSENT if hole else cell for cell, hole in zip(cells, unsent[place], strict=True)
+            )
             meta = (batch.column(name)[place].as_py() for name in ("_scn", "_ord", "_op"))
             scn, order, op = meta
             rows.append((scn, order, op, shown))
