@@ -1,0 +1,183 @@
+"""Where a consumer's place is kept: in a file, in a database, in the consumer's own transaction, or nowhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.client.errors import CheckpointUnusable
+from headrace.durable import replace_file
+from headrace.wire.place import Place
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, Table
+
+__all__ = ["Checkpoints", "FileCheckpoints", "NoCheckpoints", "SqlCheckpoints"]
+
+
+class Checkpoints(Protocol):
+    """The place of one consumer in the stream of one source. Used from one thread at a time."""
+
+    def load(self) -> Place | None:
+        """Return what was stored last, None when nothing was.
+
+        Raises:
+            CheckpointUnusable: it does not read.
+        """
+
+    def store(self, place: Place) -> None:
+        """Remember a place; it outlives a crash once this returns.
+
+        Raises:
+            CheckpointUnusable: it cannot be stored.
+        """
+
+
+class NoCheckpoints:
+    """Remembers in memory only: a new process begins where the subscription says."""
+
+    def __init__(self) -> None:
+        self._place: Place | None = None
+
+    def load(self) -> Place | None:
+        """Return what was stored last by this object."""
+        return self._place
+
+    def store(self, place: Place) -> None:
+        """Remember a place as long as this object lives."""
+        self._place = place
+
+
+class FileCheckpoints:
+    """One small JSON file, replaced as a whole: a reader and a crash find the old place or the new one.
+
+    Args:
+        path: of the file; its folder is made.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+
+    def load(self) -> Place | None:
+        """Return the place in the file, None when there is none yet.
+
+        Raises:
+            CheckpointUnusable: the file does not read.
+        """
+        try:
+            said = json.loads(self._path.read_text(encoding="utf-8"))
+            return Place.parse(said["place"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _unusable(str(self._path), f"does not read ({type(error).__name__})") from error
+
+    def store(self, place: Place) -> None:
+        """Put a place into the file; it is on disk when this returns.
+
+        Raises:
+            CheckpointUnusable: the file cannot be written.
+        """
+        text = json.dumps({"place": str(place), "stored_us": time.time_ns() // 1000})
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, text.encode() + b"\n")
+        except OSError as error:
+            raise _unusable(
+                str(self._path), f"cannot be written ({type(error).__name__})"
+            ) from error
+
+
+class SqlCheckpoints:
+    """One row of a table in any database that SQLAlchemy reaches.
+
+    Stored through the consumer's own connection, data and place become durable together or not at all: each change is
+    processed exactly once, whatever happens. The consumer then returns ``Result.SKIP_CHECKPOINT`` from
+    ``on_end_window``.
+
+    Args:
+        database: a URL, or an engine.
+        name: of the consumer; one row each.
+        table: of the checkpoints, made when it is not there.
+    """
+
+    def __init__(
+        self, database: str | Engine, name: str, *, table: str = "headrace_checkpoints"
+    ) -> None:
+        import sqlalchemy as sa
+
+        self._engine = sa.create_engine(database) if isinstance(database, str) else database
+        self._name = name
+        self._table: Table = sa.Table(
+            table,
+            sa.MetaData(),
+            sa.Column("consumer", sa.String(200), primary_key=True),
+            sa.Column("place", sa.String(40), nullable=False),
+            sa.Column("stored_us", sa.BigInteger, nullable=False),
+        )
+        self._made = False
+
+    def load(self) -> Place | None:
+        """Return the place of this consumer, None when it has none yet.
+
+        Raises:
+            CheckpointUnusable: the database does not answer, or holds no place.
+        """
+        import sqlalchemy as sa
+
+        query = sa.select(self._table.c.place).where(self._table.c.consumer == self._name)
+        try:
+            self._make()
+            with self._engine.connect() as connection:
+                text = connection.execute(query).scalar()
+            return None if text is None else Place.parse(text)
+        except (sa.exc.SQLAlchemyError, ValueError) as error:
+            raise _unusable(self._what, f"does not read ({type(error).__name__})") from error
+
+    def store(self, place: Place, *, connection: Connection | None = None) -> None:
+        """Remember a place.
+
+        Args:
+            place: to remember.
+            connection: the consumer's own, inside its transaction: the place becomes durable when that commits. None
+                for a transaction of its own.
+
+        Raises:
+            CheckpointUnusable: the database refused.
+        """
+        import sqlalchemy as sa
+
+        try:
+            self._make()
+            if connection is not None:
+                self._put(connection, place)
+            else:
+                with self._engine.begin() as own:
+                    self._put(own, place)
+        except sa.exc.SQLAlchemyError as error:
+            raise _unusable(self._what, f"cannot be stored ({type(error).__name__})") from error
+
+    def _put(self, connection: Connection, place: Place) -> None:
+        cells: dict[str, Any] = {"place": str(place), "stored_us": time.time_ns() // 1000}
+        mine = self._table.c.consumer == self._name
+        if not connection.execute(self._table.update().where(mine).values(cells)).rowcount:
+            connection.execute(self._table.insert().values(consumer=self._name, **cells))
+
+    def _make(self) -> None:
+        """Make the table before the first use: not inside the consumer's transaction, where some databases cannot."""
+        if not self._made:
+            self._table.create(self._engine, checkfirst=True)
+            self._made = True
+
+    @property
+    def _what(self) -> str:
+        return f"{self._name} in table {self._table.name}"
+
+
+def _unusable(which: str, what: str) -> CheckpointUnusable:
+    return CheckpointUnusable(
+        f"The checkpoint {which} {what}.",
+        next_step="repair what holds it, or remove it to begin where the subscription says.",
+    )

@@ -1,0 +1,78 @@
+"""What can go wrong between the stream and a consumer."""
+
+from __future__ import annotations
+
+from headrace.errors import HeadraceError, ProtocolError, StateError
+from headrace.wire.place import Place
+
+__all__ = [
+    "BudgetExceeded",
+    "CallbackFailed",
+    "CheckpointUnusable",
+    "ClockWentBack",
+    "ConsumerRefused",
+    "DamagedBlock",
+    "FatalResult",
+    "Suspended",
+    "Unconvertible",
+]
+
+
+class CallbackFailed(HeadraceError):
+    """A callback raised or said ERROR; the window is delivered again from the last checkpoint."""
+
+    def __init__(self, callback: str, place: Place, what: str) -> None:
+        super().__init__(
+            f"{callback} of the consumer failed at {place}: {what}.",
+            next_step="look at the consumer's own log; repair it and resume, or skip the window.",
+        )
+        self.callback = callback
+        self.place = place
+
+
+class ConsumerRefused(CallbackFailed):
+    """A callback said ERROR."""
+
+
+class BudgetExceeded(CallbackFailed):
+    """A callback took longer than its time budget."""
+
+
+class FatalResult(CallbackFailed):
+    """A callback said ERROR_FATAL: nothing is delivered again."""
+
+
+class Suspended(HeadraceError):
+    """Retries are used up: the subscription waits for a person."""
+
+
+class ClockWentBack(ProtocolError):
+    """A relay sent a transaction at or below one that it had sent before."""
+
+    def __init__(self, scn: int, after: int) -> None:
+        super().__init__(
+            f"The stream went back: SCN {scn} came after everything up to {after}.",
+            next_step="compare the relay's change log with the source: it may belong to another life of it.",
+        )
+        self.scn = scn
+        self.after = after
+
+
+class DamagedBlock(ProtocolError):
+    """A block failed its checksum on the way; nothing of it was delivered."""
+
+
+class CheckpointUnusable(StateError):
+    """A stored checkpoint does not read, or cannot be stored."""
+
+
+class Unconvertible(HeadraceError):
+    """A column of the source cannot be what the consumer asked for."""
+
+    def __init__(self, table: str, column: str, what: str) -> None:
+        super().__init__(
+            f"{table}.{column}: {what}.",
+            next_step="ask for a wider type, make the column nullable or give it a default, or leave it out.",
+        )
+        self.table = table
+        self.column = column
