@@ -157,7 +157,7 @@ PLACES = [
     ("id in (1, id)", 11, "literals only"),
     ("name like 1", 11, "text literal"),
     (r"name like 'a\'", 11, "escape"),
-    ("day = date '2024-02-30'", 7, "no date"),
+    ("day = date '2024-02-30'", 12, "no date"),
     ("day = date 1", 12, "a text is expected"),
     ("id = " + "9" * 39, 6, "38 digits"),
     ("id = '\ud800'", 7, "no Unicode"),
