@@ -1,4 +1,4 @@
-"""Consumers that deliver elsewhere: lines of JSON, a webhook, a database, nowhere.
+"""Consumers that deliver elsewhere: lines of JSON, a webhook, nowhere; tables of a database by `headrace.outputs.sql`.
 
 An output of your own is a few lines. This one keeps the newest note of each order in memory::
 
