@@ -6,9 +6,7 @@ import hashlib
 import hmac
 import json
 import logging
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -18,66 +16,16 @@ from headrace.errors import ConfigError
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.outputs import HttpOutput, Webhook, WebhookSettings, WebhookUnavailable
 from headrace.wire.place import Place
+from tests.outputs.receiver import Receiver, receiving
 from tests.outputs.windows import TABLE, deliver, insert, window_of
 
 SECRET = b"both sides know this"
 
 
-class Receiver(ThreadingHTTPServer):
-    """A webhook that answers as it is told: a status, ``cut`` to hang up, ``sleep`` to say nothing for long."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: list[int | str] = []
-        self.calls: list[tuple[str, dict[str, str], bytes]] = []
-        self.connections: set[Any] = set()
-        self.over = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/hook?token=hidden-token"
-
-    def said(self) -> list[dict[str, Any]]:
-        return [json.loads(body) for _, _, body in self.calls]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.calls.append((self.path, headers, body))
-        self.server.connections.add(self.client_address)
-        answer = self.server.answers.pop(0) if self.server.answers else 200
-        if answer == "cut":
-            self.close_connection = True
-            return
-        if answer == "sleep":
-            self.server.over.wait(30)
-            self.close_connection = True
-            return
-        self.send_response(int(answer))
-        self.send_header("content-length", "2")
-        self.end_headers()
-        self.wfile.write(b"ok")
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with receiving() as server:
         yield server
-        server.over.set()
-        server.shutdown()
-        thread.join(10)
 
 
 def output_to(receiver: Receiver, pauses: list[float] | None = None, **options: Any) -> HttpOutput:

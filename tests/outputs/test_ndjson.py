@@ -21,6 +21,7 @@ from headrace.model.block import SystemEvent, SystemKind
 from headrace.outputs import Format, NdjsonOutput
 from headrace.wire.place import Place
 from tests.outputs.windows import TABLE, change, deliver, insert
+from tests.requirements import req
 
 
 def lines(path: Path) -> list[Any]:
@@ -176,6 +177,7 @@ def test_a_name_that_is_taken_is_not_overwritten(tmp_path):
     assert len([file for file in tmp_path.iterdir() if "0003" in file.name]) == 2
 
 
+@req("N12", "N29")
 def test_a_format_of_ones_own_decides_what_is_written(tmp_path):
     class Keys(Format):
         def change(self, window: Window, event: Event) -> Any:

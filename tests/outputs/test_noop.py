@@ -12,8 +12,10 @@ from headrace.model.block import SystemEvent, SystemKind
 from headrace.outputs import Counts, NoopOutput
 from headrace.testing.notation import parse_history
 from tests.outputs.windows import TABLE, change, deliver, insert, window_of
+from tests.requirements import req
 
 
+@req("H18")
 def test_what_is_delivered_nowhere_is_counted():
     output = NoopOutput()
     batch = parse_history("+I(1,a,b) -U(1,a,b)+U(1,a,c)").batch(TABLE)
@@ -25,6 +27,7 @@ def test_what_is_delivered_nowhere_is_counted():
     assert output.counts == Counts(2, 6, 2 * batch.nbytes, 2, 5)
 
 
+@req("P30")
 def test_an_output_of_ones_own_in_ten_lines():
     text = headrace.outputs.__doc__ or ""
     code = textwrap.dedent(re.split(r"::\n", text)[1])

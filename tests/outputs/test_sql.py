@@ -24,6 +24,7 @@ from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.wire.place import Place
 from tests.lake.sql.warehouses import KINDS, content, counted, made
 from tests.outputs.windows import TABLE, window_of
+from tests.requirements import req
 
 Cells = tuple[Any, ...]
 
@@ -68,6 +69,7 @@ def test_rows_and_place_are_there_together(warehouse):
     assert SqlOutput(warehouse, "another").load() is None
 
 
+@req("N24")
 def test_an_older_state_never_overwrites_a_newer_one(warehouse):
     output = started(warehouse)
     tell(output, 5, "+I(1,old,b)")
@@ -94,7 +96,7 @@ def test_what_was_not_written_is_forgotten_by_a_rollback(warehouse):
     output.on_rollback(Place(5))
     tell(output, 6, "+I(3,a,b)")
     output.on_checkpoint(Place(6))
-    assert sorted(row[0] for row in held(warehouse)) == [1, 3]  # type: ignore[type-var]
+    assert sorted(row[0] for row in held(warehouse)) == [1, 3]
 
 
 def test_a_truncate_empties_at_its_place(warehouse):
@@ -214,6 +216,7 @@ def window(output: SqlOutput, transaction: Transaction) -> None:
     output.on_end_window(window_of(scn))
 
 
+@req("N24")
 @pytest.mark.parametrize("seed", range(3))
 def test_every_kind_of_table_ends_as_its_source_wherever_the_connection_breaks(warehouse, seed):
     rng = random.Random(seed)

@@ -95,7 +95,6 @@ def test_an_entry_counts_what_is_left_of_its_transaction():
     assert decode_block(encode_block(left)).index.tobytes() == left.index.tobytes()
 
 
-@req("D60")
 def test_a_table_that_is_not_wanted_is_left_out_with_its_events():
     left = bound(tables=["public.orders"]).apply(orders())
     assert [str(body.table) for body in left.bodies] == ["public.orders"]
@@ -146,7 +145,6 @@ def narrow(schema: TableSchema, history: str, *names: str) -> tuple[TableSchema,
     return filter_.schema(schema.schema_id), left.bodies[0].batch
 
 
-@req("D60")
 def test_only_the_wanted_columns_and_the_key_come():
     schema, batch = narrow(table_of(12), "+I(1,a,b) =U(1,?,c)", "c10", "c2")
     assert schema.names == ["k", "c2", "c10"]

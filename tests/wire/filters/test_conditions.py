@@ -58,7 +58,7 @@ def same(left: list[Row], right: list[Row]) -> bool:
     return repr(left) == repr(right)
 
 
-@req("D60", "D62")
+@req("B-9")
 def test_a_filter_at_the_server_is_a_filter_at_the_client():
     rng = random.Random(6)
     seen: Counter[str] = Counter()

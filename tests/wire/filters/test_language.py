@@ -17,7 +17,6 @@ from headrace.errors import BadFilter
 from headrace.wire.filters import parse_filter
 from headrace.wire.filters.language import MOST_CHARACTERS, MOST_DEPTH, parse_condition
 from headrace.wire.filters.tree import And, Arithmetic, Comparison, Literal, Name, Not, Or
-from tests.requirements import req
 from tests.wire.filters.examples import WIDE, wide_block
 
 WORDS = st.sampled_from(
@@ -34,7 +33,6 @@ def tree(text: str) -> object:
     return parse_condition(text, "where of public.t")
 
 
-@req("D62")
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=14).map(" ".join)))
 def test_no_text_does_anything_but_read_or_be_refused(text):

@@ -94,7 +94,7 @@ PARTIAL_IMAGES: list[tuple[str, Meets]] = [
 ]
 
 
-@req("D62", "F10")
+@req("B-9", "F10")
 @pytest.mark.parametrize(("schema", "text", "meets"), WHOLE_IMAGES)
 def test_with_whole_images_the_filtered_stream_folds_to_the_filtered_table(schema, text, meets):
     filter_ = parse_filter({"where": {str(schema.table): text}}).bound(SCHEMAS.__getitem__)
@@ -108,7 +108,7 @@ def test_with_whole_images_the_filtered_stream_folds_to_the_filtered_table(schem
     assert shown > 30
 
 
-@req("D62")
+@req("B-9")
 @pytest.mark.parametrize(("text", "meets"), PARTIAL_IMAGES)
 def test_with_partial_images_no_row_is_shown_that_is_not_so(text, meets):
     filter_ = parse_filter({"where": {"public.patchy": text}}).bound(SCHEMAS.__getitem__)

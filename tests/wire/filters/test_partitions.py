@@ -99,7 +99,7 @@ def parts(schema: TableSchema, kind: str, name: str) -> list[dict[str, Any]]:
     return [{"partition": {"by": "range", "ranges": [one]}} for one in [*ends, *inner]]
 
 
-@req("D11", "D105", "D65")
+@req("D11", "D105", "F10")
 @pytest.mark.parametrize("kind", ["mod", "hash", "range"])
 @pytest.mark.parametrize("name", KEYS)
 def test_partitions_are_disjoint_and_together_everything(name, kind):
