@@ -69,6 +69,11 @@ def test_rows_and_place_are_there_together(warehouse):
     assert SqlOutput(warehouse, "another").load() is None
 
 
+def test_a_place_can_be_stored_before_anything_else(warehouse):
+    SqlOutput(warehouse, "copy").store(Place(3))
+    assert SqlOutput(warehouse, "copy").load() == Place(3)
+
+
 @req("N24")
 def test_an_older_state_never_overwrites_a_newer_one(warehouse):
     output = started(warehouse)

@@ -83,7 +83,9 @@ class SqlOutput(Consumer):
         if place == self._held.place:
             return
         held = Held(place, self._held.complete)
+        # Before anything else: a subscription stores where it begins ahead of `on_start`.
         with told(self._warehouse), self._warehouse.opened() as session, session.transaction():
+            self._places.make(session)
             self._places.write(session, held)
         self._remember(held)
 
