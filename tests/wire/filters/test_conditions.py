@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -109,6 +110,19 @@ def test_a_whole_number_beyond_53_bits_is_not_its_neighbour():
     assert [cells[0] for *_, cells in rows_in(bound.apply(block_of(WIDE, rows)), WIDE)] == [
         2**53 + 1
     ]
+
+
+def test_a_decimal_becomes_the_nearest_float():
+    rng = random.Random(2)
+    for _ in range(40):
+        text = f"{rng.randrange(10**18)}.{rng.randrange(10**10):010d}"
+        price = Decimal(rng.randrange(10**9)).scaleb(-2)
+        row = [None] * 14
+        row[0], row[6], row[13] = 1, float(text), price
+        block = block_of(WIDE, [(1, 0, "+I", tuple(row))])
+        for condition in (f"double = {text}", f"price + 0 * double = {float(price)!r}"):
+            bound = parse_filter({"where": {"public.t": condition}}).bound(lambda _: WIDE)
+            assert bound.apply(block) is block, condition
 
 
 UNFIT = [
