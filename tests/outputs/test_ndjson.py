@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -202,18 +203,29 @@ def test_standard_output_gets_each_window_when_it_ends():
         "output = NdjsonOutput()\n"
         "output.on_start()\n"
         "for scn in range(1, 100_000):\n"
-        "    answers = deliver(output, scn, [insert(scn, 0, scn)])\n"
+        "    answers = deliver(output, scn, [insert(scn, 0, scn)], checkpoint=False)\n"
         "    if answers: raise SystemExit(answers[0].value)\n"
+        "    if scn == 2: input()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
+        # A program that keeps its lines to itself waits for us as we for it.
+        deadline = threading.Timer(30, process.kill)
+        deadline.start()
         first = [json.loads(process.stdout.readline()) for _ in range(4)]
         process.stdout.close()
+        process.stdin.write(b"\n")
+        process.stdin.close()
         told = process.stderr.read().decode()
         process.wait(60)
+        deadline.cancel()
     assert [line["scn"] for line in first] == [1, 1, 2, 2]
     # Whoever read is gone: the subscription ends, and no stack is shown.
     assert Result.ERROR_FATAL.value in told
