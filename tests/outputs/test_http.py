@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,7 +86,9 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(receiver, trouble):
 def test_a_webhook_that_says_nothing_is_left_after_its_time(receiver):
     receiver.answers = ["sleep"]
     output = output_to(receiver, timeout_s=0.2)
+    began = time.monotonic()
     assert deliver(output, 5, [insert(5, 0, 1)]) == []
+    assert time.monotonic() - began < 20, "it waited until the webhook hung up"
     assert len(receiver.calls) == 2
 
 

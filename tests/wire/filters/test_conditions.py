@@ -117,7 +117,7 @@ def test_a_decimal_becomes_the_nearest_float():
     for _ in range(40):
         text = f"{rng.randrange(10**18)}.{rng.randrange(10**10):010d}"
         price = Decimal(rng.randrange(10**9)).scaleb(-2)
-        row = [None] * 14
+        row: list[Any] = [None] * 14
         row[0], row[6], row[13] = 1, float(text), price
         block = block_of(WIDE, [(1, 0, "+I", tuple(row))])
         for condition in (f"double = {text}", f"price + 0 * double = {float(price)!r}"):
