@@ -64,9 +64,8 @@ class HttpOutput(Consumer):
         self._webhook.close()
 
     def on_start_window(self, window: Window) -> None:
-        """Begin with its changes."""
+        """Remember it for the format and the key."""
         self._window = window
-        self._waiting.clear()
 
     def on_data_event(self, event: Event) -> Result | None:
         """Take the change; post when there are enough."""

@@ -137,6 +137,8 @@ def rows_in(block: Block, schema: TableSchema) -> list[Row]:
             shown = tuple(
                 UNSENT if hole else cell for cell, hole in zip(cells, unsent[place], strict=True)
             )
+            holes = [cell for cell, hole in zip(cells, unsent[place], strict=True) if hole]
+            assert holes == [None] * len(holes), "a cell that was not sent holds a value"
             meta = (batch.column(name)[place].as_py() for name in ("_scn", "_ord", "_op"))
             scn, order, op = meta
             rows.append((scn, order, op, shown))
