@@ -154,3 +154,14 @@ def test_settings_that_cannot_be_are_refused_by_name(settings, field):
     with pytest.raises(ConfigError, match=field) as raised:
         HttpOutput(WebhookSettings(**settings))
     assert "pass@" not in str(raised.value)
+
+
+def test_a_rollback_forgets_what_was_not_posted(receiver):
+    output = output_to(receiver)
+    output.on_start_window(window_of(5))
+    output.on_data_event(insert(5, 0, 1))
+    output.on_rollback(Place(3))
+    assert output.on_checkpoint(Place(3)) is None
+    deliver(output, 4, [insert(4, 0, 9)])
+    (said,) = receiver.said()
+    assert [(change["scn"], change["row"]["k"]) for change in said["changes"]] == [(4, 9)]
