@@ -33,7 +33,7 @@ _VALUES: dict[str, Sequence[Any]] = {
     "string": ("", "a", "ab", "a%b", "Ü", "paid", "a\nb", "o'k"),
     "binary": (b"", b"\x00\xff"),
     "date": (date(2024, 2, 29), date(1, 1, 1)),
-    "timestamp": (datetime(2024, 1, 1, 12), datetime(1999, 12, 31)),
+    "timestamp": tuple(map(datetime.fromisoformat, ("2024-01-01T12:00", "1999-12-31"))),
     "timestamptz": (datetime(2024, 1, 1, 12, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)),
     "decimal(10,2)": (Decimal("12.50"), Decimal("-0.01"), Decimal("99999999.99")),
 }
@@ -137,6 +137,8 @@ def rows_in(block: Block, schema: TableSchema) -> list[Row]:
             shown = tuple(
                 UNSENT if hole else cell for cell, hole in zip(cells, unsent[place], strict=True)
             )
+            holes = [cell for cell, hole in zip(cells, unsent[place], strict=True) if hole]
+            assert holes == [None] * len(holes), "a cell that was not sent holds a value"
             meta = (batch.column(name)[place].as_py() for name in ("_scn", "_ord", "_op"))
             scn, order, op = meta
             rows.append((scn, order, op, shown))

@@ -246,8 +246,13 @@ def common_type(left: ValueNode, right: ValueNode, at: int, place: Place) -> pa.
 
 
 def cast(values: pa.Array | pa.Scalar, type_: pa.DataType) -> pa.Array | pa.Scalar:
-    """Return values in a wider type; an integer becomes the nearest float."""
-    return values if values.type == type_ else pc.cast(values, type_, safe=False)
+    """Return values in a wider type; a number becomes the nearest float."""
+    if values.type == type_:
+        return values
+    if pa.types.is_decimal(values.type) and pa.types.is_floating(type_):
+        # Straight from a decimal Arrow often gives the float beside the nearest one.
+        values = pc.cast(values, pa.string())
+    return pc.cast(values, type_, safe=False)
 
 
 def is_number(type_: pa.DataType) -> bool:

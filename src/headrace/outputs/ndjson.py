@@ -1,0 +1,216 @@
+"""Changes as lines of JSON: to a file that is durable before each checkpoint, or to whatever reads our output.
+
+Each change comes at least once. A line carries ``scn`` and ``ord``, by which a reader tells one that came twice after
+a crash; after a failed callback nothing comes twice: the file is cut back to the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from headrace.client import Consumer, Event, Result, Window
+from headrace.durable import sync_folder
+from headrace.errors import ConfigError, TargetUnwritable
+from headrace.model.block import SystemEvent
+from headrace.outputs.formats import Format
+from headrace.wire.place import Place
+
+__all__ = ["NdjsonOutput"]
+
+_DEFAULT = Format()
+_WAITING_BYTES = 2**20
+"""Lines that are handed out before their window ends."""
+
+
+class NdjsonOutput(Consumer):
+    """Writes one line per change, per system event and per end of a window.
+
+    A file that is full or old is renamed when a checkpoint has made it durable: ``changes.ndjson`` becomes
+    ``changes-00000000000000004711.ndjson``, which ends with the window 4711. So names sort as the stream does, no file
+    that has such a name ever changes, and no window is spread over two.
+
+    Args:
+        path: of the file that is written; its folder is made. None for the standard output.
+        rotate_bytes: size from which the file is renamed; None for never.
+        rotate_s: age of its first line, likewise.
+        form: how changes look.
+        clock: monotonic seconds.
+
+    Raises:
+        ConfigError: a bound is none, or the standard output shall be rotated.
+    """
+
+    def __init__(
+        self,
+        path: Path | str | None = None,
+        *,
+        rotate_bytes: int | None = None,
+        rotate_s: float | None = None,
+        form: Format = _DEFAULT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        for name, bound in (("rotate_bytes", rotate_bytes), ("rotate_s", rotate_s)):
+            if bound is not None and (bound <= 0 or path is None):
+                raise ConfigError(
+                    f"{name} is {bound} for {path or 'the standard output'}.",
+                    next_step=f"set {name} above 0 and name a file, or leave it out.",
+                )
+        self._path = None if path is None else Path(path)
+        self._rotate_bytes, self._rotate_s = rotate_bytes, rotate_s
+        self._form, self._clock = form, clock
+        self._file: BinaryIO | None = None
+        self._window: Window | None = None
+        self._waiting = bytearray()
+        self._durable_bytes = 0
+        self._began_at = 0.0
+
+    # -- callbacks --------------------------------------------------------------------------------
+
+    def on_start(self) -> None:
+        """Open the file behind its last whole line."""
+        if self._path is None:
+            self._file = sys.stdout.buffer
+        else:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._open(self._path)
+
+    def on_stop(self) -> None:
+        """Close the file; lines behind the last checkpoint may come again."""
+        if self._file is not None and self._path is not None:
+            self._file.close()
+        self._file = None
+
+    def on_start_window(self, window: Window) -> None:
+        """Remember it for the format."""
+        self._window = window
+
+    def on_data_event(self, event: Event) -> Result | None:
+        """Write the change."""
+        assert self._window is not None
+        return self._add(self._form.change(self._window, event))
+
+    def on_system_event(self, event: SystemEvent) -> Result | None:
+        """Write the event."""
+        assert self._window is not None
+        return self._add(self._form.system(self._window, event))
+
+    def on_end_window(self, window: Window) -> Result | None:
+        """Write the end, and hand out what is complete now."""
+        return self._add(self._form.end(window)) or self._write()
+
+    def on_checkpoint(self, place: Place) -> Result | None:
+        """Make the lines durable; rename a file that is full or old.
+
+        Raises:
+            TargetUnwritable: the file system refused.
+        """
+        answer = self._write()
+        file, path = self._file, self._path
+        if path is None or file is None:
+            return answer
+        with _refused(path):
+            os.fsync(file.fileno())
+            self._durable_bytes = file.tell()
+            if place.whole and self._is_due():
+                file.close()
+                path.rename(_free_name(path, place.scn))
+                sync_folder(path.parent)
+                self._open(path)
+        return answer
+
+    def on_rollback(self, place: Place) -> None:
+        """Cut the file back to the last checkpoint."""
+        del place
+        self._window = None
+        self._waiting.clear()
+        if self._path is not None and self._file is not None:
+            self._file.seek(self._durable_bytes)
+            self._file.truncate()
+
+    # -- the file ---------------------------------------------------------------------------------
+
+    def _add(self, value: object) -> Result | None:
+        if value is None:
+            return None
+        self._waiting += self._form.serialize(value) + b"\n"
+        return self._write() if len(self._waiting) >= _WAITING_BYTES else None
+
+    def _write(self) -> Result | None:
+        """Hand out what waits; whoever reads the standard output gets it now."""
+        file = self._file
+        assert file is not None
+        try:
+            with _refused(self._path):
+                if not self._durable_bytes and self._path is not None and not file.tell():
+                    self._began_at = self._clock()
+                while self._waiting:
+                    del self._waiting[: file.write(self._waiting)]
+                file.flush()
+        except BrokenPipeError:
+            # Nobody reads any more, and nobody will.
+            return Result.ERROR_FATAL
+        return None
+
+    def _is_due(self) -> bool:
+        if not self._durable_bytes:
+            return False
+        if self._rotate_bytes is not None and self._durable_bytes >= self._rotate_bytes:
+            return True
+        return self._rotate_s is not None and self._clock() - self._began_at >= self._rotate_s
+
+    def _open(self, path: Path) -> None:
+        """Open a file, cut off behind its last whole line."""
+        is_new = not path.exists()
+        with _refused(path):
+            # Without a buffer: what a full disk refused must not come back later.
+            self._file = file = path.open("wb" if is_new else "r+b", buffering=0)
+            self._durable_bytes = _cut_to_whole_lines(file)
+            if is_new:
+                sync_folder(path.parent)
+        self._began_at = self._clock()
+
+
+@contextmanager
+def _refused(path: Path | None) -> Iterator[None]:
+    """Turn what the file system raises inside the block into an error that names the file."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise TargetUnwritable(
+            f"{path or 'The standard output'} cannot be written: {os.strerror(error.errno or 0)}.",
+            next_step="make room on its file system, and check its rights; nothing was acknowledged.",
+        ) from error
+
+
+def _cut_to_whole_lines(file: BinaryIO) -> int:
+    """Remove what a crash left of a line at the end; return the bytes that stay."""
+    end = file.seek(0, os.SEEK_END)
+    start = end
+    while start:
+        start = max(0, start - 65_536)
+        file.seek(start)
+        newline = file.read(min(65_536, end - start)).rfind(b"\n")
+        if newline >= 0:
+            start += newline + 1
+            break
+    file.seek(start)
+    file.truncate()
+    return start
+
+
+def _free_name(path: Path, scn: int) -> Path:
+    """Return a name that sorts by its last window; after a rewind a window may end a second file."""
+    name = path.with_name(f"{path.stem}-{scn:020d}{path.suffix}")
+    again = 1
+    while name.exists():
+        again += 1
+        name = path.with_name(f"{path.stem}-{scn:020d}-{again}{path.suffix}")
+    return name

@@ -1,0 +1,87 @@
+"""The table ``headrace.places`` of a warehouse: how far each consumer is, changed in the transaction of its data."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from headrace.client.errors import CheckpointUnusable
+from headrace.lake.sql.columns import found_columns
+from headrace.lake.sql.dialect import Dialect, literal, table_name
+from headrace.lake.sql.ledger import SCHEMA
+from headrace.lake.sql.session import Session
+from headrace.model.schema import TableId
+from headrace.wire.place import Place
+
+__all__ = ["PLACES", "Held", "PlaceTable"]
+
+PLACES = TableId(SCHEMA, "places")
+
+
+class Held(NamedTuple):
+    """What is remembered of a consumer.
+
+    Attributes:
+        place: behind everything that its tables hold; None before the first.
+        complete: tables whose dump they hold wholly.
+    """
+
+    place: Place | None
+    complete: frozenset[str]
+
+
+class PlaceTable:
+    """The row of one consumer.
+
+    Args:
+        dialect: of the warehouse.
+        consumer: its name.
+    """
+
+    def __init__(self, dialect: Dialect, consumer: str) -> None:
+        self._dialect, self._consumer = dialect, consumer
+
+    def read(self, session: Session) -> Held:
+        """Return what is remembered.
+
+        Raises:
+            CheckpointUnusable: the row does not read.
+        """
+        if not found_columns(session, self._dialect, PLACES):
+            return Held(None, frozenset())
+        query = f"SELECT place, complete FROM {table_name(PLACES)} WHERE {self._mine}"
+        found = session.rows(query)
+        if not found:
+            return Held(None, frozenset())
+        try:
+            return Held(Place.parse(found[0][0]), frozenset(json.loads(found[0][1])))
+        except (ValueError, TypeError) as error:
+            raise CheckpointUnusable(
+                f"The place of {self._consumer} in {PLACES} does not read.",
+                next_step="restore the row, or remove it with the tables and begin anew.",
+            ) from error
+
+    def make(self, session: Session) -> None:
+        """Make the table unless it is there."""
+        session.run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        session.run(
+            f"CREATE TABLE IF NOT EXISTS {table_name(PLACES)} "
+            "(consumer text NOT NULL, place text NOT NULL, complete text NOT NULL)"
+        )
+
+    def write(self, session: Session, held: Held) -> None:
+        """Remember a place, inside a transaction."""
+        place, complete = literal(str(held.place)), literal(json.dumps(sorted(held.complete)))
+        changed = session.run(
+            f"UPDATE {table_name(PLACES)} SET place = {place}, complete = {complete} "
+            f"WHERE {self._mine}"
+        )
+        if not changed:
+            session.run(
+                f"INSERT INTO {table_name(PLACES)} (consumer, place, complete) "
+                f"VALUES ({literal(self._consumer)}, {place}, {complete})"
+            )
+
+    @property
+    def _mine(self) -> str:
+        return f"consumer = {literal(self._consumer)}"

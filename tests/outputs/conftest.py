@@ -1,0 +1,5 @@
+"""A real server for the tests of this package."""
+
+from tests.fixtures_postgres import database, debian_server, older_server, postgres_server, sql
+
+__all__ = ["database", "debian_server", "older_server", "postgres_server", "sql"]
