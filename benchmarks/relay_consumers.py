@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from headrace.client import Batch, Consumer, Result, Subscription
 from headrace.client.settings import Settings
 

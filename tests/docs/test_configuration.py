@@ -11,7 +11,13 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from headrace.replicator.config import Config, MaintenanceConfig, RelayConfig, StoreConfig, TableConfig
+from headrace.replicator.config import (
+    Config,
+    MaintenanceConfig,
+    RelayConfig,
+    StoreConfig,
+    TableConfig,
+)
 from headrace.replicator.units import Bytes, parse_size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -77,7 +77,7 @@ def test_a_parameter_that_comes_twice_is_refused(writer, url):
 
 def test_a_filter_that_cannot_be_is_named_with_its_place(writer, url):
     synced(writer, window(1))
-    answer = ask(url, "/stream", source="shop", mode="pull", filter='{"tabels": ["*"]}')
+    answer = ask(url, "/stream", source="shop", mode="pull", filter='{"tablse": ["*"]}')
     assert (answer.status, answer.error["type"]) == (400, "BadFilter")
     assert "columns, partition, tables, where" in answer.error["message"]
 

@@ -1,4 +1,4 @@
-"""The relay as an application: which request goes where, who may ask it, and how refusals look.
+"""The relay as an application: which request goes where.
 
 In: requests of HTTP. Out: answers as ``docs/relay_protocol.md`` has them.
 """
@@ -6,17 +6,15 @@ In: requests of HTTP. Out: answers as ``docs/relay_protocol.md`` has them.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.changelog import Spot
 from headrace.changelog.merging import Stored as StoredBlock
@@ -27,7 +25,6 @@ from headrace.errors import (
     NotServed,
     ProtocolError,
     RelayUnavailable,
-    UnsupportedProtocol,
 )
 from headrace.relay.server import admin, pages
 from headrace.relay.server.access import Access
@@ -35,24 +32,21 @@ from headrace.relay.server.connection import connection_of
 from headrace.relay.server.counters import Counters
 from headrace.relay.server.feed import Feed, LookOut
 from headrace.relay.server.filtered import Filtering
+from headrace.relay.server.guard import Guard, no_page, refusal
 from headrace.relay.server.lines import block_lines
-from headrace.relay.server.request import StreamRequest
+from headrace.relay.server.request import StreamRequest, parameters
 from headrace.relay.server.routes import Routes
-from headrace.relay.server.settings import RelaySettings, Role
+from headrace.relay.server.settings import RelaySettings
 from headrace.relay.server.stream import Control, Stream
 from headrace.relay.server.supply import Piece, Rendered, Stored, Supply
 from headrace.wire.block import decode_block
 from headrace.wire.body import Readable
-from headrace.wire.notes import PROTOCOL
 from headrace.wire.place import Place
-from headrace.wire.refusals import error_json, status_of
 
 __all__ = ["Relay"]
 
-_PROTOCOL = str(PROTOCOL).encode()
 _BLOCKS = b"application/vnd.headrace.blocks"
 _LINES = b"application/x-ndjson"
-_MOST_BODY_BYTES = 2**20
 
 
 class Relay:
@@ -87,7 +81,7 @@ class Relay:
             ],
             exception_handlers={HeadraceError: self._refused, HTTPException: self._no_page},
         )
-        self.app: ASGIApp = _Guard(inner, self._access)
+        self.app: ASGIApp = Guard(inner, self._access)
 
     def begin(self) -> None:
         """Start what runs beside the requests; called inside the event loop."""
@@ -121,7 +115,7 @@ class Relay:
     # -- the stream -------------------------------------------------------------------------------
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = StreamRequest.parse(await _parameters(Request(scope, receive)))
+        request = StreamRequest.parse(await parameters(Request(scope, receive)))
         feed = self._feed(request.source)
         if self.control.ending or self._look_out is None:
             raise RelayUnavailable("The relay ends.", next_step="ask another relay, or again soon.")
@@ -181,10 +175,10 @@ class Relay:
         if command == "shutdown":
             self._shut_down()
             return JSONResponse({"status": "ending"}, 202)
-        asked = await _parameters(request)
+        asked = await parameters(request)
         known = {"pause": admin.pause, "resume": admin.resume}
         if command not in (*known, "dump", "retention"):
-            raise _no_page(request.url.path)
+            raise no_page(request.url.path)
         feed = self._named(asked)
         feed.reader.look()
         if command == "retention":
@@ -199,10 +193,10 @@ class Relay:
         if not isinstance(error, HeadraceError):
             raise error
         self.counters.add("refusals_total", "", kind=type(error).__name__)
-        return _refusal(error)
+        return refusal(error)
 
     async def _no_page(self, request: Request, _: Exception) -> Response:
-        return _refusal(_no_page(request.url.path))
+        return refusal(no_page(request.url.path))
 
     def _named(self, given: Mapping[str, Any]) -> Feed:
         name = given.get("source")
@@ -249,44 +243,6 @@ class _Endpoint:
         await self._answer(scope, receive, send)
 
 
-class _Guard:
-    """Looks at each request before the application does, and puts the protocol's version on each answer."""
-
-    def __init__(self, inner: ASGIApp, access: Access) -> None:
-        self._inner = inner
-        self._access = access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_version(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).append("headrace-protocol", _PROTOCOL.decode())
-            await send(message)
-
-        refusal = self._refusal(scope)
-        await (refusal or self._inner)(scope, receive, with_version)
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
-        spoken = headers.get("headrace-protocol")
-        if spoken is not None and spoken != _PROTOCOL.decode():
-            error = UnsupportedProtocol(
-                f"The relay speaks protocol {PROTOCOL} alone.",
-                next_step="use versions of headrace on both sides that fit together.",
-            )
-            return _refusal(error)
-        path = scope["path"]
-        if path == "/healthz":
-            return None
-        role = self._access.role(headers.get("authorization"))
-        if role is None:
-            answer = _refusal(self._access.unknown(), 401)
-            answer.headers["www-authenticate"] = "Bearer"
-            return answer
-        if path.startswith("/admin/") and role is not Role.ADMIN:
-            return _refusal(self._access.too_low())
-        return None
-
-
 def _lines(data: Readable, place: Place, upto: int | None) -> Piece:
     try:
         block = decode_block(data)
@@ -296,43 +252,3 @@ def _lines(data: Readable, place: Place, upto: int | None) -> Piece:
             next_step="restore the change log folder from a backup, or delete it and dump all tables again.",
         ) from error
     return Piece(block_lines(block, place, upto), not len(block.index))
-
-
-def _refusal(error: HeadraceError, status: int | None = None) -> Response:
-    return JSONResponse({"error": error_json(error)}, status or status_of(error))
-
-
-def _no_page(path: str) -> NotServed:
-    return NotServed(
-        f"The relay has no page {path[:80]}, or not for this method.",
-        next_step="see docs/relay_protocol.md for the pages that there are.",
-    )
-
-
-async def _parameters(request: Request) -> Mapping[str, Any]:
-    """Return the names and values of a query, or of a JSON object.
-
-    Raises:
-        BadRequest: a name comes twice, or the body is no JSON object.
-    """
-    if request.method == "GET":
-        pairs = request.query_params.multi_items()
-        names = [name for name, _ in pairs]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise BadRequest(f"The parameter {twice[:40]} comes twice.", next_step="say it once.")
-        return dict(pairs)
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MOST_BODY_BYTES:
-            raise BadRequest(
-                f"The body is larger than {_MOST_BODY_BYTES:,} bytes.", next_step="say it shorter."
-            )
-    try:
-        value = json.loads(body)
-    except ValueError as error:
-        raise BadRequest("The body is no JSON.", next_step="send a JSON object.") from error
-    if not isinstance(value, dict):
-        raise BadRequest("The body is no JSON object.", next_step="send a JSON object.")
-    return value

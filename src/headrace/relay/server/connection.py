@@ -44,6 +44,9 @@ class Connection(HttpToolsProtocol):
     @property
     def unsent_bytes(self) -> int:
         """Bytes that wait for the reader to take some, here and in the kernel, whose part may be megabytes."""
+        if self.transport.is_closing():
+            # Its socket may be closed by now.
+            return 0
         taken = self.transport.get_extra_info("socket")
         queued = ioctl(taken.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
         return self.transport.get_write_buffer_size() + int(_INT.unpack(queued)[0])

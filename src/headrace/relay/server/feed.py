@@ -189,7 +189,7 @@ class _Watched:
     def has_changed(self) -> bool:
         try:
             sequence = self._view.sequence()
-        except CorruptSegment:
+        except (CorruptSegment, OSError):
             # Whoever is told looks for himself, and names it.
             sequence = -2
         changed = sequence != self._told

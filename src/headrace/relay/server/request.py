@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from starlette.requests import Request
+
 from headrace.errors import BadRequest
 from headrace.wire.filters import Filter, parse_filter
 from headrace.wire.place import Place
 
-__all__ = ["MOST_PULL_BYTES", "StreamRequest"]
+__all__ = ["DEFAULT_PULL_BYTES", "StreamRequest", "parameters"]
 
-MOST_PULL_BYTES = 16 * 2**20
+DEFAULT_PULL_BYTES = 16 * 2**20
+"""Bytes of a pull that does not say how many it wants."""
+_MOST_BODY_BYTES = 2**20
 _MOST = 2**63 - 1
 _MOST_WAIT_MS = 600_000
 _NAMES = (
@@ -50,7 +54,7 @@ class StreamRequest:
     since_us: int | None = None
     upto: int | None = None
     push: bool = True
-    max_bytes: int = MOST_PULL_BYTES
+    max_bytes: int = DEFAULT_PULL_BYTES
     wait_ms: int = 0
     lines: bool = False
     filter: Filter | None = None
@@ -81,7 +85,7 @@ class StreamRequest:
             _number(given, "since_us"),
             _number(given, "upto"),
             push,
-            _number(given, "max_bytes", least=1) or MOST_PULL_BYTES,
+            _number(given, "max_bytes", least=1) or DEFAULT_PULL_BYTES,
             _number(given, "wait_ms", most=_MOST_WAIT_MS) or 0,
             _one_of(given, "format", ("blocks", "ndjson")) == "ndjson",
             _filter(given.get("filter")),
@@ -145,3 +149,32 @@ def _bad(name: str, wanted: str) -> BadRequest:
         f"The parameter {name} does not read: expected {wanted}.",
         next_step="correct it; docs/relay_protocol.md describes every parameter.",
     )
+
+
+async def parameters(request: Request) -> Mapping[str, Any]:
+    """Return the names and values of a query, or of a JSON object.
+
+    Raises:
+        BadRequest: a name comes twice, or the body is no JSON object.
+    """
+    if request.method == "GET":
+        pairs = request.query_params.multi_items()
+        names = [name for name, _ in pairs]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise BadRequest(f"The parameter {twice[:40]} comes twice.", next_step="say it once.")
+        return dict(pairs)
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BODY_BYTES:
+            raise BadRequest(
+                f"The body is larger than {_MOST_BODY_BYTES:,} bytes.", next_step="say it shorter."
+            )
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise BadRequest("The body is no JSON.", next_step="send a JSON object.") from error
+    if not isinstance(value, dict):
+        raise BadRequest("The body is no JSON object.", next_step="send a JSON object.")
+    return value
