@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.client import Batch, Result
-from headrace.errors import MissingBase
+from headrace.errors import MissingBase, TargetError
 from headrace.lake.sql.session import Session, Warehouse
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableSchema
@@ -200,6 +200,29 @@ class _CutSession:
 
     def read(self, place: Any, schema: TableSchema) -> Any:
         return self._inner.read(place, schema)
+
+
+@req("N24")
+def test_rows_and_place_come_together_or_not_at_all(warehouse):
+    left = [10**9]
+    output = started(CutOff(warehouse, left))
+    tell(output, 1, "+I(1,0,b)")
+    output.on_checkpoint(Place(1))
+    broken = 0
+    for statement in range(1, 20):
+        left[0] = statement
+        tell(output, 2, "=U(1,new,?)")
+        try:
+            output.on_checkpoint(Place(2))
+        except TargetError:
+            broken += 1
+            assert SqlOutput(warehouse, "copy").load() == Place(1)
+            assert held(warehouse) == Counter({(1, "0", "b"): 1}), f"statement {statement}"
+            output.on_rollback(Place(1))
+        else:
+            break
+    assert broken > 2
+    assert held(warehouse) == Counter({(1, "new", "b"): 1})
 
 
 def window(output: SqlOutput, transaction: Transaction) -> None:
