@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -70,15 +71,24 @@ def test_a_window_comes_as_batches_too(log, relay):
 @req("B-8")
 def test_coverage_moves_the_place_of_whoever_is_done_and_of_nobody_else(log, relay):
     log.register(TABLE)
-    log.append(window(1), coverage(9), window(10))
+    log.append(window(1))
     checkpoints = NoCheckpoints()
     subscription = Subscription(relay, "shop", None, checkpoints, settings=QUICK)
     windows = subscription.windows()
     next(windows)
+    log.append(coverage(9))
+
+    def later() -> None:
+        threading.Event().wait(0.7)
+        log.append(window(10))
+
+    writing = threading.Thread(target=later)
+    writing.start()
     assert next(windows).window.scn == 10
     # Window 1 was passed over without a word: nothing behind it may be stored.
     assert checkpoints.load() == Place(0)
     windows.close()
+    writing.join()
     subscription = Subscription(relay, "shop", None, checkpoints, settings=QUICK)
     for window_ in subscription.windows():
         window_.done()

@@ -21,7 +21,7 @@ from headrace.wire.notes import PROTOCOL
 __all__ = ["Answer", "Connection", "HttpSettings"]
 
 _STAGED_BYTES = 64 * 1024
-"""Received at once when little is wanted: lines, notes, small blocks. What is more of a large block is copied once more."""
+"""Received at once when little is wanted: lines, notes, small blocks. A large block is copied that far."""
 _DIRECT_BYTES = 32 * 1024
 """From here on bytes go straight to where they are wanted."""
 _MOST_HEADERS = 100
