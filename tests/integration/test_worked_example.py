@@ -34,8 +34,7 @@ CHANGED = (
 def numbered(got: Collected) -> list[tuple[Any, ...]]:
     """Return number, operation, row before and row of each event, in order of positions; a change is one event."""
     told: list[tuple[tuple[int, int], tuple[Any, ...]]] = [
-        ((event.scn, event.ord), (event.kind.value, str(event.table), None))
-        for event in got.events
+        ((event.scn, event.ord), (event.kind.value, str(event.table), None)) for event in got.events
     ]
     before = None
     for row in got.rows(TABLE):

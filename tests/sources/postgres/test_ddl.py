@@ -142,7 +142,9 @@ def test_each_event_says_its_place_its_transaction_its_tables_and_the_key(
         got = log.collect()
     assert keys == dict(zip(TABLES, (("id", "code"), ("id",), ("id",)), strict=True))
     entries = {entry["scn"]: entry for entry in got.index}
-    ahead = dict(zip(entries, accumulate((e["changes"] for e in got.index), initial=0), strict=False))
+    ahead = dict(
+        zip(entries, accumulate((e["changes"] for e in got.index), initial=0), strict=False)
+    )
     numbers = [ahead[event.scn] + event.ord for event in got.events]
     assert numbers == list(range(len(got.events)))
     told, shapes = [], []
