@@ -218,7 +218,6 @@ def test_a_flipped_byte_of_the_newest_segment_is_refused(
         follows(running, database)
 
 
-@req("C63")
 @pytest.mark.parametrize("damage", ["{", '{"schema": 7}', "\x00\x01"])
 def test_a_damaged_table_version_is_a_named_error(
     source: PostgresSource, database: str, tmp_path: Path, damage: str
@@ -251,7 +250,6 @@ def test_a_file_in_the_place_of_the_registry_is_a_named_error_and_nothing_is_ack
         follows(running, database)
 
 
-@req("C62")
 def test_a_file_in_the_place_of_the_change_log_is_a_named_error(
     source: PostgresSource, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from headrace.fold import combine, fold
 from headrace.model.schema import KeyCheck
 from headrace.testing.notation import change_batch, parse_history, table_of
-from tests.fold.test_effects import CDAP_KEYED, CDAP_KEYLESS
+from tests.fold.test_effects import CDAP_KEYED
 from tests.requirements import req
 
 # The source sends the row before a change as a whole or its key alone: the same rows have to come of both.

@@ -191,7 +191,7 @@ def test_a_crash_before_inside_and_after_the_commit_changes_nothing(
     expect_equal(bench)
 
 
-@req("C06", "C45")
+@req("C06", "C45", "C30", "C-11")
 @pytest.mark.parametrize("cuts", ["each", "once"])
 def test_columns_come_go_grow_and_change_their_names(bench: Bench, cuts: str) -> None:
     old = table_of(3)
@@ -281,13 +281,13 @@ def run_histories(bench: Bench, first: int, count: int) -> None:
                 assert bench.subject.content(schema) == rows, (first, schema.table)
 
 
-@req("F1", "C39", "C43", "C50", "C58")
+@req("F1", "C43", "C50")
 def test_random_histories_end_as_at_the_source(bench: Bench) -> None:
     run_histories(bench, 0, 3)
 
 
 @pytest.mark.long
-@req("F1", "C39", "C43", "C50", "C58")
+@req("F1", "C43", "C50")
 @pytest.mark.parametrize("first", range(0, 200, 25))
 def test_two_hundred_random_histories_end_as_at_the_source(bench: Bench, first: int) -> None:
     run_histories(bench, first, 25)

@@ -112,7 +112,7 @@ class Job:
 def test_a_transaction_cut_behind_the_seventh_event_is_not_shown_before_its_end(
     spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
-    """The design's own case: with one of two renamings applied there would be a Bob and an Alice, as there never were."""
+    """The design's own case: with one of two renamings applied there would be an Alyce beside an Alice, as never was."""
     job = Job(spark, log, tmp_path)
     one, two, three, four = KEYLESS.split("|")
     for transaction in (one, two):
