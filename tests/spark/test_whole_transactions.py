@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
-import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,9 +15,12 @@ from pyspark.sql import SparkSession
 from headrace.changelog.jobs import jobs
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.frontier import FrontierStore
+from headrace.lake.snapshot import Snapshot
 from headrace.model.block import ORIGIN_LOG, Block, Body, transaction_index
 from headrace.model.schema import KeyCheck, TableSchema
-from headrace.spark.job import ApplySettings, run_apply
+from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.source import HeadraceSource
+from headrace.spark.targets.delta import DeltaTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
 from tests.requirements import req
 from tests.spark.log import Log
@@ -28,7 +29,6 @@ from tests.spark.test_apply import KEYLESS, legal_states
 pytestmark = pytest.mark.spark
 
 BAG = table_of(2, check=KeyCheck.NONE, name="bag")
-LIMIT_S = 500.0
 
 
 def write(log: Log, schema: TableSchema, transaction: str, cuts: Sequence[int], done: int) -> int:
@@ -59,52 +59,55 @@ def write(log: Log, schema: TableSchema, transaction: str, cuts: Sequence[int], 
 
 
 class Job:
-    """The apply job, whose batches are to be as small as may be; it comes and goes."""
+    """Appliers that come and go, and take the batches that the stream's reader gives: as small as may be.
 
-    def __init__(self, spark: SparkSession, log: Log, folder: Path) -> None:
-        self._spark = spark
-        self._log = log
-        self.settings = ApplySettings(
-            pipeline="test",
-            changelog=log.folder,
-            lake=folder / "lake",
-            spark_dir=folder / "spark",
-            trigger_s=0.0,
-            max_rows_per_batch=1,
-        )
+    Args:
+        spark: the session.
+        log: the log.
+        folder: of the tables.
+        max_rows: limit of a batch.
+    """
+
+    def __init__(self, spark: SparkSession, log: Log, folder: Path, max_rows: int = 1) -> None:
+        self._lake = folder / "lake"
+        self._options = ApplyOptions("test", log.folder, self._lake)
+        self._target = DeltaTarget(spark, self._lake, "test")
+        options = {"path": str(log.folder), "max_rows": str(max_rows), "trigger_s": "0"}
+        self._source = HeadraceSource(options)
 
     def run(self) -> None:
-        """Work until the frontier has reached the last transaction that is whole."""
-        stop = threading.Event()
-        timer = threading.Timer(LIMIT_S, stop.set)
-        timer.start()
+        """Apply, batch by batch, what the log has to give."""
+        applier = Applier(self._options, self._target)
+        reader: Any = self._source.streamReader(None)  # type: ignore[arg-type]
         try:
-            goal = replace(self.settings, stop_at_scn=self._log.scn)
-            run_apply(goal, stop, spark=self._spark)
+            begin = applier.begin().from_scn
+            while (
+                end := reader.latestOffset({"scn": begin}, reader.getDefaultReadLimit())["scn"]
+            ) > begin:
+                applier.process(begin, end)
+                begin = end
         finally:
-            timer.cancel()
-        assert not stop.is_set(), "the job did not reach its goal in time"
+            applier.close()
+        assert not applier.failing
 
-    def table(self, schema: TableSchema) -> DeltaTable:
-        assert isinstance(self.settings.lake, Path)
-        return DeltaTable(self.settings.lake / schema.table.schema / schema.table.name)
+    def versions(self, schema: TableSchema) -> list[Snapshot]:
+        table = DeltaTable(self._lake / schema.table.schema / schema.table.name)
+        return [table.snapshot(number) for number in range(table.snapshot().version + 1)]
 
     def states(self, schema: TableSchema) -> list[Counter[tuple[object, ...]]]:
         """Return the rows of every version that a table has had."""
-        table = self.table(schema)
-        versions = (table.snapshot(n) for n in range(table.latest_version() + 1))
-        return [Counter(tuple(r.values()) for r in v.to_table().to_pylist()) for v in versions]
+        rows = [held.to_table().to_pylist() for held in self.versions(schema)]
+        return [Counter(tuple(row.values()) for row in held) for held in rows]
 
     def stored(self, schema: TableSchema) -> set[int]:
-        """Return every position that anything has kept: ledger, frontiers, retention, and Spark's own checkpoint."""
-        table = self.table(schema)
-        found = set(jobs(self.settings.changelog).values())
-        found.update(FrontierStore(self.settings.lake, "test").scns())
-        for number in range(table.latest_version() + 1):
-            found.update(table.snapshot(number).transactions.values())
-        for file in self.settings.spark_dir.glob("checkpoints/*/offsets/*"):
-            lines = file.read_text().splitlines()
-            found.update(json.loads(line)["scn"] for line in lines if line.startswith('{"scn"'))
+        """Return every position that is kept: in the ledger, by frontiers and their tables, and for retention."""
+        frontier = FrontierStore(self._lake, "test")
+        found = set(jobs(self._options.changelog).values())
+        for manifest in frontier.list():
+            found.add(manifest.scn)
+            found.update(entry.applied_scn for entry in manifest.tables.values())
+        for held in self.versions(schema):
+            found.update(held.transactions.values())
         return found
 
 
@@ -112,7 +115,7 @@ class Job:
 def test_a_transaction_cut_behind_the_seventh_event_is_not_shown_before_its_end(
     spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
-    """The design's own case: with one of two renamings applied there would be an Alyce beside an Alice, as never was."""
+    """The design's own case: with one of two renamings applied there would be an Alyce beside an Alice."""
     job = Job(spark, log, tmp_path)
     one, two, three, four = KEYLESS.split("|")
     for transaction in (one, two):
@@ -138,8 +141,7 @@ def test_every_position_that_is_stored_lies_between_transactions(
     spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
     rng = random.Random(5)
-    job, schema = Job(spark, log, tmp_path), table_of(2)
-    job.settings = replace(job.settings, max_rows_per_batch=3)
+    job, schema = Job(spark, log, tmp_path, max_rows=3), table_of(2)
     ends, sizes, key = [0], {}, 0
     for _ in range(3):
         for _ in range(5):
