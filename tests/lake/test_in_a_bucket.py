@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -91,6 +92,20 @@ def content(folder: ObjectPath) -> Counter[tuple[object, ...]]:
     return Counter(tuple(row.values()) for row in rows)
 
 
+def hinted(folder: ObjectPath) -> set[str]:
+    """Return the checkpoint that other readers are led to, if any."""
+    log = folder / "_delta_log"
+    if "_last_checkpoint" not in store_of(log).names(log):
+        return set()
+    version = json.loads(store_of(log).read(log / "_last_checkpoint"))["version"]
+    return {f"{version:020d}.checkpoint.parquet"}
+
+
+def checkpoints(folder: ObjectPath) -> set[str]:
+    log = folder / "_delta_log"
+    return {name for name in store_of(log).names(log) if ".checkpoint." in name}
+
+
 def bag(seed: int) -> Iterator[str]:
     generator = random.Random(seed)
     while True:
@@ -134,6 +149,7 @@ def test_a_crash_at_any_request_neither_doubles_nor_loses_a_batch(
                 # Whatever there is, is a version between two batches, and nothing half done.
                 if DeltaTable(prefix / "t").latest_version() is not None:
                     assert content(prefix / "t") in (before, after)
+                assert hinted(prefix / "t") <= checkpoints(prefix / "t")
         assert content(prefix / "t") == after
         assert DeltaTable(prefix / "t").snapshot().transactions == {"headrace/p/t": scn}
     # One for creating, five for batches: nothing was written twice.
