@@ -40,9 +40,9 @@ def test_each_row_that_only_one_side_has_is_counted_once(spark: SparkSession) ->
     rng = random.Random(5)
     for size in (0, 5, 40):
         expected: list[Cells] = [
-            (rng.choice([*range(9), None]), rng.choice(["a", "b", None])) for _ in range(size)
+            (rng.choice([*range(30), None]), rng.choice(["a", "b", None])) for _ in range(size)
         ]
-        found = [row for row in expected if rng.random() < 0.8]
+        found = [row for row in expected if rng.random() < 0.7]
         found += [(rng.choice([3, 99, None]), "a") for _ in range(size // 4)]
         rng.shuffle(found)
         told = compare(frame(spark, expected), frame(spark, found), ["a key"])
