@@ -101,11 +101,6 @@ def hinted(folder: ObjectPath) -> set[str]:
     return {f"{version:020d}.checkpoint.parquet"}
 
 
-def checkpoints(folder: ObjectPath) -> set[str]:
-    log = folder / "_delta_log"
-    return {name for name in store_of(log).names(log) if ".checkpoint." in name}
-
-
 def bag(seed: int) -> Iterator[str]:
     generator = random.Random(seed)
     while True:
@@ -149,12 +144,32 @@ def test_a_crash_at_any_request_neither_doubles_nor_loses_a_batch(
                 # Whatever there is, is a version between two batches, and nothing half done.
                 if DeltaTable(prefix / "t").latest_version() is not None:
                     assert content(prefix / "t") in (before, after)
-                assert hinted(prefix / "t") <= checkpoints(prefix / "t")
         assert content(prefix / "t") == after
         assert DeltaTable(prefix / "t").snapshot().transactions == {"headrace/p/t": scn}
     # One for creating, five for batches: nothing was written twice.
     assert DeltaTable(prefix / "t").latest_version() == 5
     assert broken > 20
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER])
+def test_a_checkpoint_that_is_cut_short_leads_nobody_to_a_file_that_is_not_there(
+    prefix: ObjectPath, behind: ObjectPath, proxy: FaultProxy, fault: Fault
+) -> None:
+    table = LocalTable(prefix / "t", KEYED)
+    for scn in (1, 2):
+        table.apply(folded_of(KEYED, f"+I({scn},a,b)"), scn)
+    before, broken = table.content(), 0
+    for _ in crashes(proxy, fault):
+        try:
+            write_checkpoint(behind / "t", 2, table.table.state(2))
+            break
+        except StoreUnavailable:
+            broken += 1
+            assert hinted(prefix / "t") <= set(store_of(prefix).names(prefix / "t" / "_delta_log"))
+            assert table.content() == before
+    assert broken == 2
+    assert hinted(prefix / "t") == {f"{2:020d}.checkpoint.parquet"}
+    assert table.content() == before
 
 
 def test_a_table_in_a_bucket_is_the_table_of_a_folder(
