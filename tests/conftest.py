@@ -32,6 +32,7 @@ LONGEST_FIRST = (
     "e2e/test_policies.py",
     "e2e/test_run_once.py",
     "e2e/test_modes.py",
+    "e2e/test_migration.py",
     "spark/test_cluster.py",
     "integration/test_new_tables.py",
     "integration/test_debian_run.py",

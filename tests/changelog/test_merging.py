@@ -177,7 +177,7 @@ class Calls:
         sys.setprofile(None)
 
 
-@req("C56", "N11")
+@req("N11")
 def test_a_log_of_tiny_blocks_is_read_within_few_calls_a_block(tmp_path, request):
     # 100,000 blocks with --long; the bounds are per block and per joined block either way.
     blocks = 100_000 if request.config.getoption("--long") else 4_000

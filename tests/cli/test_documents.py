@@ -16,7 +16,7 @@ from headrace.replicator.config import Config
 from headrace.replicator.config_file import load
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/operations.md", "docs/tap.md")
+PAGES = ("README.md", "docs/migration.md", "docs/operations.md", "docs/tap.md")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -58,6 +58,7 @@ def test_every_configuration_of_a_page_loads(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "x")
+    monkeypatch.setenv("SHOP", "postgresql://headrace@db.internal/shop")
     monkeypatch.setenv("WAREHOUSE", "postgresql://headrace@warehouse.internal/copies")
     monkeypatch.setenv("STORE_KEY", "x")
     monkeypatch.setenv("STORE_SECRET", "x")

@@ -20,32 +20,15 @@ from tests.waiting import until
 HEADRACE = (sys.executable, "-m", "headrace.cli.main")
 
 
-class Pipeline:
-    """One configuration file and the processes that were started for it."""
+class Replicator:
+    """A configuration file and the processes that were started for it."""
 
-    def __init__(
-        self,
-        folder: Path,
-        url: str,
-        tables: Sequence[str] = ("shop.*",),
-        more: str = "",
-        target: str = "{type: delta, path: ./lake}",
-    ) -> None:
-        self.tables = tables
-        self.file = folder / "pipeline.yaml"
-        self.file.write_text(
-            "name: e2e\n"
-            f"source: {{type: postgres, url: {json.dumps(url)}, "
-            f"tables: {json.dumps(list(tables))}, heartbeat_s: 1}}\n"
-            f"target: {target}\n"
-            # Nobody else needs the server.
-            "dump: {load: 1}\n"
-            "spark: {driver_memory: 1g}\n" + more,
-            encoding="utf-8",
-        )
-        self.config = load(self.file)
+    def __init__(self, file: Path, text: str) -> None:
+        file.write_text(text, encoding="utf-8")
+        self.file = file
+        self.config = load(file)
         self.paths = StatePaths.of(self.config)
-        self.output = folder / "run.log"
+        self.output = file.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None
 
     def command(self, *words: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
@@ -154,6 +137,30 @@ class Pipeline:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+
+
+class Pipeline(Replicator):
+    """A replicator of one database, in a file of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        tables: Sequence[str] = ("shop.*",),
+        more: str = "",
+        target: str = "{type: delta, path: ./lake}",
+    ) -> None:
+        self.tables = tables
+        super().__init__(
+            folder / "pipeline.yaml",
+            "name: e2e\n"
+            f"source: {{type: postgres, url: {json.dumps(url)}, "
+            f"tables: {json.dumps(list(tables))}, heartbeat_s: 1}}\n"
+            f"target: {target}\n"
+            # Nobody else needs the server.
+            "dump: {load: 1}\n"
+            "spark: {driver_memory: 1g}\n" + more,
+        )
 
 
 def children(pid: int) -> list[int]:

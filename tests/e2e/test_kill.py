@@ -89,7 +89,7 @@ def agree(pipeline: Pipeline, traffic: TrafficProcess) -> None:
 
 
 @on_two_kinds
-@req("C12", "C13", "P19")
+@req("C12", "C13", "P19", "C24")
 def test_four_random_kills_lose_and_repeat_nothing(url: str, pipeline: Pipeline) -> None:
     victims = list(VICTIMS)
     random.Random(7).shuffle(victims)

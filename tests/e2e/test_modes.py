@@ -85,7 +85,7 @@ def rows_of(config: Config, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-@req("C24", "C-11")
+@req("C-11")
 def test_the_page_on_modes_shows_what_happens(url: str, tmp_path: Path, target: str) -> None:
     before, changes, _, before_too, changes_too, placed, moved = blocks(PAGE, "sql")
     settings, columns, partitions = blocks(PAGE, "yaml")

@@ -41,8 +41,8 @@ PUBLIC_T = TableId("public", "t")
 class AtWork(Running):
     """A capture in a thread, with everything it said about itself."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, wait_s: float) -> None:
+        super().__init__(folder, wait_s)
         self.statuses: list[CaptureStatus] = []
 
     def said(self, state: str, detail: str = "") -> bool:
@@ -67,10 +67,11 @@ def at_work(
     folder: Path,
     settings: ChangeLogSettings | None = None,
     retry_s: float = 0.05,
+    wait_s: float = 30.0,
 ) -> Iterator[AtWork]:
     """Run a capture in a thread until the block ends; its error waits in ``error``."""
     with CaptureLogs(folder, settings) as log:
-        running = AtWork(folder)
+        running = AtWork(folder, wait_s)
         source.prepare()
         stop = threading.Event()
         capture = Capture(

@@ -168,7 +168,7 @@ def replicate(
     return target
 
 
-@req("F4", "C37", "C41", "C42", "C43", "C46", "C47", "C50", "T13")
+@req("F4", "C42", "C46", "C50")
 @pytest.mark.parametrize(
     ("check", "log", "cut_count", "final"),
     [

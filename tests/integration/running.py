@@ -28,13 +28,13 @@ __all__ = ["Running", "running_capture"]
 
 
 class Running:
-    """A capture at work on ``folder``."""
+    """A capture at work on ``folder``, whose state may be held by another process for ``wait_s``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wait_s: float = 30.0) -> None:
         self.folder = folder
         self.registry = FileRegistry(folder / "schemas")
         self.reader = ChangeLogReader(folder / "changelog")
-        self.state = StateStore(folder / "state.db")
+        self.state = StateStore(folder / "state.db", wait_s)
         self.error: BaseException | None = None
         # Off where rows change without a log event, which no reader of the log alone can tell from a fault.
         self.judged = True

@@ -38,7 +38,7 @@ def places(numbers: dict[str, int]) -> dict[str, int]:
     return {name: number & 0xFFFF for name, number in numbers.items()}
 
 
-@req("C45", "P33")
+@req("P33", "C30")
 def test_a_renamed_column_has_the_number_that_it_had(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -58,7 +58,7 @@ def test_a_renamed_column_has_the_number_that_it_had(
     assert numbers[-1] == {"id": 1, "label": 2, "b": 4}
 
 
-@req("C45")
+@req("C30")
 def test_a_dump_tells_of_a_column_that_took_the_place_of_one_of_its_name(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_dump_tells_of_a_column_that_took_the_place_of_one_of_its_name(
         )
 
 
-@req("C45")
+@req("C30")
 def test_shapes_that_are_past_are_numbered_where_no_column_was_ever_lost(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -98,7 +98,7 @@ def test_shapes_that_are_past_are_numbered_where_no_column_was_ever_lost(
     assert numbers[-1] == {"id": 1, "more": 2, "extra": 3}
 
 
-@req("C45")
+@req("C30")
 def test_a_past_shape_of_a_table_that_lost_a_column_is_left_open(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

@@ -37,7 +37,7 @@ def copied(file: Path) -> DeltaTables:
     return targets
 
 
-@req("C45")
+@req("C30")
 def test_each_column_is_told_what_will_happen_to_it_and_then_it_does(file: Path, sql: Sql) -> None:
     sql(
         "CREATE TABLE t (id int PRIMARY KEY, a text, b int, c text, d numeric(6,2))",
@@ -78,7 +78,7 @@ def test_each_column_is_told_what_will_happen_to_it_and_then_it_does(file: Path,
     assert after.state == "same"
 
 
-@req("C45")
+@req("C30")
 def test_a_change_that_will_be_refused_is_named_and_ends_with_one(file: Path, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, a text)")
     copied(file)

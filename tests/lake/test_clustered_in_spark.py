@@ -72,7 +72,6 @@ def clustered(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return made
 
 
-@req("C40")
 def test_our_commits_and_sparks_optimize_go_together(clustered: Clustered) -> None:
     table, source = clustered.table, Source(7, 1)
     assert clustered.columns() == BY
@@ -98,7 +97,7 @@ def test_our_commits_and_sparks_optimize_go_together(clustered: Clustered) -> No
     clustered.check()
 
 
-@req("C45")
+@req("C30")
 def test_a_column_of_the_clustering_may_go_and_another_change_its_name(
     clustered: Clustered,
 ) -> None:

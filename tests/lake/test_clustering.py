@@ -74,7 +74,6 @@ def table(tmp_path: Path) -> LocalTable:
     return made
 
 
-@req("C40")
 def test_the_clustering_outlives_our_commits_and_checkpoints(table: LocalTable) -> None:
     for scn in range(2, 25):
         table.apply(folded(OLD, f"+R({scn},a,b,{scn}) | -D({scn - 1})"), scn)
@@ -92,7 +91,7 @@ def test_the_clustering_outlives_our_commits_and_checkpoints(table: LocalTable) 
     assert table.table.snapshot().domains == {}
 
 
-@req("C45")
+@req("C30")
 def test_columns_that_are_renamed_or_dropped_are_followed(table: LocalTable) -> None:
     columns = (OLD.columns[0], replace(OLD.columns[1], name="word"), *OLD.columns[2:])
     renamed = replace(OLD, columns=columns, numbers={"k": 1, "word": 2, "c2": 3, "c3": 4})

@@ -115,7 +115,7 @@ def in_spark(spark: SparkSession, source: Source) -> list[dict[str, str | None]]
     )
 
 
-@req("C45")
+@req("C30")
 def test_a_renamed_column_keeps_its_values_and_no_file_is_written(tmp_path: Path) -> None:
     source = Source(tmp_path)
     source.write(("1", "x", "y"), ("2", "z", None))
@@ -129,7 +129,7 @@ def test_a_renamed_column_keeps_its_values_and_no_file_is_written(tmp_path: Path
     assert {tuple(row) for row in source.copied(before.version)} == {("k", "a", "b")}
 
 
-@req("C45")
+@req("C30")
 def test_a_dropped_column_that_comes_back_is_another_one(tmp_path: Path) -> None:
     source = Source(tmp_path)
     source.write(("1", "x", "y"))
@@ -145,7 +145,7 @@ def test_a_dropped_column_that_comes_back_is_another_one(tmp_path: Path) -> None
     assert numbers_of(source.target.table.snapshot()) == {"k": 1, "b": 3, "a": 4}
 
 
-@req("C45")
+@req("C30")
 def test_two_columns_that_swap_their_names_keep_their_own_values(tmp_path: Path) -> None:
     source = Source(tmp_path)
     source.write(("1", "x", "y"))
@@ -156,7 +156,7 @@ def test_two_columns_that_swap_their_names_keep_their_own_values(tmp_path: Path)
     source.agrees()
 
 
-@req("C45")
+@req("C30")
 def test_a_renamed_key_is_still_found(tmp_path: Path) -> None:
     source = Source(tmp_path)
     source.write(*((str(n), "x", "y") for n in range(30)))
@@ -166,7 +166,7 @@ def test_a_renamed_key_is_still_found(tmp_path: Path) -> None:
     assert len(source.copied()) == 30
 
 
-@req("C45")
+@req("C30")
 def test_a_key_that_swaps_its_name_with_another_number_is_looked_for_in_its_own_bounds(
     tmp_path: Path,
 ) -> None:
@@ -194,7 +194,7 @@ def test_a_key_that_swaps_its_name_with_another_number_is_looked_for_in_its_own_
     assert table.content() == Counter(expected)
 
 
-@req("C45")
+@req("C30")
 def test_without_numbers_a_drop_is_followed_and_a_rename_refused(tmp_path: Path) -> None:
     source = Source(tmp_path)
     source.write(("1", "x", "y"))
@@ -272,7 +272,7 @@ def wander(source: Source, chance: random.Random, steps: int) -> Counter[str]:
     return done
 
 
-@req("C45")
+@req("C30")
 def test_any_run_of_changes_ends_as_the_source_does(tmp_path: Path) -> None:
     done: Counter[str] = Counter()
     for seed in range(20):
@@ -280,7 +280,7 @@ def test_any_run_of_changes_ends_as_the_source_does(tmp_path: Path) -> None:
     assert min(done[what] for what in ("write", "add", "drop", "rename", "swap")) > 10
 
 
-@req("C40", "C45")
+@req("C30")
 @pytest.mark.spark
 def test_spark_reads_and_changes_what_was_renamed(spark: SparkSession, tmp_path: Path) -> None:
     for seed in (3, 4):

@@ -70,7 +70,7 @@ class Source:
                 return f"=U({text},u{value},w{value})"
 
 
-@req("P18", "C50")
+@req("P18")
 @pytest.mark.parametrize("vectors", [True, False])
 @pytest.mark.parametrize("key", [1, 2])
 @pytest.mark.parametrize("seed", range(4))
@@ -127,7 +127,6 @@ def test_random_batches_without_key_leave_what_the_model_holds(
     assert vectors
 
 
-@req("C48")
 def test_every_version_can_be_read_beyond_checkpoints(tmp_path: Path) -> None:
     schema = table_of(2)
     table = LocalTable(tmp_path, schema)
@@ -194,7 +193,6 @@ def test_a_row_that_nobody_holds_is_not_removed(tmp_path: Path) -> None:
     assert table.content() == Counter()
 
 
-@req("C62")
 def test_one_version_has_one_writer(tmp_path: Path) -> None:
     LocalTable(tmp_path, table_of(2))
     put_commit(tmp_path, 1, [transaction("a", 1)])

@@ -19,7 +19,6 @@ from headrace.lake.rewrite import plan_rewrite, put_rewrite
 from headrace.model.change import change_schema
 from headrace.testing.notation import table_of
 from tests.lake.local_table import LocalTable
-from tests.requirements import req
 
 SCHEMA = table_of(2)
 ROWS = 60_000
@@ -161,7 +160,6 @@ def told(name: str, seen: list[Look]) -> None:
         )
 
 
-@req("C50")
 @pytest.mark.parametrize("keys", [uniform, newest])
 def test_sixty_batches_with_maintenance(tmp_path: Path, clock: Clock, keys: Keys) -> None:
     seen = looks(tmp_path, clock, 60, keys, maintained=True)
@@ -173,7 +171,6 @@ def test_sixty_batches_with_maintenance(tmp_path: Path, clock: Clock, keys: Keys
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
-@req("C50")
 @pytest.mark.parametrize("keys", [uniform, newest])
 def test_a_day_of_a_thousand_batches_leaves_files_and_bytes_as_they_were(
     tmp_path: Path, clock: Clock, keys: Keys

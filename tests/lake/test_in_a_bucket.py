@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -91,6 +92,15 @@ def content(folder: ObjectPath) -> Counter[tuple[object, ...]]:
     return Counter(tuple(row.values()) for row in rows)
 
 
+def hinted(folder: ObjectPath) -> set[str]:
+    """Return the checkpoint that other readers are led to, if any."""
+    log = folder / "_delta_log"
+    if "_last_checkpoint" not in store_of(log).names(log):
+        return set()
+    version = json.loads(store_of(log).read(log / "_last_checkpoint"))["version"]
+    return {f"{version:020d}.checkpoint.parquet"}
+
+
 def bag(seed: int) -> Iterator[str]:
     generator = random.Random(seed)
     while True:
@@ -139,6 +149,27 @@ def test_a_crash_at_any_request_neither_doubles_nor_loses_a_batch(
     # One for creating, five for batches: nothing was written twice.
     assert DeltaTable(prefix / "t").latest_version() == 5
     assert broken > 20
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER])
+def test_a_checkpoint_that_is_cut_short_leads_nobody_to_a_file_that_is_not_there(
+    prefix: ObjectPath, behind: ObjectPath, proxy: FaultProxy, fault: Fault
+) -> None:
+    table = LocalTable(prefix / "t", KEYED)
+    for scn in (1, 2):
+        table.apply(folded_of(KEYED, f"+I({scn},a,b)"), scn)
+    before, broken = table.content(), 0
+    for _ in crashes(proxy, fault):
+        try:
+            write_checkpoint(behind / "t", 2, table.table.state(2))
+            break
+        except StoreUnavailable:
+            broken += 1
+            assert hinted(prefix / "t") <= set(store_of(prefix).names(prefix / "t" / "_delta_log"))
+            assert table.content() == before
+    assert broken == 2
+    assert hinted(prefix / "t") == {f"{2:020d}.checkpoint.parquet"}
+    assert table.content() == before
 
 
 def test_a_table_in_a_bucket_is_the_table_of_a_folder(

@@ -68,7 +68,7 @@ IMAGES = [(PATCHY, False), (PATCHY, True), (WHOLE, True)]
 MODES = [Mode.SOFT_DELETE, Mode.HISTORY, Mode.APPEND]
 
 
-@req("C-11", "C58")
+@req("C-11")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("schema", "whole"), IMAGES, ids=["patchy", "full", "deferred"])
 def test_random_lives_in_random_batches_are_what_the_model_says(

@@ -87,7 +87,7 @@ def test_a_table_that_is_partitioned_in_another_way_is_refused_by_name() -> None
         UNPARTITIONED.refuse_other(table, ("day",))
 
 
-@req("C40", "C45")
+@req("C30")
 def test_a_partition_column_that_is_renamed_goes_on_under_its_new_name(tmp_path: Path) -> None:
     table = LocalTable(
         tmp_path, shape(k=pa.int64(), p=pa.string(), v=pa.string()), partition_by=("p",)
@@ -115,7 +115,7 @@ def test_a_partition_column_that_is_renamed_goes_on_under_its_new_name(tmp_path:
     assert check_files(tmp_path, ["place"]) == 3
 
 
-@req("C40", "C45")
+@req("C30")
 @pytest.mark.parametrize(
     ("old", "new", "values"),
     [
@@ -151,7 +151,7 @@ DROPPED = "dropped at the source, and the table is partitioned by it"
 TO_FLOAT = "from int32 to float64, and the table is partitioned by it"
 
 
-@req("C45")
+@req("C30")
 @pytest.mark.parametrize(
     ("later", "policies", "detail"),
     [

@@ -11,14 +11,12 @@ from pyspark.sql import SparkSession
 from headrace.testing.notation import table_of
 from tests.lake.local_table import LocalTable
 from tests.lake.test_commits import folded_of
-from tests.requirements import req
 
 pytestmark = pytest.mark.spark
 
 TEXT = "__HIVE_DEFAULT_PARTITION__"
 
 
-@req("C40")
 def test_a_text_that_folders_have_for_null_is_a_value_of_its_own(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -71,7 +71,7 @@ def mirrored(folder: Path, schema: TableSchema, column: str, seed: int) -> int:
 TYPES = [*VALUES]
 
 
-@req("C50", "C58", "C-18")
+@req("C-18")
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 def test_a_mirror_has_the_sources_rows_whatever_they_are_partitioned_by(
     tmp_path: Path, type_: pa.DataType
@@ -94,7 +94,7 @@ def test_two_thousand_lives_in_partitions(tmp_path: Path, type_: pa.DataType) ->
         mirrored(tmp_path / str(seed), schema, "c1", seed)
 
 
-@req("C-11", "C58")
+@req("C-11")
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_keeps_what_it_keeps_in_partitions(tmp_path: Path, mode: Mode) -> None:
     schema = table_of(3)
@@ -121,7 +121,6 @@ def test_every_mode_keeps_what_it_keeps_in_partitions(tmp_path: Path, mode: Mode
         check_files(folder, parts)
 
 
-@req("C50")
 @pytest.mark.parametrize("parts", [("c1",), ("k",), ("k", "c1"), ("c1", "c2"), ("c3",)], ids=str)
 def test_keys_that_hold_partition_columns_and_keys_that_do_not(
     tmp_path: Path, parts: tuple[str, ...]
@@ -139,7 +138,7 @@ def test_keys_that_hold_partition_columns_and_keys_that_do_not(
         check_files(folder, parts)
 
 
-@req("C46", "C50", "T15")
+@req("C50", "T15")
 def test_a_table_without_key_keeps_every_copy_in_its_partition(tmp_path: Path) -> None:
     schema = table_of(3, check=KeyCheck.NONE)
     table, model = LocalTable(tmp_path, schema, partition_by=("c1",)), ModelTable(schema)
@@ -264,7 +263,6 @@ def test_files_of_a_commit_that_failed_are_deleted_in_their_folders(tmp_path: Pa
     assert set(tmp_path.rglob("*.parquet")) == before
 
 
-@req("C48")
 def test_a_checkpoint_keeps_the_values_of_partitions(tmp_path: Path) -> None:
     schema = typed(table_of(3), "c1", pa.date32())
     table = LocalTable(tmp_path, schema, partition_by=("c1", "c2"))

@@ -74,7 +74,7 @@ def changes(table: DeltaTable, version: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@req("P18", "C50")
+@req("P18")
 @pytest.mark.parametrize("vectors", [True, False])
 @pytest.mark.parametrize("key", [1, 2])
 def test_a_mirror_keeps_its_rows_and_its_position(tmp_path: Path, key: int, vectors: bool) -> None:
@@ -99,7 +99,7 @@ def test_a_mirror_keeps_its_rows_and_its_position(tmp_path: Path, key: int, vect
     assert done["small"]
 
 
-@req("C46", "T15")
+@req("T15")
 def test_a_table_without_key_keeps_every_copy_of_a_row(tmp_path: Path) -> None:
     schema = table_of(2, check=KeyCheck.NONE)
     table, model = LocalTable(tmp_path, schema), ModelTable(schema)
@@ -122,7 +122,7 @@ def test_a_table_without_key_keeps_every_copy_of_a_row(tmp_path: Path) -> None:
     assert len(table.table.snapshot().files) < 6
 
 
-@req("C-11", "C58")
+@req("C-11")
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_keeps_what_it_keeps(tmp_path: Path, mode: Mode) -> None:
     schema = table_of(3)
@@ -186,7 +186,6 @@ def test_rows_are_spread_evenly_over_the_files_that_come(tmp_path: Path) -> None
     assert max(counts) - min(counts) <= 2
 
 
-@req("C50")
 def test_keys_lie_side_by_side_afterwards(tmp_path: Path) -> None:
     table, _ = busy(tmp_path, 40)
     maintain(table.table, ("k",))
@@ -200,7 +199,6 @@ def test_keys_lie_side_by_side_afterwards(tmp_path: Path) -> None:
     assert max(depth.values()) <= 3
 
 
-@req("C50")
 def test_a_batch_that_touches_other_files_is_carried_over(tmp_path: Path) -> None:
     table, _ = busy(tmp_path)
     rewrite = plan(table.table, ("k",))

@@ -10,7 +10,7 @@ from headrace.model.succession import column_number, successors, told_numbers
 from tests.requirements import req
 
 
-@req("C45")
+@req("C30")
 @pytest.mark.parametrize(
     ("was", "now", "expected"),
     [

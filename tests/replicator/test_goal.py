@@ -33,7 +33,6 @@ def request(name: str, state: RequestState, reason: str = "") -> DumpRequest:
     return DumpRequest(name, Scope.TABLE, TABLE, (), (), state, reason)
 
 
-@req("C24")
 def test_it_ends_when_every_table_is_whole_and_shows_the_moment() -> None:
     goal = Goal.of(90, frozenset({NAME}), [])
     assert goal.is_reached(PICTURE, DONE, [])
@@ -46,7 +45,6 @@ def test_it_ends_when_every_table_is_whole_and_shows_the_moment() -> None:
     assert not goal.is_reached(PICTURE, late, [])
 
 
-@req("C24")
 def test_it_waits_for_requests_and_not_for_old_ones() -> None:
     before = [request("old", RequestState.FAILED), request("asked", RequestState.QUEUED)]
     goal = Goal.of(90, frozenset({NAME}), before)
@@ -55,7 +53,7 @@ def test_it_waits_for_requests_and_not_for_old_ones() -> None:
     assert goal.is_reached(PICTURE, DONE, after)
 
 
-@req("C24", "N08")
+@req("N08")
 def test_what_only_a_person_ends_ends_the_run_with_its_name() -> None:
     goal = Goal.of(90, frozenset({NAME}), [])
     with pytest.raises(StateError, match="request asked is paused") as caught:
@@ -70,7 +68,7 @@ def test_what_only_a_person_ends_ends_the_run_with_its_name() -> None:
     assert goal.is_reached(PICTURE, DONE, [request("asked", RequestState.CANCELLED)])
 
 
-@req("C24", "C60")
+@req("C60")
 def test_a_request_that_fails_ends_the_run_with_its_reason() -> None:
     goal = Goal.of(90, frozenset({NAME}), [])
     with pytest.raises(StateError, match=r"asked: public\.t is gone") as caught:

@@ -84,7 +84,6 @@ def call(*words: str) -> str:
     return shown.stdout
 
 
-@req("C50")
 def test_it_says_what_it_did_and_no_row_changes(file: Path) -> None:
     lake = Lake(file)
     rows = lake.rows()

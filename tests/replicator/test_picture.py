@@ -230,7 +230,6 @@ def test_a_live_table_stays_live_when_a_needless_dump_is_cancelled(config: Confi
             assert observer.look().tables[0].phase == "incomplete"
 
 
-@req("C30")
 def test_a_table_that_is_refused_is_shown_with_the_reason_until_it_is_gone(config: Config) -> None:
     fill(config, manifest(10, orders="left"), block(10, 10, {ORDERS: 1}))
     state = StateStore(StatePaths.of(config).database)

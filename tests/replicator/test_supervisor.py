@@ -154,6 +154,7 @@ def test_stopping_ends_grandchildren_too(tmp_path: Path) -> None:
     assert not alive(grandchild)
 
 
+@req("C88")
 def test_a_child_that_ignores_the_request_is_killed_in_bounded_time(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     code = (

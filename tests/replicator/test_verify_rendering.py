@@ -8,6 +8,7 @@ from headrace.sources.postgres.digest import SourceView
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.testing.postgres import EmbeddedPostgres, embedded_versions
 from tests.replicator.verify_bench import Bench
+from tests.requirements import req
 
 pytestmark = pytest.mark.postgres
 
@@ -155,6 +156,7 @@ def test_server_and_we_render_every_type_alike(bench):
     assert differing == []
 
 
+@req("C-18")
 def test_a_table_of_every_type_verifies_equal(bench):
     names = create_gauntlet(bench)
     bench.settle(*names)

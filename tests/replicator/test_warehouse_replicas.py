@@ -145,7 +145,7 @@ def test_kept_columns_are_told_ahead_and_passed_over(tmp_path: Path) -> None:
     assert place.shown(later) == {(1, None, "b"): 1}
 
 
-@req("P31", "C45")
+@req("P31", "C30")
 def test_a_table_that_is_copied_again_shows_its_old_rows_at_their_position(tmp_path: Path) -> None:
     place = Place(tmp_path, TableSettings(policies=Policies(Incompatible.RECOPY)))
     place.make(SOURCE)

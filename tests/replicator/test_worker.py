@@ -116,7 +116,6 @@ def test_an_unforeseen_error_keeps_its_text_out_of_the_status(file: Path) -> Non
     assert "swordfish" not in str(found)
 
 
-@req("C88")
 def test_sigterm_ends_the_work_cleanly(file: Path, started: Started) -> None:
     process = worker(file, WAIT)
     started.append(process)

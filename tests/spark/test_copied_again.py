@@ -34,7 +34,7 @@ from tests.spark.policies import (
 pytestmark = pytest.mark.spark
 
 
-@req("C30", "C45")
+@req("C30")
 def test_a_table_that_is_copied_again_shows_old_rows_until_the_new_ones_are_whole(
     policed: Bench,
 ) -> None:
@@ -175,7 +175,7 @@ def copied_through(policed: Bench, rng: random.Random) -> None:
     assert (policed.state(), policed.asked[:1]) == ("live", ["asked 1"])
 
 
-@req("C12", "C43", "C45")
+@req("C12", "C43")
 @pytest.mark.parametrize("seed", range(1))
 def test_random_lives_are_copied_again_whatever_the_cut_and_the_crash(
     policed: Bench, seed: int

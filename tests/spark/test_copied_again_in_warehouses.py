@@ -58,7 +58,7 @@ def policed(
     given.log.writer.close()
 
 
-@req("C30", "C45")
+@req("C30")
 def test_old_rows_are_shown_until_the_new_ones_are_whole_and_other_tables_go_on(
     policed: InWarehouse,
 ) -> None:
@@ -129,7 +129,7 @@ def test_without_the_policy_the_table_stops_and_keeps_its_rows(policed: InWareho
     assert content(policed.subject.warehouse, OLD).num_rows == 3
 
 
-@req("C12", "C43", "C45")
+@req("C12", "C43")
 def test_random_lives_are_copied_again_whatever_the_cut_and_the_crash(
     policed: InWarehouse,
 ) -> None:

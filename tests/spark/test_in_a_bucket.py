@@ -187,7 +187,6 @@ def test_a_table_whose_removal_was_cut_short_may_come_back(bench: Bench, proxy: 
     raise AssertionError("it is never removed")
 
 
-@req("C48")
 def test_a_frontier_is_read_by_tasks(
     spark: SparkSession, prefix: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,7 +138,7 @@ def live_through(bench: Bench, rng: random.Random, length: int, crashes: list[st
         assert bench.rows(schema) == expected(schema, life), schema.table
 
 
-@req("C-11", "C12", "C13", "C43", "C58")
+@req("C-11", "C12", "C13", "C43")
 def test_every_mode_keeps_what_the_model_keeps_whatever_the_cut_and_the_crash(
     bench: Bench,
 ) -> None:
@@ -210,7 +210,7 @@ def test_columns_come_and_change_their_names_in_every_mode(bench: Bench) -> None
     ]
 
 
-@req("C46")
+@req("C50")
 def test_changes_of_a_table_without_a_key_are_appended(bench: Bench) -> None:
     bag = named(Mode.APPEND, check=KeyCheck.NONE)
     bench.log.write(bag, "+I(1,a) +I(1,a) | T | -U(1,a) +U(1,b)")
@@ -267,7 +267,6 @@ def test_a_version_whose_row_is_missing_waits_for_it_to_be_read_again(bench: Ben
     assert shown == [(1, "a", "b", False), (1, "x", "b", True), (2, "y", "z", True)]
 
 
-@req("C55")
 def test_a_history_as_of_a_time_is_the_mirror_at_that_frontier(bench: Bench) -> None:
     rng = random.Random(3)
     pair = [table_of(3, name=name) for name in ("mirror_x", "history_x")]

@@ -170,7 +170,7 @@ def test_each_file_has_the_columns_of_its_time_and_readers_merge_them_by_name(be
     assert found == [(1, "a", "b", None), (2, None, "B", "C")]
 
 
-@req("C45")
+@req("C30")
 def test_a_type_that_older_files_cannot_be_read_with_stops_the_table(bench: Bench) -> None:
     old, other = table_of(2), table_of(2, name="other")
     narrow = replace(old, columns=old.columns[:1])

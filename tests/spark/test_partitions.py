@@ -169,7 +169,7 @@ def lives(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
     yield from lent(Lives(spark, tmp_path, request.param()))
 
 
-@req("C-11", "C12", "C43", "C50", "C58")
+@req("C-11", "C12", "C43", "C50")
 @pytest.mark.parametrize("lives", [few_kinds], indirect=True)
 def test_rows_are_where_they_belong_through_cuts_and_crashes(
     lives: Lives, monkeypatch: pytest.MonkeyPatch
@@ -186,7 +186,6 @@ def test_two_hundred_lives_in_partitions(lives: Lives, seed: int) -> None:
     live_through(lives, rng, 25, rng.choices(CRASHES, k=3))
 
 
-@req("C40", "C50")
 def test_spark_updates_merges_optimises_and_cleans_what_we_partitioned(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

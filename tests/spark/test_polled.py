@@ -11,6 +11,7 @@ from headrace.errors import ConfigError
 from headrace.spark.polled import PolledQuery
 from headrace.spark.session import SessionSettings, build_session
 from headrace.testing.notation import table_of
+from tests.requirements import req
 from tests.spark.log import Log
 from tests.waiting import until
 
@@ -38,6 +39,7 @@ def test_batches_follow_the_log_and_end_between_transactions_within_their_limit(
     assert 70 not in ends
 
 
+@req("C88")
 def test_a_batch_at_work_is_finished_before_the_clock_stops(log: Log) -> None:
     log.write(TABLE, "+I(1,a) | +I(2,a)")
     begun, go_on, done = threading.Event(), threading.Event(), threading.Event()

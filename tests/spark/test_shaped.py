@@ -49,7 +49,6 @@ def cells(bench: Bench, schema: TableSchema, *names: str) -> list[tuple[Any, ...
     return sorted(tuple(row.values()) for row in held.to_pylist())
 
 
-@req("C24")
 def test_columns_are_dropped_renamed_masked_and_computed(bench: Bench) -> None:
     schema = table_of(4)
     given(bench, PEOPLE)
@@ -78,7 +77,7 @@ def settings_of(mode: Mode) -> TableSettings:
     )
 
 
-@req("C-11", "C58")
+@req("C-11")
 def test_a_condition_on_the_key_leaves_the_rows_of_those_keys_in_every_mode(bench: Bench) -> None:
     """Random lives whose rows move in and out of the condition, whatever the cut and the check of keys."""
     rng = random.Random(11)

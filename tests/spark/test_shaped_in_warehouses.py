@@ -44,7 +44,6 @@ def cells(bench: InWarehouse, schema: TableSchema, *names: str) -> list[tuple[An
     return sorted(tuple(row[name] for name in names) for row in rows(bench, schema))
 
 
-@req("C24")
 def test_columns_are_dropped_renamed_masked_and_computed(bench: InWarehouse) -> None:
     schema = table_of(4)
     given(bench, PEOPLE)
@@ -63,7 +62,7 @@ def test_columns_are_dropped_renamed_masked_and_computed(bench: InWarehouse) -> 
     assert cells(bench, schema, "id", "c2") == [(1, digests.x), (4, digests.w)]
 
 
-@req("C-11", "C58")
+@req("C-11")
 def test_a_condition_on_the_key_leaves_the_rows_of_those_keys_in_every_mode(
     bench: InWarehouse,
 ) -> None:

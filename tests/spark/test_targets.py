@@ -50,7 +50,7 @@ class Pair:
         return self.subject.content(self.schema)
 
 
-@req("P18", "C38", "C40", "C58")
+@req("P18", "C30", "C-11")
 @with_merge
 def test_upsert_delete_and_truncate_keep_the_table_equal(subject: Subject) -> None:
     pair = Pair(subject, table_of(3, key=2))
@@ -112,7 +112,7 @@ def test_a_complete_table_names_the_missing_base(subject: Subject, change: str) 
     assert pair.target.state(pair.schema.table) == version
 
 
-@req("C46", "C50", "T15")
+@req("C50", "T15")
 @with_merge
 def test_a_table_without_key_is_a_multiset(subject: Subject) -> None:
     pair = Pair(subject, table_of(2, check=KeyCheck.NONE))
@@ -178,7 +178,7 @@ def test_a_table_that_is_dropped_is_gone_with_its_position_and_may_come_back(
     assert again.content() == Counter({(2, "c", "d"): 1})
 
 
-@req("C86", "C89")
+@req("C86", "C89", "C38")
 @with_merge
 def test_everything_may_be_handed_over_twice(subject: Subject) -> None:
     """As after a crash between any two steps: tables, columns, rows and removals come again and change nothing."""

@@ -67,7 +67,6 @@ def test_each_work_has_its_own_outcome_in_its_own_place(spark: SparkSession) -> 
 
 
 @pytest.mark.spark
-@req("C30")
 def test_a_work_that_takes_its_worker_along_takes_no_other(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import StoreUnavailable
+from headrace.errors import Retry, StoreUnavailable
 from headrace.store import ObjectPath, store_of
 from headrace.testing.fault_proxy import Fault, FaultProxy, Request, pass_all
 from headrace.testing.object_store import ObjectServer
@@ -64,6 +64,21 @@ def test_a_write_that_never_arrived_is_no_write(
     assert there(path, prefix) == b"ours"
 
 
+@pytest.mark.parametrize("fault", [Fault.CONFLICT, Fault.BUSY])
+def test_a_write_that_meets_another_is_decided_later_and_nobody_is_asked_for_it(
+    path: ObjectPath, proxy: FaultProxy, prefix: ObjectPath, fault: Fault
+) -> None:
+    proxy.rule = puts(fault)  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailable) as caught:
+        store_of(path).put_if_absent(path, b"ours")
+    assert caught.value.retry is Retry.TIMED
+    # Somebody else got through meanwhile: then the name is his.
+    store_of(prefix).put(ObjectPath(prefix.bucket, path.key), b"theirs")
+    with pytest.raises(FileExistsError):
+        store_of(path).put_if_absent(path, b"ours")
+    assert there(path, prefix) == b"theirs"
+
+
 def test_who_cannot_read_back_does_not_know(
     path: ObjectPath, proxy: FaultProxy, prefix: ObjectPath
 ) -> None:
@@ -94,11 +109,20 @@ def test_a_server_that_stumbles_once_is_asked_again(
     assert stumbled == {"PUT", "GET", "HEAD"}
 
 
-def test_a_server_that_stays_away_is_no_missing_file(path: ObjectPath, proxy: FaultProxy) -> None:
+@pytest.mark.parametrize("fault", [Fault.BUSY, Fault.CONFLICT])
+def test_a_server_that_stays_away_is_no_missing_file(
+    path: ObjectPath, proxy: FaultProxy, fault: Fault
+) -> None:
     store = store_of(path)
     store.put(path, b"x")
-    proxy.rule = lambda _: Fault.BUSY
+
+    def create() -> None:
+        with store.create(path.parent / "1.parquet") as file:
+            file.write(b"rows")
+
+    proxy.rule = lambda _: fault
     for ask in (
+        create,
         lambda: store.read(path),
         lambda: store.read_range(path, 0, 1),
         lambda: store.exists(path),

@@ -424,9 +424,16 @@ class TapConfig(Section):
 
 
 class StateConfig(Section):
-    """Where progress, change log and logs live; ``.headrace/<name>`` beside the file by default."""
+    """Where progress, change log and logs live.
+
+    Attributes:
+        dir: ``.headrace/<name>`` beside the file by default.
+        wait_s: how long capture tries to get at its progress while another process holds it; it stands still
+            meanwhile, and fails then.
+    """
 
     dir: Path | None = None
+    wait_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
 
 
 class Config(Section):

@@ -129,7 +129,8 @@ def capture(
         log = stack.enter_context(
             contextlib.closing(CaptureLog(paths.changelog, _log_settings(config)))
         )
-        state = stack.enter_context(contextlib.closing(StateStore(paths.database)))
+        store = StateStore(paths.database, config.state.wait_s)
+        state = stack.enter_context(contextlib.closing(store))
         if config.name not in jobs(paths.changelog):
             # Before the first block: nothing may be dropped that the target does not have.
             register_job(paths.changelog, config.name, 0)

@@ -49,8 +49,8 @@ __all__ = ["Certificate", "DumpProgress", "DumpRequest", "RequestState", "Scope"
 
 Key = tuple[str, ...]
 
-_BUSY_S = 30.0
-"""How long a write waits for another process to finish its own."""
+_WAIT_S = 30.0
+"""How long is tried to get at a database that another process holds, unless told otherwise."""
 
 _PACE = "pace."
 """What the names of values begin with that make up the pace."""
@@ -77,12 +77,17 @@ def _load(text: str) -> Key | None:
 
 
 class StateStore:
-    """Opens or creates the database at ``path``."""
+    """Opens or creates the database at ``path``.
 
-    def __init__(self, path: Path | str) -> None:
+    Args:
+        path: of the file.
+        wait_s: how long is tried to get at it while another process holds it; then it is a `StateError`.
+    """
+
+    def __init__(self, path: Path | str, wait_s: float = _WAIT_S) -> None:
         path = Path(path)
         self._path = path
-        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": _BUSY_S})
+        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": wait_s})
         event.listen(self._engine, "connect", _prepare_sqlite)
         with self._guard():
             path.parent.mkdir(parents=True, exist_ok=True)

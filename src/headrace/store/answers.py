@@ -31,6 +31,8 @@ def named(error: Exception, path: ObjectPath) -> OSError | StoreRefused | StoreU
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     if isinstance(error, FileNotFoundError) and code in _ABSENT:
         return FileNotFoundError(path.name)
+    if status == 412:
+        return FileExistsError(path.name)
     if code == "NoSuchBucket":
         return StoreRefused(
             f"There is no bucket {place}.",
@@ -41,6 +43,7 @@ def named(error: Exception, path: ObjectPath) -> OSError | StoreRefused | StoreU
             f"The server of the bucket {place} does not know a request that headrace needs ({code or status}).",
             next_step="use a server that honours If-None-Match: * when it puts an object.",
         )
+    # 409 is said while another write of the name is under way: which of them will be there is not known yet.
     if 300 <= status < 500 and status not in (408, 409, 429):
         return StoreRefused(
             f"The server of the bucket {place} refuses us ({code or status}).",

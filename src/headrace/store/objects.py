@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from headrace.errors import StoreUnavailable
@@ -198,8 +198,6 @@ class ObjectStore:
         """Turn what the client throws into errors of ours."""
         try:
             yield
-        except AlreadyExistsError as error:
-            raise FileExistsError(path.name) from error
         except (BaseError, FileNotFoundError) as error:
             raise named(error, path) from error
 

@@ -26,8 +26,13 @@ class Fault(Enum):
     """The server carries it out, and the connection breaks before the client hears of it."""
     BUSY = "busy"
     """The server says 503 and does nothing."""
+    CONFLICT = "conflict"
+    """The server says 409 and does nothing: another write of that name is under way."""
     NO_CONDITION = "no condition"
     """The answer of a server that passes over ``If-None-Match: *``: the object is there, and writing it succeeds."""
+
+
+_STATUS = {Fault.BUSY: 503, Fault.CONFLICT: 409}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,8 @@ class FaultProxy:
                 if fault is Fault.LOST_REQUEST:
                     self.close_connection = True
                     return
-                if fault is Fault.BUSY:
-                    self._answer(503, [], b"")
+                if fault in _STATUS:
+                    self._answer(_STATUS[fault], [], b"")
                     return
                 status, headers, answer = proxy._asked(self, body)
                 if fault is Fault.LOST_ANSWER:

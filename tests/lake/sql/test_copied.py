@@ -134,7 +134,7 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
     return made(request.param, request, tmp_path)
 
 
-@req("C12", "C30", "C43", "C45")
+@req("C12", "C30", "C43")
 def test_rows_columns_and_position_change_together(warehouse: Warehouse) -> None:
     pair = Pair(warehouse)
     with pytest.raises(CopyNeeded, match=r"public\.t\.c2 changed from string to binary"):

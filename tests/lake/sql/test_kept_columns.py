@@ -85,7 +85,7 @@ def live_many(warehouse: Warehouse, seeds: range) -> None:
             WarehouseTables(warehouse, "test").drop(session, TableId("public", "t"))
 
 
-@req("C30", "C45")
+@req("C30")
 def test_random_lives_keep_every_column_with_its_rows(warehouse: Warehouse) -> None:
     live_many(warehouse, range(2))
 

@@ -112,7 +112,7 @@ def copied_beside(warehouse: Warehouse, folder: Path, seed: int, mode: Mode) -> 
         assert ours.rows() == theirs.rows(), (seed, batch[0].scn)
 
 
-@req("C-11", "C58")
+@req("C-11")
 @pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.HISTORY])
 def test_while_rows_are_missing_statements_leave_what_the_kernels_of_delta_leave(
     warehouse: Warehouse, tmp_path: Path, mode: Mode
@@ -138,7 +138,7 @@ def widened(one: Transaction) -> Transaction:
     return replace(one, rows=rows)
 
 
-@req("C06", "C45")
+@req("C06", "C30")
 @pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.HISTORY])
 @pytest.mark.parametrize("images", ["patchy", "deferred"])
 def test_columns_come_and_change_their_names_between_batches(

@@ -77,7 +77,7 @@ def expect(warehouse: Warehouse, schema: TableSchema, cells: Sequence[pa.Array])
     assert encoded(content(warehouse, schema)) == encoded(pa.table(list(cells), schema.names))
 
 
-@req("C38", "C40")
+@req("C-18")
 @pytest.mark.parametrize("type_", VALUES, ids=render_type)
 def test_a_key_of_every_type_is_found_again(warehouse: Warehouse, type_: pa.DataType) -> None:
     """A patch finds the row by its key, lends its other cell, and a delete removes it."""
@@ -94,7 +94,7 @@ def test_a_key_of_every_type_is_found_again(warehouse: Warehouse, type_: pa.Data
     expect(warehouse, schema, [keys.slice(1), keys.slice(1), turned.slice(1)])
 
 
-@req("C50", "T15")
+@req("C50", "T15", "C-18")
 def test_rows_without_key_are_told_apart_by_every_bit(warehouse: Warehouse) -> None:
     widest = max(len(values) for values in VALUES.values()) + 2
     columns, cells = [], []
@@ -165,7 +165,7 @@ WIDER = [
 ]
 
 
-@req("C06", "C45")
+@req("C06", "C30")
 @pytest.mark.parametrize(("old", "new"), WIDER, ids=lambda type_: render_type(type_))
 def test_a_wider_type_keeps_every_value(
     warehouse: Warehouse, old: pa.DataType, new: pa.DataType

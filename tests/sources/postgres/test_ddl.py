@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
 import psycopg
@@ -101,7 +102,8 @@ def test_events_stand_exactly_where_the_migration_was(
 def test_each_event_says_its_place_its_transaction_its_tables_and_the_key(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
-    """Table, columns and key are those of the table version that the event, or the last one of its table, names.
+    """Table, columns and key are those of the table version that the event, or the last one of its table, names; its
+    number is how many changes the index lists ahead of it.
 
     Events of a look have no transaction (0): nobody knows which one it was.
     """
@@ -140,7 +142,12 @@ def test_each_event_says_its_place_its_transaction_its_tables_and_the_key(
         got = log.collect()
     assert keys == dict(zip(TABLES, (("id", "code"), ("id",), ("id",)), strict=True))
     entries = {entry["scn"]: entry for entry in got.index}
-    told = []
+    ahead = dict(
+        zip(entries, accumulate((e["changes"] for e in got.index), initial=0), strict=False)
+    )
+    numbers = [ahead[event.scn] + event.ord for event in got.events]
+    assert numbers == list(range(len(got.events)))
+    told, shapes = [], []
     for event in got.events:
         entry = entries[event.scn]
         assert (entry["origin"], entry["last_piece"]) == (ORIGIN_LOG, 1)
@@ -149,9 +156,11 @@ def test_each_event_says_its_place_its_transaction_its_tables_and_the_key(
             named = log.schema(event.payload["schema_id"])
             assert named.table == event.table
             keys[event.table] = named.key
+            shapes.append([(column.name, column.source_type) for column in named.columns])
         place = (event.kind.value, event.table.schema, event.table.name, event.payload.get("to"))
         told.append((entry["xid"], *place, keys.get(event.table)))
-    assert len({(event.scn, event.ord) for event in got.events}) == len(told)
+    columns = [("id", "integer"), ("code", "text"), ("n", "integer"), ("w", "integer")]
+    assert shapes == [columns, columns]
     add, change, truncate, rename, drop, create, move, forget = xids
     assert told == [
         (add, "schema", "public", "t", None, ("id", "code")),
