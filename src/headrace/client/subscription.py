@@ -37,6 +37,7 @@ from headrace.client.states import State, Status
 from headrace.client.transport import StreamRequest
 from headrace.client.windows import Windows
 from headrace.errors import ConfigError, StateError
+from headrace.wire.filters import parse_filter
 from headrace.wire.place import Place
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Subscription:
 
     Raises:
         ConfigError: one of them cannot be used.
+        BadFilter: the filter does not read.
     """
 
     def __init__(
@@ -119,6 +121,12 @@ class Subscription:
         self._on_suspended = on_suspended
         self._dead_letters = None if dead_letters is None else DeadLetters(Path(dead_letters))
         self._schemas = Schemas(self._relays, source, self._pause_for_schemas)
+        # Which columns a filter leaves is the filter's own rule.
+        self._version_of = (
+            self._schemas.get
+            if filter is None
+            else parse_filter(filter).bound(self._schemas.get).schema
+        )
         self._running = threading.Lock()
         self._feed: Feed | None = None
         self._dispatcher: Dispatcher | None = None
@@ -285,7 +293,7 @@ class Subscription:
         windows = Windows(
             self._source,
             place,
-            self._schemas.get,
+            self._version_of,
             shapes=self._shapes,
             merge=self._settings.merge_windows and may_merge,
         )

@@ -125,6 +125,8 @@ class Stored(_Way):
 
     async def next(self) -> list[Readable]:
         """Return what follows; see `Supply`."""
+        if self._left == 0:
+            self.ended = self.ended or "size"
         if self.ended:
             return []
         most = PIECE_BYTES if self._left is None else min(PIECE_BYTES, self._left)

@@ -1,0 +1,98 @@
+"""Outputs behind a real relay leave what the source has, filtered and not."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from headrace.client import Settings, Subscription
+from headrace.lake.sql.duckdb_file import DuckdbWarehouse
+from headrace.model.schema import TableSchema
+from headrace.outputs import NdjsonOutput
+from headrace.outputs.sql import SqlOutput
+from headrace.sources.scripted.database import ScriptedDatabase
+from headrace.testing.histories import BAG, TABLES, WHOLE, RandomHistory
+from tests.client.conftest import log, relay
+from tests.client.logs import LogFolder, random_blocks
+from tests.lake.sql.warehouses import content, counted
+
+pytest.importorskip("duckdb")
+
+__all__ = ["log", "relay"]
+
+SEED = 5
+STEPS = 250
+OFTEN = Settings(checkpoint_every=20)
+
+
+@pytest.fixture
+def top(log: LogFolder) -> int:
+    """Put a random history into the log, and return its end."""
+    blocks = random_blocks(SEED)
+    log.append(*blocks)
+    return blocks[-1].covered_scn
+
+
+def truth(schema: TableSchema) -> Counter[tuple[object, ...]]:
+    """Return what the same history leaves at its source."""
+    database = ScriptedDatabase(TABLES)
+    history = RandomHistory(database, random.Random(SEED), Counter())
+    for _ in range(STEPS):
+        history.step()
+    history.settle()
+    return +database.state_at(database.log[-1].scn)[schema.table]
+
+
+def test_a_database_has_the_sources_rows(relay: str, top: int, tmp_path: Path) -> None:
+    warehouse = DuckdbWarehouse(tmp_path / "copy.duckdb")
+    output = SqlOutput(warehouse, "copy")
+    Subscription(relay, "shop", output, output, upto=top, settings=OFTEN).run()
+    for schema in (WHOLE, BAG):
+        assert counted(content(warehouse, schema, "copy")) == truth(schema)
+    place = SqlOutput(warehouse, "copy").load()
+    assert place is not None
+    assert place.scn == top
+
+
+def test_a_condition_leaves_its_rows_alone(relay: str, top: int, tmp_path: Path) -> None:
+    warehouse = DuckdbWarehouse(tmp_path / "copy.duckdb")
+    output = SqlOutput(warehouse, "copy")
+    wanted = {"tables": ["public.whole"], "where": {"public.whole": "k > 5"}}
+    Subscription(relay, "shop", output, output, filter=wanted, upto=top, settings=OFTEN).run()
+    kept = Counter({row: n for row, n in truth(WHOLE).items() if int(str(row[0])) > 5})
+    assert kept
+    assert counted(content(warehouse, WHOLE, "copy")) == kept
+
+
+def test_batches_say_which_columns_a_filter_left(relay: str, top: int, tmp_path: Path) -> None:
+    warehouse = DuckdbWarehouse(tmp_path / "copy.duckdb")
+    output = SqlOutput(warehouse, "copy")
+    wanted = {"tables": ["public.whole"], "columns": {"public.whole": ["k"]}}
+    Subscription(
+        relay,
+        "shop",
+        output,
+        output,
+        filter=wanted,
+        upto=top,
+        settings=OFTEN,
+        on_suspended="raise",
+    ).run()
+    found = counted(content(warehouse, WHOLE, "copy"))
+    assert found == Counter({row[:1]: n for row, n in truth(WHOLE).items()})
+
+
+def test_lines_hold_the_columns_that_were_wanted(relay: str, top: int, tmp_path: Path) -> None:
+    lines = NdjsonOutput(tmp_path / "changes.ndjson")
+    wanted = {"tables": ["public.whole"], "columns": {"public.whole": ["k"]}}
+    Subscription(
+        relay, "shop", lines, tmp_path / "place", filter=wanted, upto=top, settings=OFTEN
+    ).run()
+    told = [json.loads(line) for line in (tmp_path / "changes.ndjson").read_bytes().splitlines()]
+    rows = [line["row"] for line in told if line.get("op") in ("+I", "+U", "=U")]
+    assert rows
+    assert all(set(row) == {"k"} for row in rows)
