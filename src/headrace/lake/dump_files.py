@@ -62,13 +62,15 @@ class DumpFiles:
             )
         files, rows, others = [], 0, dict[str, None]()
         for path in _files_in(folder, table):
-            fragment, count = _opened(path)
-            _check_columns(fragment.physical_schema, schema, path)
+            try:
+                (fragment,) = ds.dataset(path, format=_FORMATS[path.suffix]).get_fragments()
+                held = fragment.physical_schema
+                _check_columns(held, schema, path)
+                rows += fragment.count_rows()
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise _unreadable(path, error) from None
             files.append((path, fragment))
-            rows += count
-            others |= dict.fromkeys(
-                name for name in fragment.physical_schema.names if name not in schema.names
-            )
+            others |= dict.fromkeys(name for name in held.names if name not in schema.names)
         return cls(schema, tuple(files), rows, tuple(others))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -138,14 +140,6 @@ def _files_in(folder: Path, table: str) -> list[Path]:
     return files
 
 
-def _opened(path: Path) -> tuple[ds.Fragment, int]:
-    try:
-        (fragment,) = ds.dataset(path, format=_FORMATS[path.suffix]).get_fragments()
-        return fragment, fragment.count_rows()
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from None
-
-
 def _unreadable(path: Path, error: Exception) -> DumpUnfit:
     return DumpUnfit(
         f"{path} does not read ({type(error).__name__}).",
@@ -155,18 +149,12 @@ def _unreadable(path: Path, error: Exception) -> DumpUnfit:
 
 def _check_columns(held: pa.Schema, schema: TableSchema, path: Path) -> None:
     for column in schema.columns:
-        places = held.get_all_field_indices(column.name)
-        if len(places) != 1:
-            how = (
-                f"holds the column {column.name} more than once"
-                if places
-                else f"lacks the column {column.name}"
-            )
+        if column.name not in held.names:
             raise DumpUnfit(
-                f"{path.name} {how} of {schema.table}.",
+                f"{path.name} lacks the column {column.name} of {schema.table}.",
                 next_step="make the dump again with the columns that the table had at that position.",
             )
-        given = held.field(places[0]).type
+        given = held.field(column.name).type
         if not _fits(given, column.type):
             raise DumpUnfit(
                 f"{path.name} has {schema.table}.{column.name} as {given}, which is not "

@@ -36,9 +36,10 @@ class KeysOnce:
     def __init__(self, rows: int, folder: Path) -> None:
         count = min(max(1, -(-rows // _FILE_KEYS)), _MOST_FILES)
         self._held = ExitStack()
-        self._files: list[IO[bytes]] = [
-            self._held.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(count)
-        ]
+        self._files: list[IO[bytes]] = []
+        for _ in range(count):
+            file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `__exit__`
+            self._files.append(self._held.enter_context(file))
 
     def __enter__(self) -> Self:
         return self
