@@ -62,6 +62,7 @@ class Shop:
         self.log.write(T, "+I(1,a) | +I(2,a) | +I(3,a) | +I(4,a) | +I(5,a) | +I(6,a)")
         self.state = StateStore(self.paths.database)
         self.state.write([Incarnation("one", offset=5).keep, lambda w: w.set_since(T.table, 20)])
+        self.state.write([lambda w: w.set("schema public.t", str(T.schema_id))])
         self.files = folder / "dump"
         self.dump([1, 2, 3])
 
@@ -234,6 +235,7 @@ def test_rows_are_cast_to_the_version_of_their_position(shop: Shop) -> None:
 def test_a_log_that_never_spoke_of_the_table_leaves_the_version_to_the_source(shop: Shop) -> None:
     wider = table_of(3)
     shop.dump([1], c2=["b"])
+    shop.state.write([lambda w: w.set("schema public.t", "")])
     shop.adopt(now=wider)
     assert shop.log.registry.get(wider.schema_id) == wider
     with closing(StateStore(shop.paths.database)) as state:

@@ -131,7 +131,8 @@ def adopt(
             return Adopted(str(table), scn, None, (), _request(state, table))
         reader = ChangeLogReader(paths.changelog)
         _check_log(config, reader, table, scn, max(since, life.since_scn), wait_s)
-        schema = _version_at(reader, FileRegistry(paths.registry), table, scn) or catalog()
+        registry = FileRegistry(paths.registry)
+        schema = _version_at(reader, registry, state, table, scn) or catalog()
         dump = DumpFiles.open(files, schema)
         try:
             actions = write_adopted(
@@ -144,7 +145,7 @@ def adopt(
                 partition_by=settings.partition_by,
             )
             failpoint("adopt.files_written")
-            FileRegistry(paths.registry).put(schema)
+            registry.put(schema)
             put_adopted(folder, actions)
         except OSError as error:
             raise TargetUnwritable(
@@ -213,12 +214,12 @@ def _check_log(
 
 
 def _version_at(
-    reader: ChangeLogReader, registry: FileRegistry, table: TableId, scn: int
+    reader: ChangeLogReader, registry: FileRegistry, state: StateStore, table: TableId, scn: int
 ) -> TableSchema | None:
-    """Return the version that a table had at a position, None when the log has not spoken of it.
+    """Return the version that a table had at a position, None when the log has never spoken of it.
 
     Of a table of which it speaks later only, the first that it names: a change of its shape in between is refused with
-    the dump's columns.
+    the dump's columns. Where the log says nothing any more, the last that it named has held since.
     """
     begin = reader.tail().oldest_scn
     told = [
@@ -228,7 +229,8 @@ def _version_at(
         if event.kind is SystemKind.SCHEMA and event.table == table
     ]
     if not told:
-        return None
+        last = int(state.get(f"schema {table}") or 0)
+        return registry.get(last) if last else None
     before = [event for event in told if event.scn <= scn]
     event = before[-1] if before else told[0]
     schema = registry.get(int(event.payload["schema_id"]))

@@ -141,13 +141,19 @@ def capture(
             register_job(paths.changelog, config.name, 0)
         tap = stack.enter_context(open_tap(config.tap, paths.tap, stop))
         source, given = _source(config), table_settings(config)
+
+        def adopted(table: TableId) -> bool:
+            return settings_for(table, given).adopted
+
         ordered = resync.read(state)
         begins_again = ordered is not None and ordered.state is ResyncState.ORDERED
         source.prepare(fresh=begins_again or state.get("incarnation") is None)
         if ordered is not None and begins_again:
             shapes = {schema.table: schema.schema_id for schema in source.tables()}
             kept = comparable(config.lake, config.name, state, shapes)
-            begin_again(source, log, state, list(shapes), kept)
+            spoken_for = state.spoken_for()
+            awaiting = {t for t in shapes if adopted(t) and t not in spoken_for}
+            begin_again(source, log, state, list(shapes), kept, awaiting)
             state.write([replace(ordered, state=ResyncState.REPAIRING).put])
         yield Capture(
             source=source,
@@ -157,7 +163,7 @@ def capture(
             settings=CaptureSettings(
                 dump=DumpSettings(**config.dump.model_dump()),
                 spool_folder=StatePaths.of(config).root / "spool",
-                adopted=lambda table: settings_for(table, given).adopted,
+                adopted=adopted,
             ),
             tables=source.tables(),
             on_status=lambda status: report(
