@@ -29,6 +29,7 @@ from headrace.lake.frontier import FrontierStore, Manifest, TableEntry
 from headrace.lake.ledger import applied_scn, table_path
 from headrace.lake.remembered import numbers_of
 from headrace.model.schema import TableSchema
+from headrace.observe.failpoints import arm, disarm
 from headrace.replicator import runner
 from headrace.replicator.adopt import Adopted, adopt
 from headrace.replicator.config_file import load
@@ -107,6 +108,39 @@ def test_a_call_fills_the_table_and_asks_for_its_completion_once(shop: Shop) -> 
     # One that a person cancelled is asked for again.
     shop.state.move(request.request_id, RequestState.CANCELLED, since=[RequestState.COMPLETED])
     assert shop.adopt().request != request.request_id
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@req("D34")
+@pytest.mark.parametrize(
+    ("step", "there", "asked"),
+    [
+        ("adopt.files_written", False, False),
+        ("adopt.after_commit", True, False),
+        ("adopt.after_request", True, True),
+    ],
+)
+def test_a_crash_at_any_step_leaves_the_rest_to_the_next_call(
+    shop: Shop, step: str, there: bool, asked: bool
+) -> None:
+    """The table is durable before its completion is asked for: a log that holds that makes apply look for the table."""
+
+    def die() -> None:
+        raise Crash
+
+    arm(step, die)
+    try:
+        with pytest.raises(Crash):
+            shop.adopt()
+    finally:
+        disarm()
+    assert (shop.held().latest() is not None, bool(shop.causes())) == (there, asked)
+    assert shop.adopt().scn == 30
+    assert (shop.held().latest_version(), shop.causes()) == (0, [Cause.ADOPTED])
+    assert shop.held().snapshot().to_table().num_rows == 3
 
 
 @req("D34")

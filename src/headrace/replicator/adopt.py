@@ -105,11 +105,8 @@ def adopt(
         TargetUnwritable: its folder refused.
         LeaseLost: another call of this is at work.
     """
-    settings, target, paths = (
-        settings_for(table, table_settings(config)),
-        config.target,
-        StatePaths.of(config),
-    )
+    settings = settings_for(table, table_settings(config))
+    target, paths = config.target, StatePaths.of(config)
     if not settings.adopted or not isinstance(target, TargetConfig):
         raise ConfigError(
             f"adopt: the first copy of {table} is made by headrace.",
@@ -123,39 +120,49 @@ def adopt(
         if life is None or since is None:
             raise _not_captured(table)
         scn = _scn_of(at, parse, life.offset)
-        folder = table_path(config.lake, table)
-        there = DeltaTable(folder).latest()
-        if there is not None:
-            if adopted_scn(there) != scn:
-                raise _there_is_one(table)
-            return Adopted(str(table), scn, None, (), _request(state, table))
-        reader = ChangeLogReader(paths.changelog)
-        _check_log(config, reader, table, scn, max(since, life.since_scn), wait_s)
-        registry = FileRegistry(paths.registry)
-        schema = _version_at(reader, registry, state, table, scn) or catalog()
-        dump = DumpFiles.open(files, schema)
-        try:
-            actions = write_adopted(
-                folder,
-                dump,
-                app_id(config.name, table),
-                scn,
-                paths.root / "spool",
-                vectors=target.vectors,
-                partition_by=settings.partition_by,
-            )
-            failpoint("adopt.files_written")
-            registry.put(schema)
-            put_adopted(folder, actions)
-        except OSError as error:
-            raise TargetUnwritable(
-                f"The target table of {table} cannot be written ({type(error).__name__}).",
-                next_step="make room, or give headrace the right to write there; then call it again.",
-            ) from error
-        failpoint("adopt.after_commit")
+        there = DeltaTable(table_path(config.lake, table)).latest()
+        dump = None
+        if there is None:
+            reader, registry = ChangeLogReader(paths.changelog), FileRegistry(paths.registry)
+            _check_log(config, reader, table, scn, max(since, life.since_scn), wait_s)
+            schema = _version_at(reader, registry, state, table, scn) or catalog()
+            dump = DumpFiles.open(files, schema)
+            _fill(config, target, dump, scn, settings.partition_by, registry)
+        elif adopted_scn(there) != scn:
+            raise _there_is_one(table)
         request = _request(state, table)
         failpoint("adopt.after_request")
-        return Adopted(str(table), scn, dump.rows, dump.passed_over, request)
+        rows, passed_over = (dump.rows, dump.passed_over) if dump else (None, ())
+        return Adopted(str(table), scn, rows, passed_over, request)
+
+
+def _fill(
+    config: Config,
+    target: TargetConfig,
+    dump: DumpFiles,
+    scn: int,
+    partition_by: tuple[str, ...],
+    registry: FileRegistry,
+) -> None:
+    """Make a dump's rows and their position the table's first version."""
+    table = dump.schema.table
+    folder, spool = table_path(config.lake, table), StatePaths.of(config).root / "spool"
+    try:
+        actions = write_adopted(
+            *(folder, dump, app_id(config.name, table), scn, spool),
+            vectors=target.vectors,
+            partition_by=partition_by,
+        )
+        failpoint("adopt.files_written")
+        # Apply looks the version up that the table names.
+        registry.put(dump.schema)
+        put_adopted(folder, actions)
+    except OSError as error:
+        raise TargetUnwritable(
+            f"The target table of {table} cannot be written ({type(error).__name__}).",
+            next_step="make room, or give headrace the right to write there; then call it again.",
+        ) from error
+    failpoint("adopt.after_commit")
 
 
 def _opened(paths: StatePaths, name: str) -> StateStore:
