@@ -41,10 +41,10 @@ insert into shop.other select generate_series(1, 50);
 """
 WRITES = (
     "update shop.orders set amount = amount + 1 where id % 40 = {n} % 40",
-    "update shop.orders set id = 10000 + {n} where id = {n}",
+    "update shop.orders set id = 1000000 + {n} where id = {n}",
     "update shop.orders set note = repeat(md5('{n}'), 200) where id = {n} + 7",
     "delete from shop.orders where id = {n} + 100",
-    "insert into shop.orders values (20000 + {n}, null, 0.5, now(), '[]')",
+    "insert into shop.orders values (2000000 + {n}, null, 0.5, now(), '[]')",
     "insert into shop.clicks values ({n} % 7, 'x'), ({n} % 7, 'x')",
     "delete from shop.clicks where ctid = (select ctid from shop.clicks where n = {n} % 7 limit 1)",
     "update shop.clicks set what = 'y' where ctid = (select ctid from shop.clicks limit 1)",
@@ -80,15 +80,15 @@ def pipeline(tmp_path: Path, url: str) -> Iterator[Pipeline]:
 
 
 @contextmanager
-def writing(url: str) -> Iterator[None]:
-    """Write to the two exact tables, a transaction of one to three statements after the other."""
+def writing(url: str, begin: int = 0) -> Iterator[None]:
+    """Write to the two exact tables, a transaction of one to three statements after the other; each number once."""
     stop, failed = threading.Event(), list[BaseException]()
 
     def work() -> None:
-        rng, n = random.Random(7), 0
+        rng, n = random.Random(begin), begin
         try:
             with psycopg.connect(url) as connection:
-                while not stop.is_set():
+                while not stop.wait(0.01):
                     for statement in rng.sample(WRITES, rng.randrange(1, 4)):
                         n += 1
                         connection.execute(statement.format(n=n).encode())
@@ -194,10 +194,10 @@ def test_a_dump_made_elsewhere_joins_the_stream_while_everybody_writes(
         "shop.early": False,
     }
     # Nothing was read of the adopted tables, and a restart goes on where they are.
-    dumps = {r["table"]: r for r in json.loads(pipeline.succeed("dump list", "--json"))}
+    dumps = {r["table"]: r for r in json.loads(pipeline.succeed("dump list", "--all", "--json"))}
     assert dumps["shop.orders"]["cause"] == "ADOPTED"
     assert pipeline.stop() == 0
-    with writing(url):
+    with writing(url, 500_000):
         pipeline.start()
         pipeline.running("applied something", lambda: pipeline.status()["lag_changes"] == 0)
     pipeline.running("idle", lambda: pipeline.status()["lag_changes"] == 0)

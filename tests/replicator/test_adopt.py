@@ -262,7 +262,8 @@ def test_rows_are_cast_to_the_version_of_their_position(shop: Shop) -> None:
         snapshot = shop.held().snapshot()
         assert int(snapshot.properties[SCHEMA_PROPERTY]) == schema.schema_id
         assert numbers_of(snapshot)["c1"] == 2
-        snapshot.folder.rename(snapshot.folder.parent / f"at{at}")  # type: ignore[union-attr]
+        folder = shop.file.parent / "lake" / "public"
+        (folder / "t").rename(folder / f"at{at}")
 
 
 @req("D34")
