@@ -101,7 +101,6 @@ def test_it_says_what_it_did_and_no_row_changes(file: Path) -> None:
     assert "public.t" in call(str(file))
 
 
-@req("D34")
 def test_what_a_frontier_promises_stays_and_what_nobody_does_goes(file: Path) -> None:
     lake = Lake(file)
     call(str(file))
