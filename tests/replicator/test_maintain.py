@@ -32,7 +32,6 @@ from headrace.replicator.maintain import Maintainer
 from headrace.replicator.paths import StatePaths
 from headrace.testing.notation import table_of
 from tests.places import local
-from tests.requirements import req
 
 TABLE = table_of(2)
 ROWS = 1_000
