@@ -8,6 +8,7 @@
     │   ├── SlotLost                 the log below our position no longer exists
     │   ├── SourceReplaced           the source was restored or promoted, and lacks what was captured
     │   ├── UndecodableValue         a cell that no exact type can hold
+    │   ├── DumpUnfit                files of a dump made elsewhere that are not the rows of their table
     │   └── IncompatibleSchemaChange a table changed in a way that cannot be carried over
     ├── ProtocolError                bytes that do not follow the protocol
     ├── WatermarkOutOfOrder          a watermark sequence that Algorithm 1 never produces
@@ -62,6 +63,7 @@ __all__ = [
     "CorruptSegment",
     "DiskBudgetReached",
     "DiskFull",
+    "DumpUnfit",
     "FoldError",
     "HeadraceError",
     "IncompatibleSchemaChange",
@@ -167,6 +169,10 @@ class SourceReplaced(SourceError):
 
 class UndecodableValue(SourceError):
     """A value that the column's type cannot hold exactly; names table, column and length."""
+
+
+class DumpUnfit(SourceError):
+    """Files of a dump that was made elsewhere cannot be the rows of their table; names table, file and column."""
 
 
 class IncompatibleSchemaChange(SourceError):

@@ -57,6 +57,10 @@ def busy_shop(url: str) -> Iterator[TrafficProcess]:
         yield traffic
 
 
+OF_A_RUN = [name for name in FAILPOINTS if not name.startswith("adopt.")]
+"""Those of an adoption are passed by its own command (`tests/e2e/test_adopt.py`)."""
+
+
 def strike(pipeline: Pipeline, victim: str) -> None:
     """Kill one process and see the whole come back to work."""
     before = pipeline.frontier()
@@ -115,7 +119,7 @@ def test_twenty_random_kills_lose_and_repeat_nothing(url: str, pipeline: Pipelin
 @pytest.mark.long
 @on_each_kind
 @req("C12", "H10")
-@pytest.mark.parametrize("name", FAILPOINTS)
+@pytest.mark.parametrize("name", OF_A_RUN)
 def test_a_death_at_each_failpoint_costs_nothing(name: str, url: str, pipeline: Pipeline) -> None:
     with busy_shop(url) as traffic:
         # The second pass: the first may come before there is anything to lose. Files of a shop this small are

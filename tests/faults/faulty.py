@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ def at_work(
     settings: ChangeLogSettings | None = None,
     retry_s: float = 0.05,
     wait_s: float = 30.0,
+    adopted: Callable[[TableId], bool] = lambda _table: False,
 ) -> Iterator[AtWork]:
     """Run a capture in a thread until the block ends; its error waits in ``error``."""
     with CaptureLogs(folder, settings) as log:
@@ -83,6 +84,7 @@ def at_work(
                 DumpSettings(chunk_rows=2, request_interval_s=0.05, look_interval_s=0.1),
                 retry_s=retry_s,
                 spool_folder=folder / "spool",
+                adopted=adopted,
             ),
             tables=source.tables(),
             on_status=running.statuses.append,

@@ -48,6 +48,23 @@ def test_partitions_that_the_target_lacks_are_refused_by_name(target: Capabiliti
     assert caught.value.next_step == "take partition_by away, or choose another target."
 
 
+@pytest.mark.parametrize("target", [MERGE, DUCKDB, POSTGRES, PARQUET], ids=lambda one: one.name)
+def test_adoption_that_the_target_lacks_is_refused_by_name(target: Capabilities) -> None:
+    mode = Mode.APPEND if target is PARQUET else Mode.MIRROR
+    given = (("public.t", TableSettings(mode, adopted=True)),)
+    with pytest.raises(
+        ConfigError, match=rf"tables\.public\.t: the target {target.name} adopts no dumps"
+    ):
+        refuse_unkept(given, target)
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, TableSettings(Mode.HISTORY)], ids=str)
+def test_adopted_tables_hold_the_sources_own_rows(settings: TableSettings) -> None:
+    refuse_unkept((("public.t", TableSettings(adopted=True, partition_by=("c1",))),), DELTA)
+    with pytest.raises(ConfigError, match="first_copy: adopted needs the source's own rows"):
+        refuse_unkept((("public.t", replace(settings, adopted=True)),), DELTA)
+
+
 def test_partitions_are_neither_a_shape_nor_a_setting_of_columns() -> None:
     asked = TableSettings(partition_by=("day",))
     assert not asked.of_columns

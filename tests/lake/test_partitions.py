@@ -278,7 +278,6 @@ def test_a_checkpoint_keeps_the_values_of_partitions(tmp_path: Path) -> None:
     assert len(expected) == 22
 
 
-@req("D34")
 def test_what_is_old_goes_and_what_is_promised_stays_in_every_folder(tmp_path: Path) -> None:
     schema = table_of(2)
     table = LocalTable(tmp_path, schema, partition_by=("c1",))

@@ -254,7 +254,6 @@ def test_a_table_that_is_removed_meanwhile_is_given_way(tmp_path: Path) -> None:
     assert put_rewrite(rewrite, rewrite.write(), other.table.latest) is None
 
 
-@req("D34")
 def test_a_promised_version_reads_as_before_behind_maintenance_and_tidying(tmp_path: Path) -> None:
     table, source = busy(tmp_path, 4)
     contents = {}

@@ -18,7 +18,6 @@ from headrace.testing.notation import table_of
 from tests.lake.local_table import LocalTable, keep_files_apart
 from tests.lake.test_commits import Source, folded_of
 from tests.places import local
-from tests.requirements import req
 
 HOUR_MS = 3_600_000
 
@@ -48,7 +47,6 @@ def data_files(folder: Path) -> int:
     return len([path for path in folder.iterdir() if path.is_file()])
 
 
-@req("D34")
 @pytest.mark.parametrize("promised", [1, 7, 19])
 def test_promised_versions_read_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promised: int

@@ -53,6 +53,17 @@ def test_it_waits_for_requests_and_not_for_old_ones() -> None:
     assert goal.is_reached(PICTURE, DONE, after)
 
 
+@req("D34")
+def test_a_table_that_awaits_a_dump_made_elsewhere_ends_the_run_with_its_name() -> None:
+    goal = Goal.of(90, frozenset({NAME}), [])
+    table = replace(PICTURE.tables[0], phase="waiting")
+    assert not goal.is_reached(replace(PICTURE, tables=(table,)), {}, [])
+    awaited = replace(table, error="it is filled elsewhere.")
+    with pytest.raises(StateError, match=r"public.t waits: it is filled elsewhere") as caught:
+        goal.is_reached(replace(PICTURE, tables=(awaited,)), {}, [])
+    assert "adopt it" in caught.value.next_step
+
+
 @req("N08")
 def test_what_only_a_person_ends_ends_the_run_with_its_name() -> None:
     goal = Goal.of(90, frozenset({NAME}), [])

@@ -32,7 +32,6 @@ from headrace.replicator.maintain import Maintainer
 from headrace.replicator.paths import StatePaths
 from headrace.testing.notation import table_of
 from tests.places import local
-from tests.requirements import req
 
 TABLE = table_of(2)
 ROWS = 1_000
@@ -101,7 +100,6 @@ def test_it_says_what_it_did_and_no_row_changes(file: Path) -> None:
     assert "public.t" in call(str(file))
 
 
-@req("D34")
 def test_what_a_frontier_promises_stays_and_what_nobody_does_goes(file: Path) -> None:
     lake = Lake(file)
     call(str(file))

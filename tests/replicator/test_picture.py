@@ -246,3 +246,22 @@ def test_a_table_that_is_refused_is_shown_with_the_reason_until_it_is_gone(confi
         queue.withdraw(table)
         assert [t.name for t in observer.look().tables] == ["public.orders"]
     state.close()
+
+
+@req("D34")
+def test_a_table_that_is_filled_elsewhere_says_what_it_waits_for(
+    config: Config, tmp_path: Path
+) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(path.read_text() + "tables: {public.orders: {first_copy: adopted}}\n")
+    config = load(path)
+    names = '["public.items", "public.orders"]'
+    with contextlib.closing(StateStore(StatePaths.of(config).database)) as state:
+        state.write([lambda w: w.set("tables", names)])
+        with contextlib.closing(Observer(config)) as observer:
+            # Also before the log has said anything of it.
+            (table,) = observer.look().tables
+            assert (table.name, table.phase) == ("public.orders", "waiting")
+            assert "headrace adopt FILE --table public.orders" in table.error
+            state.submit("TABLE", ORDERS.table, cause=Cause.ADOPTED)
+            assert observer.look().tables == ()

@@ -135,7 +135,7 @@ def maintained(table: DeltaTable) -> list[str]:
     ]
 
 
-@req("C12", "C44", "C50", "D34")
+@req("C12", "C44", "C50")
 @pytest.mark.parametrize(
     "schemas",
     [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 from typer.core import TyperGroup
 
+from headrace.cli.adopt import adopt
 from headrace.cli.demo import demo
 from headrace.cli.dump import dump
 from headrace.cli.export import export
@@ -54,7 +55,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, preflight, run, relay, status, verify, resync, maintain, export, version):
+for command in (
+    demo,
+    preflight,
+    run,
+    relay,
+    status,
+    verify,
+    resync,
+    adopt,
+    maintain,
+    export,
+    version,
+):
     app.command()(command)
 for name, group in (("dump", dump), ("log", log), ("schema", schema), ("tap", tap)):
     app.add_typer(group, name=name)

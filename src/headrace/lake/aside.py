@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import unquote
 
 from headrace.lake import mapping
@@ -73,10 +72,10 @@ def begin_copy(
         OSError: the folder refused.
     """
     discarded(folder)
-    actions = [
-        _with_properties(action, {_REQUEST: copy.request, _AFTER: str(copy.after_scn)})
-        for action in create_actions(schema, vectors=vectors, partitioning=partitioning)
-    ]
+    properties = {_REQUEST: copy.request, _AFTER: str(copy.after_scn)}
+    actions = create_actions(
+        schema, vectors=vectors, partitioning=partitioning, properties=properties
+    )
     put_commit(folder, 0, [*actions, transaction(application, copy.after_scn)])
 
 
@@ -102,9 +101,9 @@ def copy_of(folder: Location, table: Location) -> Copy | None:
 def asked_again(folder: Location, request: str) -> None:
     """Let another dump fill a copy."""
     held = DeltaTable(folder).snapshot()
-    metadata = {"metaData": dict(held.metadata)}
-    action = _with_properties(metadata, {_REQUEST: request})
-    put_commit(folder, held.version + 1, [action, commit_info("SET TBLPROPERTIES")])
+    configuration = {**held.properties, _REQUEST: request}
+    metadata = {"metaData": {**held.metadata, "configuration": configuration}}
+    put_commit(folder, held.version + 1, [metadata, commit_info("SET TBLPROPERTIES")])
 
 
 def take_place(shown: Snapshot, copy: Snapshot, application: str) -> None:
@@ -172,10 +171,3 @@ def _files(held: Snapshot) -> Iterator[str]:
         yield unquote(file.action["path"])
         if file.vector and file.vector["storageType"] == "u":
             yield vector_name(file.vector)
-
-
-def _with_properties(action: Action, further: dict[str, str]) -> dict[str, Any]:
-    metadata = action.get("metaData")
-    if metadata is None:
-        return dict(action)
-    return {"metaData": {**metadata, "configuration": {**metadata["configuration"], **further}}}

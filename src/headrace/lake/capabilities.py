@@ -35,6 +35,7 @@ class Capabilities:
         recopies: whether a new copy of a table can be made beside the old one, which stays readable meanwhile.
         maintenance: whether files of its tables are written anew between batches.
         partitions: whether its tables may be partitioned by columns.
+        adopts: whether a table of it may begin with a dump that was made elsewhere.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Capabilities:
     recopies: bool = False
     maintenance: bool = False
     partitions: bool = False
+    adopts: bool = False
 
 
 _ALL = frozenset(mode.value for mode in Mode)
@@ -65,6 +67,7 @@ DELTA = Capabilities(
     recopies=True,
     maintenance=True,
     partitions=True,
+    adopts=True,
 )
 """Delta tables by commits of our own."""
 MERGE = Capabilities("merge", "delta", versions=True)
@@ -108,6 +111,16 @@ def _problems(settings: TableSettings, target: Capabilities) -> Iterable[tuple[s
         yield (
             f"the target {target.name} partitions no tables",
             "take partition_by away, or choose another target.",
+        )
+    if settings.adopted and not target.adopts:
+        yield (
+            f"the target {target.name} adopts no dumps",
+            "take first_copy away, so that headrace copies the table, or choose another target.",
+        )
+    if settings.adopted and (settings.of_columns or mode is not Mode.MIRROR):
+        yield (
+            "first_copy: adopted needs the source's own rows: mode: mirror, and no setting of columns",
+            "take mode, select, drop, rename, mask, compute and where away, or first_copy.",
         )
     asked = f"incompatible: {policies.incompatible.value}"
     keeping = [asked] if policies.incompatible is Incompatible.NEW_COLUMN else []

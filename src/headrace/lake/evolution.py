@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -54,13 +55,19 @@ SHAPE_PROPERTY = "headrace.shape"
 VECTORS_PROPERTY = "delta.enableDeletionVectors"
 """Table property that allows deletion vectors."""
 
+_NONE: Mapping[str, str] = MappingProxyType({})
+"""Of a table that says nothing more of itself."""
 _CHECKPOINT_INTERVAL = "20"
 _REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What Delta's writers do not allow in a name without column mapping."""
 
 
 def create_actions(
-    schema: TableSchema, *, vectors: bool, partitioning: Partitioning = UNPARTITIONED
+    schema: TableSchema,
+    *,
+    vectors: bool,
+    partitioning: Partitioning = UNPARTITIONED,
+    properties: Mapping[str, str] = _NONE,
 ) -> list[Action]:
     """Return the first version of a table.
 
@@ -68,6 +75,7 @@ def create_actions(
         schema: of the source's table.
         vectors: whether rows may be removed by deletion vectors, which not every reader knows.
         partitioning: the columns that lie in paths and not in files.
+        properties: further properties of the table.
 
     Raises:
         ConfigError: the table cannot be partitioned by these columns.
@@ -82,6 +90,7 @@ def create_actions(
         "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
         **RETENTION,
         SCHEMA_PROPERTY: str(schema.schema_id),
+        **properties,
     }
     if schema.shape is not None:
         configuration[SHAPE_PROPERTY] = schema.shape.text

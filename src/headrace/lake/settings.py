@@ -35,6 +35,7 @@ class TableSettings:
         where: condition of the rows that it has, None for all.
         policies: what it does when its source changes.
         partition_by: columns of the target that lie in paths and not in files.
+        adopted: whether its first rows come from a dump made elsewhere (`headrace.lake.adopted`).
     """
 
     mode: Mode = Mode.MIRROR
@@ -46,11 +47,12 @@ class TableSettings:
     where: str | None = field(default=None, repr=False)
     policies: Policies = field(default_factory=Policies)
     partition_by: tuple[str, ...] = ()
+    adopted: bool = False
 
     @property
     def of_columns(self) -> bool:
         """Whether the target's columns or rows are others than the source's."""
-        plain = replace(self, mode=Mode.MIRROR, policies=Policies(), partition_by=())
+        plain = replace(self, mode=Mode.MIRROR, policies=Policies(), partition_by=(), adopted=False)
         return plain != TableSettings()
 
     def kept(self, schema: TableSchema) -> list[str]:

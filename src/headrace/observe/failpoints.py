@@ -37,6 +37,9 @@ FAILPOINTS = (
     "apply.after_manifest",
     "maintenance.files_written",
     "maintenance.after_commit",
+    "adopt.files_written",
+    "adopt.after_commit",
+    "adopt.after_request",
 )
 """Every failpoint in the code, in data-flow order; a test kills a process once at each."""
 

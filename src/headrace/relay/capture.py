@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from headrace.errors import (
     SourceUnavailable,
 )
 from headrace.model.block import Block, transaction_index
-from headrace.model.schema import TableSchema
+from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.relay.again import SentAgain
@@ -69,12 +69,14 @@ class CaptureSettings:
         poll_s: longest wait for the log in one round.
         retry_s: pause before a lost source or a full disk is tried again.
         spool_folder: where tables without a key wait for their window to close.
+        adopted: whether a table's first copy is a dump made elsewhere, which capture only waits for.
     """
 
     dump: DumpSettings = field(default_factory=DumpSettings)
     poll_s: float = 0.05
     retry_s: float = 1.0
     spool_folder: Path = Path("spool")
+    adopted: Callable[[TableId], bool] = lambda _table: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,11 @@ class Capture:
         self._again = SentAgain(transaction_index(()), 0, source.name, lambda _scn: False)
         self.run_id = uuid.uuid4().hex
         self._queue = TaskQueue(
-            state, [schema.table for schema in tables], settings.dump.request_interval_s, clock
+            state,
+            [schema.table for schema in tables],
+            settings.dump.request_interval_s,
+            clock,
+            settings.adopted,
         )
         self._reconciler = Reconciler(registry.get, settings.dump.memory_bytes)
         self._window = Window(self.run_id)
@@ -214,12 +220,22 @@ class Capture:
         self.open_connections()
 
     def _ensure_dumped(self, catalog: Catalog | None) -> None:
+        is_first = self._state.get("tables") is None
         if catalog is None or not catalog.begun:
             self._queue.ensure_dumped()
+            if catalog is None or is_first:
+                self._note_whole(self._queue.not_noted())
             return
         # The others join first, and are dumped then.
         catalog.forget(self._queue.returned())
         self._queue.ensure_dumped(catalog.names)
+        self._note_whole(self._queue.not_noted(catalog.names))
+
+    def _note_whole(self, tables: Sequence[TableId]) -> None:
+        """Note that from here on the log lacks no change of tables that await adoption."""
+        if tables:
+            begin = self._source.acknowledged_scn() + self._life.offset
+            self._queue.whole_already(max(begin, self._log.covered_scn), tables)
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set; waits for a lost source and for room on disk by itself."""

@@ -30,6 +30,7 @@ def begin_again(
     state: StateStore,
     tables: Sequence[TableId],
     kept: Collection[TableId] = (),
+    awaiting: Collection[TableId] = (),
 ) -> Incarnation:
     """Make log and state go on where the source's position is now; may be repeated after a crash.
 
@@ -39,6 +40,7 @@ def begin_again(
         state: of the capture.
         tables: every captured table.
         kept: tables whose rows at the target are kept and repaired; the others are emptied and copied from the start.
+        awaiting: tables that a dump made elsewhere is still to fill: it has to be one from behind the gap.
 
     Returns:
         the incarnation that the capture follows from here on.
@@ -49,7 +51,8 @@ def begin_again(
     # Every commit to come has a number above `begin`, and must have an SCN above the gap.
     offset = max(held.offset, gap_scn - begin)
     life = Incarnation(source.incarnation(), offset, begin + offset)
-    gap = gap_block(gap_scn, time.time_ns() // 1000, sorted(tables), kept)
+    touched = [table for table in tables if table not in awaiting]
+    gap = gap_block(gap_scn, time.time_ns() // 1000, sorted(touched), kept)
     log.append(replace(gap, covered_scn=life.since_scn))
     log.sync()
     open_dumps = [
@@ -57,10 +60,10 @@ def begin_again(
         for request in state.requests()
         if request.state in OPEN and request.scope.is_whole
     ]
-    _ask_for(state, [table for table in tables if table not in kept], of=tables)
+    _ask_for(state, [table for table in touched if table not in kept], of=tables)
     # In another life the source's identities may mean other tables.
     forgotten = [forget_catalog] if life.name != held.name else []
-    state.write([life.keep, lambda w: _settle(w, life, open_dumps, tables, kept), *forgotten])
+    state.write([life.keep, lambda w: _settle(w, life, open_dumps, touched, kept), *forgotten])
     return life
 
 

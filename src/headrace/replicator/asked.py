@@ -64,6 +64,7 @@ def _settings(config: Config, given: TableConfig) -> TableSettings:
         given.where,
         _policies(config.changes.model_copy(update=said)),
         given.partition_by,
+        given.first_copy == "adopted",
     )
 
 

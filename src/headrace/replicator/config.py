@@ -312,6 +312,7 @@ class TableConfig(Section):
         where: condition on the source's rows.
         partition_by: columns of the target whose values tell its files apart.
         changes: what it does when its source changes; what is not said here is said for all tables.
+        first_copy: ``dumped`` by headrace, or ``adopted``: made elsewhere, and taken in by ``headrace adopt``.
     """
 
     mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
@@ -323,6 +324,7 @@ class TableConfig(Section):
     where: _Expression | None = Field(None, repr=False)
     partition_by: tuple[_Identifier, ...] = ()
     changes: ChangesConfig = ChangesConfig()
+    first_copy: Literal["dumped", "adopted"] = "dumped"
 
     @model_validator(mode="after")
     def _one_choice(self) -> Self:

@@ -33,7 +33,8 @@ def ask_for_copy(database: Path, table: TableId, before: str) -> str:
             return before
         for request in store.requests():
             whole = (request.scope, request.table) == (Scope.TABLE, table)
-            waits = request.state is RequestState.QUEUED
+            # That of an adopted table reads no row.
+            waits = request.state is RequestState.QUEUED and request.cause is not Cause.ADOPTED
             if whole and waits and not store.progress(request.request_id):
                 return request.request_id
         return store.submit(Scope.TABLE, table, cause=Cause.RETYPED)

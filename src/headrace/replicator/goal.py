@@ -80,3 +80,8 @@ def _refuse_what_waits_for_people(picture: Picture, requests: Sequence[DumpReque
                 f"{table.name} is incomplete: {table.error}",
                 next_step=f"headrace dump start FILE --table {table.name}; then run again.",
             )
+        if table.phase == "waiting" and table.error:
+            raise StateError(
+                f"{table.name} waits: {table.error}",
+                next_step="make the dump and adopt it while headrace run works without --once.",
+            )

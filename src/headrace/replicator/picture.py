@@ -16,9 +16,11 @@ from typing import Any
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ScnNotFound, SlotLost, SourceReplaced
 from headrace.lake import FrontierStore, Manifest, TableEntry
+from headrace.lake.settings import settings_for
 from headrace.observe.status import ProcessStatus
 from headrace.registry.file import FileRegistry
 from headrace.replicator import resync
+from headrace.replicator.asked import table_settings
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
 from headrace.state.copies import Copy
@@ -45,7 +47,8 @@ class TablePicture:
         rows_estimated: rows the catalog promised, 0 when it does not know.
         lag_changes: change rows in the log that the target does not show yet.
         applied_scn: position of the target table, 0 before the first commit.
-        error: why the table is failing or incomplete, or why it left; empty otherwise.
+        error: why the table is failing or incomplete, why it left, or what it waits for if that is a person; empty
+            otherwise.
         rows_per_s: rows read per second of late, 0 when nothing is read.
         seconds_left: estimated time to the end of the copy, None when nobody can know.
     """
@@ -157,6 +160,7 @@ class Observer:
     def __init__(self, config: Config) -> None:
         self._paths = StatePaths.of(config)
         self._budget_bytes = config.changelog.budget
+        self._settings = table_settings(config)
         self._frontiers = FrontierStore(config.lake, config.name)
         self._registry = FileRegistry(self._paths.registry)
         self._log = ChangeLogReader(self._paths.changelog)
@@ -242,8 +246,9 @@ class Observer:
         copies = self._copies()
         entries = manifest.tables if manifest else {}
         shown = {name for name, copy in copies.items() if copy.progress.state != "gone"}
+        awaited = self._awaiting_adoption()
         pictures = []
-        for name in sorted({*shown, *entries}):
+        for name in sorted({*shown, *entries, *awaited}):
             copy, entry = copies.get(name), entries.get(name)
             dump = copy.progress if copy else None
             phase, error = _phase(entry, copy), ""
@@ -251,6 +256,10 @@ class Observer:
                 error = copy.request.reason
             elif phase in ("failing", "left"):
                 error = errors.get(name, "")
+            elif phase == "waiting" and name in awaited:
+                error = (
+                    f"it is filled elsewhere; headrace adopt FILE --table {name} takes the dump in."
+                )
             elif phase == "incomplete":
                 error = f"its copy was cancelled; headrace dump start FILE --table {name} begins another."
             pictures.append(
@@ -267,6 +276,13 @@ class Observer:
                 )
             )
         return tuple(pictures)
+
+    def _awaiting_adoption(self) -> set[str]:
+        """Return the captured tables that a dump made elsewhere is still to fill."""
+        state = self._opened()
+        captured = state.captured() if state else []
+        wanted = {t for t in captured if settings_for(t, self._settings).adopted}
+        return {str(t) for t in wanted - state.spoken_for()} if state and wanted else set()
 
     def _backlog(self, frontier_scn: int) -> _Backlog:
         """Return what the log holds above the frontier, counted anew at most a twentieth of the time.

@@ -18,11 +18,14 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import Report
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headrace.errors import HeadraceError
     from headrace.lake.pieces import Sizes
     from headrace.lake.sql.session import Warehouse
     from headrace.model.schema import TableId
     from headrace.relay.capture import Capture, CaptureStatus
+    from headrace.replicator.adopt import Adopted
     from headrace.replicator.config import MaintenanceConfig
     from headrace.replicator.maintain import TableMaintained
     from headrace.replicator.replicas import Replicas
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.spark.maintenance import MaintenanceSettings
 
 __all__ = [
+    "adopt",
     "apply",
     "capture",
     "goal",
@@ -113,10 +117,12 @@ def capture(
 ) -> Iterator[Capture]:
     """Open what a capture stands on, and close it afterwards."""
     from headrace.changelog.jobs import jobs, register_job
+    from headrace.lake.settings import settings_for
     from headrace.registry.file import FileRegistry
     from headrace.relay.capture import Capture, CaptureSettings
     from headrace.relay.recovery import begin_again
     from headrace.replicator import resync
+    from headrace.replicator.asked import table_settings
     from headrace.replicator.capture_log import CaptureLog
     from headrace.replicator.repair import comparable
     from headrace.replicator.resync import ResyncState
@@ -135,14 +141,20 @@ def capture(
             # Before the first block: nothing may be dropped that the target does not have.
             register_job(paths.changelog, config.name, 0)
         tap = stack.enter_context(open_tap(config.tap, paths.tap, stop))
-        source = _source(config)
+        source, given = _source(config), table_settings(config)
+
+        def adopted(table: TableId) -> bool:
+            return settings_for(table, given).adopted
+
         ordered = resync.read(state)
         begins_again = ordered is not None and ordered.state is ResyncState.ORDERED
         source.prepare(fresh=begins_again or state.get("incarnation") is None)
         if ordered is not None and begins_again:
             shapes = {schema.table: schema.schema_id for schema in source.tables()}
             kept = comparable(config.lake, config.name, state, shapes)
-            begin_again(source, log, state, list(shapes), kept)
+            spoken_for = state.spoken_for()
+            awaiting = {t for t in shapes if adopted(t) and t not in spoken_for}
+            begin_again(source, log, state, list(shapes), kept, awaiting)
             state.write([replace(ordered, state=ResyncState.REPAIRING).put])
         yield Capture(
             source=source,
@@ -152,6 +164,7 @@ def capture(
             settings=CaptureSettings(
                 dump=DumpSettings(**config.dump.model_dump()),
                 spool_folder=StatePaths.of(config).root / "spool",
+                adopted=adopted,
             ),
             tables=source.tables(),
             on_status=lambda status: report(
@@ -261,6 +274,38 @@ def maintain(config: Config, table: str | None) -> list[TableMaintained]:
     )
     chosen = maintainer.tables() if table is None else [TableId.parse(table)]
     return [maintainer.maintain(one) for one in chosen]
+
+
+def adopt(config: Config, table: str, files: Path, at: str) -> Adopted:
+    """Fill a table from a dump that was made elsewhere; errors as of `headrace.replicator.adopt.adopt`.
+
+    Args:
+        config: of the replicator, which may run.
+        table: ``schema.name``.
+        files: folder of the dump.
+        at: an LSN, before which everything is in the dump and behind which nothing, or an SCN.
+    """
+    from headrace.errors import ConfigError
+    from headrace.model.schema import TableId, TableSchema
+    from headrace.replicator.adopt import adopt as take_in
+    from headrace.sources.postgres.lsn import parse_lsn
+
+    name = TableId.parse(table)
+
+    def parse(text: str, offset: int) -> int:
+        # A commit is numbered by where its record begins: one that begins at the LSN is behind the snapshot.
+        return parse_lsn(text) - 1 + offset
+
+    def catalog() -> TableSchema:
+        found = [schema for schema in _source(config).tables() if schema.table == name]
+        if not found:
+            raise ConfigError(
+                f"adopt: {table} is no table that source.tables selects.",
+                next_step="write schema.table as the source has it, or correct source.tables.",
+            )
+        return found[0]
+
+    return take_in(config, name, files, at, parse, catalog)
 
 
 def _sizes(given: MaintenanceConfig) -> Sizes:

@@ -153,6 +153,7 @@ class Applier:
             # Its end was written down, and a crash came before it was carried out.
             table.goes = bool(table.left and entry and entry.version < 0 and table.version >= 0)
             self._again.resume(table)
+            table.waits = self._awaits_adoption(table)
         self._first_end = start.first_end
         self._commit_us = manifest.commit_us if manifest else 0
         self.status.frontier_scn = manifest.scn if manifest else 0
@@ -176,7 +177,7 @@ class Applier:
         for table in self._tables.values():
             if table.error is None:
                 self._end_copy(table)
-            if table.error is None:
+            if table.error is None and not table.waits:
                 # What no step spoke of has no change for the table; only the manifest records that.
                 table.position = max(table.position, to_scn)
         self._end_of_batch(batch)
@@ -225,6 +226,7 @@ class Applier:
                 self._forms.check_table(table, state)
                 at = Position(max(state.applied_scn if state else 0, batch.after_scn), None, state)
                 self._tables[table] = TableAtWork.of(table, at)
+                self._tables[table].waits = self._awaits_adoption(self._tables[table])
         for event in batch.events:
             entry = self._tables.get(event.table)
             if entry is None:
@@ -240,12 +242,31 @@ class Applier:
                 entry.complete_scn, entry.left = None, reason
                 dropped = self._policies(entry.id).dropped_table
                 entry.goes = event.kind is SystemKind.DROP_TABLE and dropped is Dropped.DROP
+            if entry.waits and (entry.complete_scn or entry.left or event.kind is SystemKind.GAP):
+                self._wait_no_more(entry)
+
+    def _awaits_adoption(self, table: TableAtWork) -> bool:
+        """Return whether a dump that is made elsewhere is still to bring a table's first rows."""
+        adopted = settings_for(table.id, self._options.settings).adopted
+        return adopted and table.version < 0 and not table.complete_scn and not table.left
+
+    def _wait_no_more(self, table: TableAtWork) -> None:
+        """Go on behind the dump that was adopted, or from where a table waited when headrace dumped it after all."""
+        table.waits = False
+        state = self._target.state(table.id)
+        if state is not None:
+            self._forms.check_table(table.id, state)
+            # Up to where it waited the log has said nothing of it.
+            table.position = max(table.position, state.applied_scn)
+            table.version, table.schema_id = state.version, state.schema_id
 
     def _plan(self, batch: Range) -> list[Work]:
         """Return the tables that have something to do."""
         now = time.monotonic()
         work = []
         for table in self._tables.values():
+            if table.waits:
+                continue
             if table.error is not None and (table.retry_at > now or not self._ask(table)):
                 continue
             part = batch

@@ -36,6 +36,7 @@ class TableAtWork:
         error: what stands in its way; ``attempts`` have failed, the next is due at ``retry_at`` (monotonic seconds).
         left: why it left the frontier for good; ``goes`` when its target table is to be removed.
         copy: the new copy that is being made beside it.
+        waits: whether it stays where it is until a dump that is made elsewhere was adopted.
     """
 
     id: TableId
@@ -50,6 +51,7 @@ class TableAtWork:
     left: str = ""
     goes: bool = False
     copy: Copy | None = None
+    waits: bool = False
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
@@ -89,6 +91,12 @@ class TableAtWork:
                 "name": type(self.error).__name__,
                 "message": self.error.message,
                 "next_step": self.error.next_step,
+            }
+        if self.waits:
+            return {
+                "name": "AwaitsAdoption",
+                "message": f"{self.id} is filled elsewhere; the change log is kept for it from SCN {self.position} on.",
+                "next_step": f"headrace adopt FILE --table {self.id} --files FOLDER --at POSITION",
             }
         if not self.left:
             return None

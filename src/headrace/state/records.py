@@ -84,6 +84,8 @@ class Cause(Enum):
     """A column took a type that its values at the target do not fit, and the target copies the table again."""
     GAP = "GAP"
     """The source's log lacks changes."""
+    ADOPTED = "ADOPTED"
+    """The target holds a dump that was made elsewhere: nothing is read, the table is complete at the end mark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from headrace.state.records import (
     Scope,
     Turn,
 )
-from headrace.state.writer import GAP, StateWriter
+from headrace.state.writer import GAP, SINCE, StateWriter
 
 __all__ = ["Certificate", "DumpProgress", "DumpRequest", "RequestState", "Scope", "StateStore"]
 
@@ -262,6 +262,22 @@ class StateStore:
     def copies(self) -> dict[TableId, Copy]:
         """Return for each table the dump that says how its copy stands."""
         return copies_of(self.requests(), self.progress(), self.captured())
+
+    def spoken_for(self) -> set[TableId]:
+        """Return the tables that a dump of the whole of them was begun for, or waits for its turn."""
+        found = set(self.copies())
+        for request in self.requests():
+            if request.state in OPEN and request.scope.is_whole:
+                found.update([request.table] if request.table else self.captured())
+        return found
+
+    def since(self, table: TableId) -> int | None:
+        """Return from which SCN on the log lacks no change of a table, None when that was not noted.
+
+        Noted of tables whose first copy is adopted.
+        """
+        text = self.get(f"{SINCE}{table}")
+        return int(text) if text else None
 
     def captured(self) -> list[TableId]:
         """Return the tables that were captured when capture last began; none before the first time."""

@@ -15,12 +15,14 @@ from headrace.model.schema import TableId
 from headrace.state import tables as t
 from headrace.state.records import Certificate, DumpProgress, RequestState
 
-__all__ = ["GAP", "StateWriter", "key_text"]
+__all__ = ["GAP", "SINCE", "StateWriter", "key_text"]
 
 Key = tuple[str, ...]
 
 GAP = "gap."
 """What the names of values begin with that say that a table lacks changes."""
+SINCE = "since."
+"""What the names of values begin with that say from where on the log lacks no change of a table."""
 
 
 def _put(table: Table, *key: str) -> Insert:
@@ -55,6 +57,10 @@ class StateWriter:
     def set_gap(self, table: TableId, *, open_: bool) -> None:
         """Say that changes of a table are missing, or that they are made up for."""
         self.set(f"{GAP}{table}", "open" if open_ else "")
+
+    def set_since(self, table: TableId, scn: int) -> None:
+        """Say that the log lacks no change of a table above an SCN."""
+        self.set(f"{SINCE}{table}", str(scn))
 
     def request_state(
         self,

@@ -8,6 +8,7 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+from headrace.model.schema import TableId
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.registry.file import FileRegistry
 from headrace.relay.capture import Capture, CaptureSettings
@@ -45,6 +46,7 @@ def scripted_capture(
     *,
     clock: Callable[[], float] = time.monotonic,
     tap: Tap = NO_TAP,
+    adopted: Callable[[TableId], bool] = lambda _table: False,
 ) -> Capture:
     """Return a capture of all tables of a scripted source, ready to be started.
 
@@ -57,8 +59,9 @@ def scripted_capture(
         capture_type: a subclass with a fault switched on, in mutation tests.
         clock: monotonic seconds.
         tap: told every step.
+        adopted: whether a table's first copy is a dump made elsewhere.
     """
-    settings = CaptureSettings(dump, spool_folder=folder / "spool")
+    settings = CaptureSettings(dump, spool_folder=folder / "spool", adopted=adopted)
     return capture_type(
         source=source,
         log=log,

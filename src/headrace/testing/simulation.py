@@ -34,7 +34,9 @@ from headrace.watermark.settings import DumpSettings
 __all__ = ["Crash", "Simulation", "SimulationFailed"]
 
 CAPTURE_FAILPOINTS = tuple(
-    name for name in failpoints.FAILPOINTS if not name.startswith(("apply.", "maintenance."))
+    name
+    for name in failpoints.FAILPOINTS
+    if not name.startswith(("apply.", "maintenance.", "adopt."))
 )
 BACKLOG = 20
 """Transactions that may wait for the reader before the history holds its breath."""

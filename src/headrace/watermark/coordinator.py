@@ -146,7 +146,11 @@ class Coordinator:
             filled -= set(self._registry.get(before).names)
         # Looks at the catalog find the same, and also when no change of the table follows.
         if self._catalog is None and (event.payload.get("needs_dump") or (before and filled)):
-            self._queue.request_again(event.table)
+            if self._queue.awaits_adoption(event.table):
+                # What the log does not carry has to lie in the dump that is made elsewhere.
+                self._queue.whole_from(event.scn, [event.table])
+            else:
+                self._queue.request_again(event.table)
         if self._versions.get(event.table) != schema_id:
             self._telling.schema_changed(event.scn, event.table, schema_id)
         self._versions[event.table] = schema_id
@@ -419,6 +423,11 @@ class Coordinator:
             # Rows let go while the bound was read may have moved past it; the next start reads a new bound.
             return
         task.schema = start.schema
+        if task.adopts:
+            # The target has the rows, and above their position the log has all changes.
+            self._queue.update(task, state="copying", rows_estimated=start.rows_estimated)
+            self._queue.end_chunks(task)
+            return
         task.phase = Phase.CHUNKS
         if resumed:
             return
@@ -459,9 +468,13 @@ class Coordinator:
         return True
 
     def _compare(self, look: CatalogLook) -> None:
-        """Have the look's events written at a mark of their own; one without events is worked off at once."""
+        """Have the look's events written at a mark of their own; one without events is worked off at once.
+
+        So does a look from which on the log has all changes of a table that awaits adoption: the mark tells the SCN.
+        """
         assert self._catalog is not None
-        if not self._catalog.told(look, self._queue.was_captured):
+        awaited = any(map(self._queue.awaits_adoption, _read_anew(look)))
+        if not awaited and not self._catalog.told(look, self._queue.was_captured):
             self._looked = look
             return
         token = uuid.uuid4().hex
@@ -474,6 +487,7 @@ class Coordinator:
         told = catalog.told(look, self._queue.was_captured)
         if told:
             yield catalog_block(mark, told)
+        self._queue.whole_from(mark.scn, _read_anew(look))
         for kind, table, _ in told:
             if kind is SystemKind.TRUNCATE:
                 # What was streamed of the table until here is gone with it: chunks have to hold all of that.
@@ -502,6 +516,11 @@ class Coordinator:
         if table not in self._queue.gaps or task.request.cause is not Cause.GAP or task.repairs:
             return False
         return bool(self._registry.get(self._queue.last_schemas[table]).key)
+
+
+def _read_anew(look: CatalogLook) -> list[TableId]:
+    """Return the tables of which a look asks for a dump."""
+    return [look.tables[i].table for i in look.joined | look.restated if i in look.tables]
 
 
 def _discard(future: Future[Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -74,6 +74,11 @@ class Task:
         return self.request.scope.is_whole
 
     @property
+    def adopts(self) -> bool:
+        """Whether the target has the table's rows from elsewhere."""
+        return self.request.cause is Cause.ADOPTED
+
+    @property
     def repairs(self) -> bool:
         """Whether this closes a gap."""
         return self.request.scope is Scope.REPAIR
@@ -101,6 +106,7 @@ class TaskQueue:
         tables: captured tables, in the order in which they are dumped.
         interval_s: how often the store is asked what people did to requests.
         clock: monotonic seconds.
+        adopted: whether a table's first copy is a dump made elsewhere.
     """
 
     def __init__(
@@ -109,7 +115,9 @@ class TaskQueue:
         tables: Sequence[TableId],
         interval_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        adopted: Callable[[TableId], bool] = lambda _table: False,
     ) -> None:
+        self._adopted = adopted
         self._interval_s = interval_s
         self._clock = clock
         self._look_at = 0.0
@@ -163,7 +171,12 @@ class TaskQueue:
         self.copy_again(table, Cause.FIRST_COPY)
 
     def copy_again(self, table: TableId, cause: Cause = Cause.FILLED) -> None:
-        """Queue a dump of a table, for what a look at the catalog found; one whose copy a person cancelled stays."""
+        """Queue a dump of a table, for what a look at the catalog found.
+
+        One whose copy a person cancelled stays, and so does one that is still to be adopted.
+        """
+        if self.awaits_adoption(table):
+            return
         copy = self._store.copies().get(table)
         if copy is None or not copy.is_cancelled:
             self.request_again(table, cause)
@@ -227,7 +240,7 @@ class TaskQueue:
         if not any(r.scope is Scope.ALL_TABLES for r in waiting):
             done = {table for table, copy in copies.items() if copy.progress.completed_scn}
             done |= {r.table for r in waiting if r.scope.is_whole and r.table} | self.gaps
-            done |= returned | cancelled
+            done |= returned | cancelled | {t for t in self._tables if self._adopted(t)}
             fresh = [
                 table
                 for table in self._tables
@@ -241,6 +254,32 @@ class TaskQueue:
         for table in sorted(returned if settled is None else ()):
             self._store.submit(Scope.TABLE, table, cause=Cause.LEFT_OUT)
         self._store.write([self._captured()])
+
+    # -- tables whose first copy is made elsewhere -------------------------------------------------
+
+    def awaits_adoption(self, table: TableId) -> bool:
+        """Return whether a dump that is made elsewhere is still to fill a table."""
+        return self._adopted(table) and table not in self._store.spoken_for()
+
+    def whole_from(self, scn: int, tables: Iterable[TableId]) -> None:
+        """Note that the log lacks no change of tables that await adoption above an SCN, in place of what was noted."""
+        for table in tables:
+            if self.awaits_adoption(table):
+                self.pending.append(_whole_from(table, scn))
+
+    def whole_already(self, scn: int, tables: Iterable[TableId]) -> None:
+        """Note the same of tables that are captured already."""
+        self._store.write([_whole_from(table, scn) for table in tables])
+
+    def not_noted(self, settled: Collection[TableId] | None = None) -> list[TableId]:
+        """Return the tables that await adoption of which it was never noted from where on the log has all of them."""
+        return [
+            table
+            for table in self._tables
+            if (settled is None or table in settled)
+            and self.awaits_adoption(table)
+            and self._store.since(table) is None
+        ]
 
     def _captured(self) -> Change:
         """Return the change that keeps which tables are captured."""
@@ -259,8 +298,8 @@ class TaskQueue:
             r.state in OPEN
             and r.request_id not in self._begun
             and (r.scope, r.table) == (Scope.TABLE, table)
-            # Of two that are asked for a person may cancel the one that the table needs.
-            and r.cause is not Cause.ASKED
+            # Of two that are asked for a person may cancel the one that the table needs; an adoption reads no row.
+            and r.cause not in (Cause.ASKED, Cause.ADOPTED)
             for r in self._store.requests()
         )
         if not queued:
@@ -472,6 +511,10 @@ class TaskQueue:
 
 def _failure(request_id: str, reason: str) -> Change:
     return lambda w: w.request_state(request_id, RequestState.FAILED, since=OPEN, reason=reason)
+
+
+def _whole_from(table: TableId, scn: int) -> Change:
+    return lambda w: w.set_since(table, scn)
 
 
 def _placed(progress: DumpProgress) -> Change:
