@@ -16,6 +16,7 @@ from headrace.client.relays import Backoff
 from headrace.client.settings import Settings
 from headrace.client.states import State, Status
 from headrace.client.subscription import Subscription
+from headrace.client.together import Together
 
 __all__ = [
     "Backoff",
@@ -33,6 +34,7 @@ __all__ = [
     "State",
     "Status",
     "Subscription",
+    "Together",
     "Window",
     "read_dead_letters",
 ]

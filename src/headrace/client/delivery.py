@@ -143,6 +143,7 @@ class Delivery:
 
     def _again(self, error: HeadraceError) -> Place | None:
         """Make the best of an error: return where to begin again, None at the end."""
+        self._dispatcher.give_way()
         if isinstance(error, ScnNotFound) and self._on_lost != "stop":
             try:
                 return self._found(error, self._on_lost)

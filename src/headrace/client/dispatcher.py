@@ -16,6 +16,7 @@ from headrace.client.consumer import Consumer, Event, Result, Window
 from headrace.client.errors import BudgetExceeded, CallbackFailed, ConsumerRefused, FatalResult
 from headrace.client.rows import RowSlice
 from headrace.client.settings import Settings
+from headrace.client.together import Turns
 from headrace.client.windows import Piece
 from headrace.client.workers import Workers
 from headrace.wire.place import Place
@@ -34,6 +35,7 @@ class Dispatcher:
         settings: how often that is, and how long a callback may take.
         place: where the consumer stands.
         clock: monotonic seconds.
+        turns: shared with others whose callbacks must not overlap with these.
 
     Attributes:
         place: behind everything that was delivered.
@@ -49,7 +51,9 @@ class Dispatcher:
         settings: Settings,
         place: Place,
         clock: Callable[[], float] = time.monotonic,
+        turns: Turns | None = None,
     ) -> None:
+        self._turns = turns or Turns()
         self._consumer = consumer
         self._checkpoints = checkpoints
         self._settings = settings
@@ -75,6 +79,7 @@ class Dispatcher:
         """Tell the consumer that it ends."""
         if self._workers is not None:
             self._workers.close()
+        self._close()
         self._tell("on_stop")
 
     def error(self, error: Exception) -> None:
@@ -92,6 +97,8 @@ class Dispatcher:
         """
         window, place = piece.window, piece.place
         if self._open is None:
+            # Until its end, or until it is given up: nobody else's window comes in between.
+            self._turns.take(self)
             self._open = window
             self._call("on_start_window", place, window)
         for part in piece.parts:
@@ -107,7 +114,7 @@ class Dispatcher:
         if not self._settings.across_windows:
             self._settle()
         answer = self._call("on_end_window", place, window)
-        self._open = None
+        self._close()
         self._last_window = place
         self.windows += 1
         self._windows_since += window.transactions
@@ -151,6 +158,10 @@ class Dispatcher:
         if piece.ends:
             self.checkpoint()
 
+    def give_way(self) -> None:
+        """Let others call while this one waits for another try or a person: its open window is given up."""
+        self._close()
+
     def rollback(self, told: Place, place: Place) -> None:
         """Tell the consumer that everything behind ``told`` comes again, and stand at ``place``, which may be later.
 
@@ -159,7 +170,7 @@ class Dispatcher:
         """
         if self._workers is not None:
             self._workers.drop()
-        self._open = None
+        self._close()
         self.place = self._last_window = place
         self._remembered(place)
         self._call("on_rollback", told, told)
@@ -173,6 +184,12 @@ class Dispatcher:
         """
         if self._open is None and self.place > self.stored and self._may_be_idle():
             self.checkpoint()
+
+    def _close(self) -> None:
+        """No window is open any more."""
+        if self._open is not None:
+            self._open = None
+            self._turns.give(self)
 
     def _source(self, part: RowSlice, place: Place) -> None:
         self._call("on_start_source", place, part.schema)
@@ -235,13 +252,16 @@ class Dispatcher:
             _log.warning("%s", error)
 
     def _call(self, name: str, place: Place, *arguments: Any) -> Result:
+        self._turns.take(self)
         began = self._clock()
         try:
             answer = getattr(self._consumer, name)(*arguments)
         except Exception as error:
             # The exception's own text may quote values, and stays with the exception.
             raise CallbackFailed(name, place, f"it raised {type(error).__name__}") from error
-        took = self._clock() - began
+        finally:
+            took = self._clock() - began
+            self._turns.give(self)
         if answer is Result.ERROR_FATAL:
             raise FatalResult(name, place, "it said ERROR_FATAL")
         if answer is Result.ERROR:

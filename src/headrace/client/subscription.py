@@ -34,6 +34,7 @@ from headrace.client.settings import Settings
 from headrace.client.shapes import shapes_of
 from headrace.client.start import Start, resolve
 from headrace.client.states import State, Status
+from headrace.client.together import Turns
 from headrace.client.transport import StreamRequest
 from headrace.client.windows import Windows
 from headrace.errors import ConfigError, StateError
@@ -127,6 +128,7 @@ class Subscription:
             if filter is None
             else parse_filter(filter).bound(self._schemas.get).schema
         )
+        self._turns = Turns()
         self._running = threading.Lock()
         self._feed: Feed | None = None
         self._dispatcher: Dispatcher | None = None
@@ -200,6 +202,10 @@ class Subscription:
         self._control.stop()
         self._wake()
 
+    def take_turns(self, turns: Turns) -> None:
+        """Call the consumer only when it is this subscription's turn; see `headrace.client.together.Together`."""
+        self._turns = turns
+
     # -- delivery ---------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -212,7 +218,7 @@ class Subscription:
         with self._alone():
             place = self._stand()
             dispatcher = self._dispatcher = Dispatcher(
-                self._consumer, self._checkpoints, self._settings, place, self._clock
+                self._consumer, self._checkpoints, self._settings, place, self._clock, self._turns
             )
             delivery = self._delivery = Delivery(
                 dispatcher,
