@@ -16,11 +16,13 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.lake.frontier import Manifest
 from headrace.spark.compare import Comparison, compare
-from headrace.spark.session import SessionSettings, build_session
 from tests.cli.test_documents import blocks
 from tests.e2e.pipeline import Replicator
+from tests.fixtures_spark import spark
 from tests.requirements import req
 from tests.waiting import until
+
+__all__ = ["spark"]
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -32,14 +34,6 @@ IN_THE_SOURCE = """
 select id, name, split_part(place, '/', 1), split_part(place, '/', 2), (cents::numeric / 100)::numeric(12, 2)
 from shop.people
 """
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    scratch = tmp_path_factory.mktemp("spark")
-    session = build_session(SessionSettings(driver_memory="1g", scratch=scratch))
-    yield session
-    session.stop()
 
 
 class Traffic:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder; it is most of their time."""
+"""What the tests of this folder are given."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.spark.session import SessionSettings, build_session
 from tests.fixtures_postgres import database, postgres_server, sql
+from tests.fixtures_spark import spark
 from tests.fixtures_store import object_server, prefix, proxy
 from tests.spark.log import Log, lent
 from tests.spark.policies import Bench
@@ -33,15 +33,6 @@ def log(tmp_path: Path) -> Iterator[Log]:
     made = Log(tmp_path / "changelog")
     yield made
     made.writer.close()
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session."""
-    scratch = tmp_path_factory.mktemp("spark")
-    session = build_session(SessionSettings(driver_memory="1g", scratch=scratch))
-    yield session
-    session.stop()
 
 
 @pytest.fixture(params=KINDS)

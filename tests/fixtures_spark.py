@@ -1,0 +1,21 @@
+"""One Spark session for all tests of a process; whoever imports the fixture shares it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.spark.session import SessionSettings, build_session
+
+__all__ = ["spark"]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session. It is never stopped before the last test: others would be left without one."""
+    scratch = tmp_path_factory.mktemp("spark")
+    session = build_session(SessionSettings(driver_memory="1g", scratch=scratch))
+    yield session
+    session.stop()
