@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 from typer.core import TyperGroup
 
+from headrace.cli.consume import consume
 from headrace.cli.demo import demo
 from headrace.cli.dump import dump
 from headrace.cli.export import export
@@ -19,6 +20,7 @@ from headrace.cli.resync import resync
 from headrace.cli.run import run
 from headrace.cli.schema import schema
 from headrace.cli.status import status
+from headrace.cli.tail import tail
 from headrace.cli.tap import tap
 from headrace.cli.verify import verify
 from headrace.cli.version import version
@@ -54,7 +56,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, preflight, run, relay, status, verify, resync, maintain, export, version):
+for command in (
+    *(demo, preflight, run, relay, tail, consume),
+    *(status, verify, resync, maintain, export, version),
+):
     app.command()(command)
 for name, group in (("dump", dump), ("log", log), ("schema", schema), ("tap", tap)):
     app.add_typer(group, name=name)
