@@ -81,6 +81,12 @@ def consume(
             "takes a token with the role admin.",
         ),
     ] = "stop",
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="Seconds for which relays that do not hold the place are asked again."
+        ),
+    ] = 30.0,
     dead_letters: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Where windows are put that are skipped."),
@@ -150,7 +156,13 @@ def consume(
         upto=upto_of(upto, stream),
         on_lost="dump" if lost == "dump" else "stop",
         dead_letters=dead_letters,
-        settings=replace(Settings(), http=stream.http, checkpoint_every=every, retries=retries),
+        settings=replace(
+            Settings(),
+            http=stream.http,
+            checkpoint_every=every,
+            retries=retries,
+            patience_s=patience,
+        ),
     )
     with (
         Watch(subscription, stream.newest, report, skip_window or ()) as watch,
