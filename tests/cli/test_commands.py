@@ -23,6 +23,8 @@ COMMANDS = (
     "preflight",
     "run",
     "relay",
+    "tail",
+    "consume",
     "status",
     "dump",
     "log",

@@ -17,6 +17,7 @@ from headrace.replicator.config_file import load
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/migration.md", "docs/operations.md", "docs/tap.md")
+TYPED = (*PAGES, "docs/consuming.md")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -38,7 +39,7 @@ def typed(page: str) -> list[str]:
     return [line.partition("#")[0].strip() for line in lines if line.startswith("headrace ")]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", TYPED)
 def test_every_command_of_a_page_parses(page: str) -> None:
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)

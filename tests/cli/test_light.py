@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.changelog.windows import TABLE, window
+from tests.client.logs import LogFolder
+
 ROOT = Path(__file__).parents[2]
 
 WITHOUT = """
@@ -72,10 +75,42 @@ def test_the_blocked_process_has_no_platform_at_all() -> None:
         assert f"No module named '{module}'" in light(f"import {module}").stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["version"], ["run", "--help"], ["tail", "--help"], ["consume", "--help"]],
+)
 def test_commands_answer_without_the_platform(arguments: list[str]) -> None:
     done = light("from headrace.cli.main import app; app()", *arguments)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["headrace.client", "headrace.outputs"])
+def test_what_consumers_import_needs_no_platform(module: str) -> None:
+    done = light(f"import {module}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_changes_are_shown_and_consumed_without_the_platform(
+    log: LogFolder, relay: str, tmp_path: Path
+) -> None:
+    log.register(TABLE)
+    log.append(window(1))
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "name: shop\n"
+        "source: {type: postgres, url: 'postgresql://u@h/db', tables: ['public.*']}\n"
+        "target: {type: delta, path: ./lake}\n"
+        f"relay: {{listen: '{relay.removeprefix('http://')}'}}\n"
+    )
+    up = ("--from", "oldest", "--upto", "newest")
+    for words in (
+        ("tail", relay, "--format", "json", *up),
+        ("tail", str(file), "--format", "json", *up),
+        ("consume", "ndjson", relay, *up),
+    ):
+        done = light("from headrace.cli.main import app; app()", *words)
+        assert done.returncode == 0, done.stderr
+        assert '"scn":1,"ord":1' in done.stdout
 
 
 def test_a_command_that_needs_the_platform_says_how_to_get_it(tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headrace import errors
+from headrace import errors, outputs
+from headrace.client import errors as client_errors
 from headrace.lake import errors as lake_errors
 from tests.requirements import req
 
 ROOT = Path(__file__).parents[2]
 
 Case = list[str]
+MODULES = (errors, lake_errors, client_errors, outputs)
 
 
 def sections() -> dict[str, list[Case]]:
@@ -46,4 +48,4 @@ def test_every_case_names_a_test_and_an_error_that_exist() -> None:
             -1
         ]
         for error in re.findall(r"`([A-Z]\w+)`", row[1]):
-            assert hasattr(errors, error) or hasattr(lake_errors, error), error
+            assert any(hasattr(module, error) for module in MODULES), error

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from headrace.cli.adopt import adopt
+from headrace.cli.consume import consume
 from headrace.cli.demo import demo
 from headrace.cli.dump import dump
 from headrace.cli.export import export
@@ -20,6 +21,7 @@ from headrace.cli.resync import resync
 from headrace.cli.run import run
 from headrace.cli.schema import schema
 from headrace.cli.status import status
+from headrace.cli.tail import tail
 from headrace.cli.tap import tap
 from headrace.cli.verify import verify
 from headrace.cli.version import version
@@ -56,17 +58,8 @@ app = typer.Typer(
 )
 
 for command in (
-    demo,
-    preflight,
-    run,
-    relay,
-    status,
-    verify,
-    resync,
-    adopt,
-    maintain,
-    export,
-    version,
+    *(demo, preflight, run, relay, tail, consume),
+    *(status, verify, resync, adopt, maintain, export, version),
 ):
     app.command()(command)
 for name, group in (("dump", dump), ("log", log), ("schema", schema), ("tap", tap)):

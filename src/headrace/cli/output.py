@@ -14,13 +14,14 @@ from rich.text import Text
 
 from headrace.errors import ConfigError, HeadraceError
 
-__all__ = ["ConfigFile", "console", "errors_without_traceback", "show_error"]
+__all__ = ["ConfigFile", "console", "errors_without_traceback", "notes", "show_error"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 console = Console(highlight=False)
-_errors = Console(stderr=True, highlight=False)
+notes = Console(stderr=True, highlight=False)
+"""What is said beside a command's output: errors, and how far it is."""
 
 ConfigFile = Annotated[
     Path,
@@ -33,12 +34,12 @@ EXIT_INTERRUPTED = 130
 
 def show_error(error: HeadraceError) -> None:
     """Print what happened to which object, and what to do now."""
-    _errors.print(
+    notes.print(
         Text.assemble(("error ", "bold red"), (type(error).__name__, "bold"), ": ", error.message),
         soft_wrap=True,
     )
     if error.next_step:
-        _errors.print(Text.assemble(("next step ", "bold"), error.next_step), soft_wrap=True)
+        notes.print(Text.assemble(("next step ", "bold"), error.next_step), soft_wrap=True)
 
 
 def errors_without_traceback(command: Callable[P, R]) -> Callable[P, R]:

@@ -52,7 +52,7 @@ class Delivery:
         rng: decides the jitter.
 
     Attributes:
-        poison: first and last SCN of the window that failed last.
+        poison: first and last SCN of the window that failed last; None when one was delivered since.
         skipped: likewise of those that people want to pass.
         rollbacks: so far.
         last_commit_us: of the newest window that was delivered.
@@ -138,6 +138,7 @@ class Delivery:
         except HeadraceError:
             self.poison = (window.first_scn, window.scn)
             raise
+        self.poison = None
         if piece.ends:
             self.last_commit_us = window.commit_us
 

@@ -46,6 +46,7 @@ class Status:
         peak_bytes: the most of them there ever were.
         last_commit_us: commit time of the newest window that was delivered, microseconds since 1970 UTC; 0 before
             one was.
+        failed_scn: of the window that failed and is in the way; None when none is.
     """
 
     state: State
@@ -59,3 +60,4 @@ class Status:
     held_bytes: int = 0
     peak_bytes: int = 0
     last_commit_us: int = 0
+    failed_scn: int | None = None

@@ -154,6 +154,7 @@ class Subscription:
             held_bytes=held,
             peak_bytes=max(peak, self._peak_bytes),
             last_commit_us=delivery.last_commit_us if delivery else 0,
+            failed_scn=delivery.poison[1] if delivery and delivery.poison else None,
         )
 
     def pause(self) -> None:
