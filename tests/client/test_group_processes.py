@@ -68,8 +68,7 @@ def expected(windows: int) -> dict[tuple[int, int], int]:
 def shared_by_two(members: Members) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
     one, other = members.start(), members.start()
     until(
-        lambda: {pid: len(of) for pid, of in members.owned().items()}
-        == {one.pid: 2, other.pid: 2},
+        lambda: {pid: len(of) for pid, of in members.owned().items()} == {one.pid: 2, other.pid: 2},
         "two members share four partitions",
         timeout_s=120,
     )

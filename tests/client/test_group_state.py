@@ -22,6 +22,11 @@ from tests.requirements import req
 
 LEASE_US = 1000
 KEYS = 60
+ACTS = [
+    *["turn"] * 4,
+    *["deliver"] * 3,
+    *("stream", "pass", "join", "leave", "kill", "freeze", "wake", "resize", "busy"),
+]
 
 
 class Life:
@@ -80,9 +85,7 @@ class Life:
     def step(self) -> None:
         rng = self.rng
         awake = [member for member in self.claims if member not in self.frozen]
-        act = rng.choice(
-            "turn turn turn turn deliver deliver deliver stream pass join leave kill freeze wake resize busy".split()
-        )
+        act = rng.choice(ACTS)
         if act == "turn" and awake:
             self.take_turn(rng.choice(awake))
         elif act == "deliver" and self.claims:
@@ -132,7 +135,7 @@ class Life:
 @req("D10", "D107", "D108", "D109", "D110", "F11")
 def test_whatever_happens_to_members_each_change_is_processed_once_and_in_order():
     seen: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(40):
         life = Life(seed)
         for _ in range(400):
             life.step()
@@ -147,7 +150,7 @@ def test_whatever_happens_to_members_each_change_is_processed_once_and_in_order(
         assert sum(held) == len(life.state.partitions)
         assert life.state.target is None
         seen += life.seen
-    assert min(seen[act] for act in ("refused", "leave", "kill", "freeze", "wake", "resize")) > 50
+    assert min(seen[act] for act in ("refused", "leave", "kill", "freeze", "wake", "resize")) > 40
 
 
 @req("D107")

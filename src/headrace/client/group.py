@@ -252,8 +252,8 @@ class Group:
             )
         except GroupUnavailable as error:
             _log.warning("%s", error)
-            if self._clock() - self._renewed >= self._lease_s:
-                # The others may go on with what is ours. Places are fenced, but what consumers do elsewhere is not.
+            if self._clock() - self._renewed >= self._lease_s * (1 - 1 / _TURNS):
+                # At the next turn the others may have what is ours. Places are fenced, but what consumers do elsewhere is not.
                 self._stop_but(())
             return []
         self._renewed = began
