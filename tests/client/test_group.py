@@ -383,3 +383,16 @@ def test_what_no_group_can_be_is_refused(tmp_path, options, named):
     store: GroupStore = SqlGroupStore(f"sqlite:///{tmp_path}/group.db")
     with pytest.raises(ConfigError, match=named):
         Group("http://127.0.0.1:1", "shop", lambda _: Consumer(), store, "g", **options)
+
+
+def test_a_member_that_finds_no_relay_ends_when_it_is_stopped(tmp_path):
+    store = SqlGroupStore(f"sqlite:///{tmp_path}/group.db")
+    group = Group(
+        "http://127.0.0.1:1", "shop", lambda _: Consumer(), store, "g", settings=GROUP_SETTINGS
+    )
+    thread = threading.Thread(target=group.run, daemon=True)
+    thread.start()
+    group.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert store.read("g") is None

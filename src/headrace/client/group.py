@@ -33,7 +33,7 @@ from headrace.client.settings import Settings
 from headrace.client.start import Start, resolve
 from headrace.client.subscription import Subscription
 from headrace.client.transport import StreamRequest
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, HeadraceError
 from headrace.wire.place import Place
 
 if TYPE_CHECKING:
@@ -207,6 +207,10 @@ class Group:
                 _log.warning("%s", error)
                 self._stopping.wait(self._lease_s / _TURNS)
                 continue
+            except HeadraceError:
+                if self._stopping.is_set():
+                    return False
+                raise
             if state is not None and state.definition != self._definition:
                 raise ConfigError(
                     f"Group {self.name} shares {state.definition}, and this member {self._definition}.",
@@ -253,7 +257,8 @@ class Group:
         except GroupUnavailable as error:
             _log.warning("%s", error)
             if self._clock() - self._renewed >= self._lease_s * (1 - 1 / _TURNS):
-                # At the next turn the others may have what is ours. Places are fenced, but what consumers do elsewhere is not.
+                # At the next turn the others may have what is ours. Places are fenced; what consumers do elsewhere
+                # is not.
                 self._stop_but(())
             return []
         self._renewed = began
