@@ -88,7 +88,7 @@ def test_asking_for_windows_gives_the_same_changes(place):
     found = example("windows").changes_per_table(
         Subscription(place.relay, "shop", None, NoCheckpoints(), upto=place.upto["shop"])
     )
-    assert found == {"public.orders": len(told(place))}
+    assert [tuple(row) for row in rows] == [("public.orders", len(told(place)))]
 
 
 def test_batches_add_up_to_what_events_do(place):
@@ -129,8 +129,8 @@ def test_changes_are_counted_exactly_once_whatever_fails(place, tmp_path, seed):
     ).run()
     assert {"before", "after"} <= set(failures)
     with consumer.engine.connect() as connection:
-        found = {name: more for name, more in connection.execute(sa.select(module.COUNTS))}
-    assert found == {"public.orders": len(told(place))}
+        rows = connection.execute(sa.select(module.COUNTS)).all()
+    assert [tuple(row) for row in rows] == [("public.orders", len(told(place)))]
 
 
 def test_the_command_runs_the_exactly_once_example_and_counts_nothing_twice(place, tmp_path):

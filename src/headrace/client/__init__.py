@@ -10,6 +10,10 @@ from headrace.client.checkpoints import (
 )
 from headrace.client.consumer import Batch, Consumer, Event, Result, Window
 from headrace.client.dead_letters import read_dead_letters
+from headrace.client.group import Group
+from headrace.client.group_share import Partition
+from headrace.client.group_sql import SqlGroupStore
+from headrace.client.group_store import GroupStore
 from headrace.client.http import HttpSettings
 from headrace.client.iterator import IteratedWindow
 from headrace.client.relays import Backoff
@@ -25,12 +29,16 @@ __all__ = [
     "Consumer",
     "Event",
     "FileCheckpoints",
+    "Group",
+    "GroupStore",
     "HttpSettings",
     "IteratedWindow",
     "NoCheckpoints",
+    "Partition",
     "Result",
     "Settings",
     "SqlCheckpoints",
+    "SqlGroupStore",
     "State",
     "Status",
     "Subscription",

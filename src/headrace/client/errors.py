@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.errors import HeadraceError, ProtocolError, StateError
+from headrace.errors import HeadraceError, LeaseLost, ProtocolError, Retry, StateError
 from headrace.wire.place import Place
 
 __all__ = [
@@ -13,6 +13,8 @@ __all__ = [
     "ConsumerRefused",
     "DamagedBlock",
     "FatalResult",
+    "GroupUnavailable",
+    "StaleGeneration",
     "Suspended",
     "Unconvertible",
 ]
@@ -64,6 +66,24 @@ class DamagedBlock(ProtocolError):
 
 class CheckpointUnusable(StateError):
     """A stored checkpoint does not read, or cannot be stored."""
+
+
+class GroupUnavailable(StateError):
+    """The members of a group cannot agree: what they share cannot be read or changed now."""
+
+    retry = Retry.TIMED
+
+
+class StaleGeneration(LeaseLost):
+    """A member of a group stores the place of a partition that is not its own any more; nothing was stored."""
+
+    def __init__(self, group: str, number: int, generation: int) -> None:
+        super().__init__(
+            f"Partition {number} of group {group} is not held under generation {generation} any more.",
+            next_step="none: its present owner goes on from the last place; see to the lease if it comes often.",
+        )
+        self.number = number
+        self.generation = generation
 
 
 class Unconvertible(HeadraceError):

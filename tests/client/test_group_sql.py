@@ -1,0 +1,257 @@
+"""Groups in real databases: one change at a time, places that only their present owner moves, the database's clock."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from headrace.client import SqlGroupStore
+from headrace.client.errors import CheckpointUnusable, GroupUnavailable, StaleGeneration
+from headrace.client.group_state import Claim, GroupState, begun, leave, resize, turn
+from headrace.errors import ConfigError
+from headrace.wire.place import Place
+from tests.fixtures_postgres import database, postgres_server
+from tests.requirements import req
+
+__all__ = ["database", "postgres_server"]
+
+LEASE_US = 10_000_000
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/groups.db"
+    else:
+        url = request.getfixturevalue("database").replace("postgresql://", "postgresql+psycopg://")
+    engine = sa.create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+class Clock:
+    """Microseconds that move when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_us = 1
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+def turned(store: SqlGroupStore, member: str, *ended: Claim) -> list[Claim]:
+    return store.change("g", lambda state, now: turn(state, member, now, LEASE_US, ended))
+
+
+@req("F11")
+def test_what_was_changed_is_what_every_other_process_reads(engine):
+    store = SqlGroupStore(engine)
+    assert store.read("g") is None
+    store.create("g", begun("{}", 3, Place(5, 2)))
+    store.create("g", begun("other", 9, Place(9)))
+    rng = random.Random(1)
+    claims: dict[str, list[Claim]] = {"a": [], "b": []}
+    for _ in range(30):
+        act = rng.choice(["turn", "turn", "turn", "resize", "leave", "place"])
+        member = rng.choice("ab")
+        if act == "turn":
+            told = turned(store, member)
+            kept = {claim.generation for claim in told}
+            turned(store, member, *(c for c in claims[member] if c.generation not in kept))
+            claims[member] = told
+        elif act == "resize":
+            count = rng.randrange(1, 6)
+            store.change("g", lambda state, _, count=count: resize(state, count))
+        elif act == "leave":
+            store.change("g", lambda state, _, member=member: leave(state, member))
+            claims[member] = []
+        else:
+            for claim in claims[member]:
+                place = Place(rng.randrange(10, 99) if claim.upto is None else claim.upto)
+                try:
+                    store.store("g", claim, place)
+                except StaleGeneration:
+                    continue
+                assert store.load("g", claim) == place
+
+        def untouched(state: GroupState, _: int) -> GroupState:
+            return state
+
+        assert SqlGroupStore(engine).read("g") == store.change("g", untouched)
+    state = store.read("g")
+    assert state is not None
+    assert state.definition == "{}"
+    assert state.generation > 5
+
+
+@req("B-7")
+def test_a_change_that_fails_leaves_nothing_behind(engine):
+    store = SqlGroupStore(engine)
+    store.create("g", begun("{}", 2, Place(0)))
+    before = store.read("g")
+
+    def fail(state: GroupState, now_us: int) -> None:
+        turn(state, "a", now_us, LEASE_US)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        store.change("g", fail)
+    assert store.read("g") == before
+
+
+@req("B-7", "D10")
+def test_members_that_come_at_once_never_own_the_same_partition(engine):
+    told: dict[str, list[Claim]] = {}
+    ready = threading.Barrier(6)
+
+    def come(member: str) -> None:
+        store = SqlGroupStore(engine)
+        ready.wait(30)
+        store.create("g", begun("{}", 12, Place(0)))
+        for _ in range(4):
+            told[member] = turned(store, member)
+
+    threads = [threading.Thread(target=come, args=(f"m{i}",)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    # Who came first was told to keep a share that is smaller now; generations tell who owns what.
+    state = SqlGroupStore(engine).read("g")
+    assert state is not None
+    held = {p.generation: p.owner for p in state.partitions}
+    assert len(told) == 6
+    claims = [(claim.generation, member) for member, of in told.items() for claim in of]
+    assert claims
+    assert len({generation for generation, _ in claims}) == len(claims)
+    assert all(held[generation] == member for generation, member in claims)
+
+
+@req("B-7", "D108")
+def test_a_former_owner_can_neither_read_nor_store_a_place(engine):
+    clock = Clock()
+    store = SqlGroupStore(engine, clock=clock)
+    store.create("g", begun("{}", 1, Place(0)))
+    (old,) = turned(store, "a")
+    store.store("g", old, Place(7))
+    clock.now_us += LEASE_US
+    (new,) = turned(store, "b")
+    assert store.load("g", new) == Place(7)
+    with pytest.raises(StaleGeneration, match="Partition 0 of group g"):
+        store.store("g", old, Place(99))
+    with pytest.raises(StaleGeneration):
+        store.load("g", old)
+    assert store.load("g", new) == Place(7)
+
+
+@req("D108")
+def test_a_member_that_is_over_is_fenced_before_anybody_took_its_place(engine):
+    clock = Clock()
+    store = SqlGroupStore(engine, clock=clock)
+    store.create("g", begun("{}", 2, Place(0)))
+    one, other = turned(store, "a")
+    turned(store, "a", one)
+    with pytest.raises(StaleGeneration):
+        store.store("g", one, Place(1))
+    store.store("g", other, Place(1))
+    store.change("g", lambda state, _: leave(state, "a"))
+    with pytest.raises(StaleGeneration):
+        store.store("g", other, Place(2))
+
+
+@req("D27", "B-7")
+def test_what_a_former_owner_writes_in_its_own_transaction_goes_with_its_place(engine):
+    clock = Clock()
+    store = SqlGroupStore(engine, clock=clock)
+    store.create("g", begun("{}", 1, Place(0)))
+    (old,) = turned(store, "a")
+    rows = sa.Table("rows", sa.MetaData(), sa.Column("scn", sa.BigInteger))
+    rows.create(engine)
+    with engine.begin() as connection:
+        connection.execute(rows.insert().values(scn=1))
+        store.store("g", old, Place(1), connection)
+    clock.now_us += LEASE_US
+    (new,) = turned(store, "b")
+
+    def late() -> None:
+        with engine.begin() as connection:
+            connection.execute(rows.insert().values(scn=2))
+            store.store("g", old, Place(2), connection)
+
+    with pytest.raises(StaleGeneration):
+        late()
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(rows.c.scn)).scalars().all() == [1]
+    assert store.load("g", new) == Place(1)
+
+
+@req("B-7", "D108")
+@pytest.mark.parametrize("commits", [True, False])
+def test_nobody_waits_for_a_member_that_was_frozen_inside_its_transaction(database, commits):
+    engine = sa.create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
+    clock = Clock()
+    store = SqlGroupStore(engine, clock=clock)
+    store.create("g", begun("{}", 2, Place(0)))
+    frozen, other = turned(store, "a")
+    with engine.connect() as connection:
+        store.store("g", frozen, Place(5), connection)
+        clock.now_us += LEASE_US
+        # Its partition stays where it is while its fate is open; the other one moves at once.
+        assert [claim.number for claim in turned(store, "b")] == [other.number]
+        if commits:
+            connection.commit()
+        else:
+            connection.rollback()
+    (moved,) = (claim for claim in turned(store, "b") if claim.number == frozen.number)
+    assert store.load("g", moved) == Place(5 if commits else 0)
+    engine.dispose()
+
+
+def test_the_databases_clock_rises_in_microseconds(engine):
+    store = SqlGroupStore(engine)
+    store.create("g", begun("{}", 1, Place(0)))
+    seen = [store.change("g", lambda _, now_us: now_us) for _ in range(5)]
+    assert seen == sorted(seen)
+    assert 1.6e15 < seen[0] < 1e16
+    assert seen[-1] - seen[0] < 60e6
+
+
+def test_a_database_that_is_not_there_is_named(tmp_path):
+    store = SqlGroupStore(f"sqlite:///{tmp_path}/no/such.db")
+    claim = Claim(0, 1, 1)
+    with pytest.raises(GroupUnavailable, match="group g"):
+        store.read("g")
+    with pytest.raises(GroupUnavailable, match="group g"):
+        store.change("g", lambda state, _: state)
+    with pytest.raises(CheckpointUnusable, match="partition 0 of group g does not read"):
+        store.load("g", claim)
+    with pytest.raises(CheckpointUnusable, match="partition 0 of group g cannot be stored"):
+        store.store("g", claim, Place(1))
+
+
+def test_a_group_that_nobody_began_cannot_be_changed(engine):
+    with pytest.raises(GroupUnavailable, match="There is no group g"):
+        SqlGroupStore(engine).change("g", lambda state, _: state)
+
+
+def test_a_place_that_does_not_read_is_named_and_not_begun_anew(engine):
+    store = SqlGroupStore(engine)
+    store.create("g", begun("{}", 1, Place(0)))
+    (claim,) = turned(store, "a")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE headrace_group_partitions SET place = 'x'")
+    with pytest.raises(CheckpointUnusable, match="does not read"):
+        store.load("g", claim)
+    with pytest.raises(GroupUnavailable, match="ValueError"):
+        store.read("g")
+
+
+def test_databases_without_a_clock_of_ours_are_refused():
+    engine = sa.create_mock_engine("mssql+pyodbc://", lambda *_: None)
+    with pytest.raises(ConfigError, match="mssql"):
+        SqlGroupStore(engine)  # type: ignore[arg-type]
