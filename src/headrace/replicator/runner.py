@@ -18,12 +18,13 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import Report
 
 if TYPE_CHECKING:
+    from headrace.changelog.config import ChangeLogSettings
     from headrace.errors import HeadraceError
     from headrace.lake.pieces import Sizes
     from headrace.lake.sql.session import Warehouse
     from headrace.model.schema import TableId
     from headrace.relay.capture import Capture, CaptureStatus
-    from headrace.replicator.config import MaintenanceConfig
+    from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig
     from headrace.replicator.maintain import TableMaintained
     from headrace.replicator.replicas import Replicas
     from headrace.replicator.schema_diff import TableDiff
@@ -36,6 +37,7 @@ __all__ = [
     "apply",
     "capture",
     "goal",
+    "log_settings",
     "maintain",
     "preflight",
     "recovers",
@@ -127,7 +129,7 @@ def capture(
     # The log is opened first: whoever still writes it is shut out before the source is touched.
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(
-            contextlib.closing(CaptureLog(paths.changelog, _log_settings(config)))
+            contextlib.closing(CaptureLog(paths.changelog, log_settings(config.changelog)))
         )
         state = stack.enter_context(contextlib.closing(StateStore(paths.database)))
         if config.name not in jobs(paths.changelog):
@@ -348,10 +350,10 @@ def _replicas(config: Config) -> Replicas:
     return WarehouseReplicas(warehouse, config.lake, config.name, table_settings(config))
 
 
-def _log_settings(config: Config) -> Any:
+def log_settings(given: ChangeLogConfig) -> ChangeLogSettings:
+    """Return the settings of a change log."""
     from headrace.changelog.config import ChangeLogSettings
 
-    given = config.changelog
     return ChangeLogSettings(
         segment_bytes=given.segment,
         budget_bytes=given.budget,
