@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from headrace.replicator.config import Config, MaintenanceConfig, RelayConfig, StoreConfig, TableConfig
+from headrace.replicator.relay_config import UpstreamConfig
 from headrace.replicator.units import Bytes, parse_size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -26,6 +27,7 @@ SECTIONS |= {
 }
 SECTIONS["tables"] = TableConfig
 SECTIONS["relay"] = RelayConfig
+SECTIONS["relay.upstream"] = UpstreamConfig
 SECTIONS["maintenance"] = MaintenanceConfig
 SECTIONS["store"] = StoreConfig
 
