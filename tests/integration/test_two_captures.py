@@ -16,6 +16,7 @@ from headrace.sources.postgres.lsn import parse_lsn
 from tests.fixtures_postgres import Sql
 from tests.integration.running import running_capture
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -75,6 +76,8 @@ def test_two_captures_of_one_database_give_equal_log_windows(
         first.wait_for_scn(end)
         with running_capture(two, tmp_path / "two") as second:
             second.wait_for_scn(end)
+            for capture in (first, second):
+                until(capture.dumped, "the dumps", timeout_s=120)
             for table in ("t", "u"):
                 name = TableId("public", table)
                 assert first.content(name) == second.content(name)

@@ -15,6 +15,7 @@ import pytest
 
 from headrace.changelog import ChangeLogReader
 from headrace.errors import ConfigError
+from headrace.relay.server.settings import Role, Token
 from headrace.replicator.config_file import load, load_relay
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.paths import StatePaths
@@ -151,9 +152,13 @@ def test_a_follower_that_lost_its_upstream_says_so_and_serves_what_it_holds(tmp_
     def state(url: str) -> str:
         return str(ask(url, "/sources").json["sources"][0]["state"])
 
-    with served({"shop": log.folder}, heartbeat_s=0.2) as first:
+    tokens = (Token("follower", TOKEN, Role.READER),)
+    with served({"shop": log.folder}, heartbeat_s=0.2, tokens=tokens) as first:
         port = int(first.rsplit(":", 1)[1])
-        with relay(write(tmp_path, f"{{urls: ['{first}']}}", "second")) as (second, _):
+        with relay(write(tmp_path, f"{{urls: ['{first}'], token: {TOKEN}}}", "second")) as (
+            second,
+            _,
+        ):
             until(lambda: ask(second, "/sources").json["sources"][0]["covered_scn"] == 6, "copied")
             assert ask(second, "/healthz").status == 200
     with relay(tmp_path / "second.yaml") as (second, _):
