@@ -30,6 +30,7 @@ from tests.client.logs import LogFolder, random_blocks, told_by
 from tests.client.recording import Recorder
 from tests.faults.test_room import files_at_most
 from tests.relay.following import following, held_bytes, told_of_log, windows_of
+from tests.relay.server.asking import ask
 from tests.requirements import req
 from tests.waiting import until
 
@@ -192,7 +193,7 @@ def append(log: LogFolder, first: int, last: int) -> None:
         log.append(window(scn, 30))
 
 
-@req("D39", "D33", "D45")
+@req("D39", "D45")
 def test_a_follower_begins_where_its_upstream_does_and_says_so(tmp_path):
     log = short_log(tmp_path / "leader")
     append(log, 1, 120)
@@ -278,7 +279,7 @@ def test_another_upstream_takes_over_and_one_that_is_behind_is_waited_for(leader
     assert scns(ChangeLogReader(third.folder).blocks(0)) == list(range(1, 10))
 
 
-@req("N29")
+@req("D39")
 def test_two_followers_never_write_one_log(leader, tmp_path):
     leader.append(window(1))
     with (
@@ -313,7 +314,7 @@ def test_a_follower_writes_what_is_durable_before_it_is_readable(leader, tmp_pat
         assert synced[-1] == ChangeLogReader(copy.folder).tail().covered_scn
 
 
-@req("N12")
+@req("D39")
 def test_a_full_disk_holds_the_copy_up_and_loses_nothing(leader, tmp_path):
     leader.append(*(window(scn, 40) for scn in range(1, 40)))
     with served({"shop": leader.folder}, heartbeat_s=0.1) as first:
@@ -323,3 +324,16 @@ def test_a_full_disk_holds_the_copy_up_and_loses_nothing(leader, tmp_path):
             copy.covers(39)
             assert copy.state == FOLLOWING
     assert windows_of(copy.folder) == windows_of(leader.folder)
+
+
+@req("D39")
+def test_a_follower_of_a_log_that_is_still_empty_gets_its_first_block(leader, tmp_path):
+    with (
+        served({"shop": leader.folder}, heartbeat_s=0.1) as first,
+        following(tmp_path / "copy", first) as copy,
+    ):
+        copy.said(FOLLOWING)
+        assert ask(first, "/buffer?source=shop").json["segments"] == []
+        leader.append(window(7))
+        copy.covers(7)
+    assert scns(ChangeLogReader(copy.folder).blocks(0)) == [7]

@@ -75,7 +75,6 @@ def test_the_smallest_file_of_a_follower_is_read(tmp_path):
     assert source.state is None
 
 
-@req("H17")
 def test_the_upstreams_token_is_not_shown(tmp_path):
     config = load_relay(write(tmp_path, f"{{urls: ['http://a:1'], token: {TOKEN}}}"))
     assert TOKEN not in repr(config) + config.model_dump_json()
@@ -104,7 +103,7 @@ def test_a_followers_file_is_no_replicator_and_says_how_it_is_started(tmp_path):
     assert "headrace relay shop.yaml" in refused.value.next_step
 
 
-@req("D39", "D46", "D50", "N29")
+@req("D39", "D46", "D50")
 def test_a_chain_of_processes_survives_kills_and_freezes_byte_for_byte(tmp_path):
     log = LogFolder(tmp_path / "leader")
     log.register(*TABLES)

@@ -65,7 +65,8 @@ def buffer(feed: Feed) -> dict[str, Any]:
     tail = feed.tail()
     links = feed.reader.links
     ends = [(link.header.complete_scn, link.header.commit_us) for link in links[1:]]
-    ends.append((tail.complete_scn, tail.last_commit_us))
+    if links:
+        ends.append((tail.complete_scn, tail.last_commit_us))
     return {
         "source": feed.name,
         "oldest_scn": tail.oldest_scn,
