@@ -39,7 +39,9 @@
     │   ├── NotServed                a relay has no such source, table version or page
     │   ├── BlockTooLarge            the next block is larger than what was asked for
     │   ├── UnsupportedProtocol      the two sides speak no common protocol
-    │   └── RelayUnavailable         a relay gives no answer, or has nothing to serve yet; tried again
+    │   ├── RelayUnavailable         a relay gives no answer, or has nothing to serve yet; tried again
+    │   ├── FellOffUpstream          a relay's upstream no longer has what the relay needs next
+    │   └── ForeignUpstream          a relay's upstream serves another change log
     ├── StateError                   our own small state cannot be read or written
     └── LeaseLost                    another process owns this work now
 
@@ -64,7 +66,9 @@ __all__ = [
     "DiskBudgetReached",
     "DiskFull",
     "DumpUnfit",
+    "FellOffUpstream",
     "FoldError",
+    "ForeignUpstream",
     "HeadraceError",
     "IncompatibleSchemaChange",
     "LeaseLost",
@@ -360,6 +364,14 @@ class RelayUnavailable(RelayError):
     """A relay gives no answer, or has nothing to serve yet."""
 
     retry = Retry.TIMED
+
+
+class FellOffUpstream(RelayError):
+    """A relay's upstream no longer holds what the relay needs next."""
+
+
+class ForeignUpstream(RelayError):
+    """A relay's upstream serves another change log than the one that the relay has copied so far."""
 
 
 class StateError(HeadraceError):

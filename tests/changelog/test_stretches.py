@@ -260,3 +260,26 @@ def test_who_looks_at_a_damaged_tail_again_and_again_is_told_at_once_and_of_its_
     now[0] = 60.0
     assert reader.look()
     assert reader.tail.complete_scn == 1
+
+
+@req("D39", "B-11")
+def test_who_waited_at_an_empty_log_is_told_when_it_begins_further_on(writer, reader):
+    spot = found(reader, 0)
+    writer.begin_at(50, commit_us(50))
+    synced(writer, window(51))
+    reader.look()
+    with pytest.raises(ScnNotFound) as refused:
+        reader.after(spot, 1 << 20)
+    assert (refused.value.scn, refused.value.oldest) == (0, 50)
+    assert scns(decoded(bytes_from(reader, 50))) == [51]
+
+
+@req("D39", "B-3")
+def test_of_a_time_before_the_beginning_of_a_log_nothing_is_promised(writer, reader):
+    writer.begin_at(50, commit_us(51) - 1)
+    synced(writer, window(51), window(60))
+    reader.look()
+    with pytest.raises(ScnNotFound):
+        reader.since(commit_us(51) - 1)
+    assert reader.since(commit_us(51)) == 50
+    assert reader.since(commit_us(52)) == 59

@@ -17,9 +17,11 @@ from headrace.changelog import (
 from headrace.errors import (
     ChangeLogError,
     ProtocolError,
+    ScnNotFound,
 )
 from headrace.observe.failpoints import arm, disarm
-from tests.changelog.windows import coverage, joined, scns, seen, synced, window
+from headrace.wire import encode_block
+from tests.changelog.windows import SEGMENT_HEADER, coverage, joined, scns, seen, synced, window
 from tests.requirements import req
 
 SMALL = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
@@ -199,3 +201,46 @@ def test_after_a_failed_sync_the_log_must_be_opened_again(tmp_path):
     with ChangeLogWriter.open(tmp_path, SMALL) as writer:
         assert writer.tail.complete_scn in (1, 2)
         synced(writer, window(9))
+
+
+@req("D39", "D55")
+def test_stored_blocks_are_taken_over_byte_by_byte(tmp_path):
+    stored = [window(3), window(6, last=False), window(6, first=2), coverage(9)]
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        for block in stored:
+            writer.append_stored(encode_block(block))
+        assert writer.sync().covered_scn == 9
+        path, length = writer.durable
+        assert path is not None
+        assert path.read_bytes()[SEGMENT_HEADER:length] == b"".join(map(encode_block, stored))
+        with pytest.raises(ProtocolError, match="SCN"):
+            writer.append_stored(encode_block(window(6)))
+    assert scns(ChangeLogReader(tmp_path).blocks(0)) == [3, 6, 6]
+
+
+def test_a_stored_block_that_leaves_a_transaction_open_is_split_as_any_other(tmp_path):
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        writer.append_stored(encode_block(joined([window(3), window(6, last=False)])))
+        writer.sync()
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        assert writer.tail.complete_scn == 3
+        synced(writer, window(6))
+    assert scns(ChangeLogReader(tmp_path).blocks(0)) == [3, 6]
+
+
+@req("D39")
+def test_a_log_that_begins_behind_an_scn_says_so_from_then_on(tmp_path):
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        writer.begin_at(50, 7)
+        assert writer.tail.oldest_scn == writer.tail.covered_scn == 50
+        with pytest.raises(ValueError, match="empty"):
+            writer.begin_at(60, 8)
+        with pytest.raises(ProtocolError, match="SCN"):
+            writer.append(window(50))
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        synced(writer, window(51))
+        assert (writer.tail.oldest_scn, writer.tail.complete_scn) == (50, 51)
+    reader = ChangeLogReader(tmp_path)
+    with pytest.raises(ScnNotFound):
+        list(reader.blocks(49))
+    assert scns(reader.blocks(50)) == [51]

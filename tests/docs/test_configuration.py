@@ -18,6 +18,7 @@ from headrace.replicator.config import (
     StoreConfig,
     TableConfig,
 )
+from headrace.replicator.relay_config import UpstreamConfig
 from headrace.replicator.units import Bytes, parse_size
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -32,6 +33,7 @@ SECTIONS |= {
 }
 SECTIONS["tables"] = TableConfig
 SECTIONS["relay"] = RelayConfig
+SECTIONS["relay.upstream"] = UpstreamConfig
 SECTIONS["maintenance"] = MaintenanceConfig
 SECTIONS["store"] = StoreConfig
 

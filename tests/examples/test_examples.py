@@ -88,7 +88,7 @@ def test_asking_for_windows_gives_the_same_changes(place):
     found = example("windows").changes_per_table(
         Subscription(place.relay, "shop", None, NoCheckpoints(), upto=place.upto["shop"])
     )
-    assert [tuple(row) for row in rows] == [("public.orders", len(told(place)))]
+    assert found == {"public.orders": len(told(place))}
 
 
 def test_batches_add_up_to_what_events_do(place):

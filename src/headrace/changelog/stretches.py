@@ -239,7 +239,11 @@ class StretchReader:
         """
         links = self._chain.links
         if spot.segment == NO_SEGMENT:
-            if links and links[0].header.previous != NO_SEGMENT:
+            # What an empty log was left for may be gone again, or it began further on.
+            if links and (
+                links[0].header.previous != NO_SEGMENT
+                or links[0].header.base_scn > spot.covered_scn
+            ):
                 raise self._not_found(spot.covered_scn)
             return 0
         place = bisect_left(links, spot.segment.number, key=lambda link: link.name.number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,7 +41,14 @@ from headrace.errors import (
 )
 from headrace.model.block import Block
 from headrace.observe.failpoints import failpoint
-from headrace.wire.block import encode_parts, read_header
+from headrace.wire.block import (
+    Readable,
+    decode_block,
+    encode_parts,
+    join_indexes,
+    read_header,
+    read_index,
+)
 
 __all__ = ["ChangeLogWriter"]
 
@@ -181,17 +188,43 @@ class ChangeLogWriter:
         """
         self._check()
         check_follows(block, self._progress, self._folder)
-        pieces = [encode_parts(piece) for piece in split_open(block)]
-        parts = [part for piece in pieces for part in piece]
-        size = sum(len(part) for part in parts)
-        self._make_room(size)
-        active = self._segment_for(size)
-        with write_refusals(f"Segment {active.header.name} of the change log"):
-            active.append(parts)
-        for piece in pieces:
-            self._progress = self._progress.then(read_header(piece[0]))
-        self._links[-1] = Link(active.header, active.length)
-        self._sealed_at[active.header.name] = self._clock()
+        self._append([encode_parts(piece) for piece in split_open(block)])
+
+    def append_stored(self, data: Readable) -> None:
+        """Write a block as another log of the source stores it, byte by byte; else as `append`.
+
+        Args:
+            data: one block, whose checksums have been checked.
+
+        Raises:
+            HeadraceError: as `append`.
+        """
+        self._check()
+        header = read_header(data)
+        shape = Block(join_indexes([read_index(data, header)]), (), (), header.covered_scn)
+        check_follows(shape, self._progress, self._folder)
+        if len(split_open(shape)) == 1:
+            self._append([[data]])
+        else:
+            self._append([encode_parts(piece) for piece in split_open(decode_block(data))])
+
+    def begin_at(self, scn: int, commit_us: int) -> None:
+        """Begin an empty log behind an SCN, as if everything up to there had been dropped; durable when it returns.
+
+        Args:
+            scn: becomes the oldest SCN that the log serves.
+            commit_us: no transaction up to there committed later, microseconds since 1970 UTC.
+
+        Raises:
+            ValueError: the log holds something.
+            DiskFull: or another `ChangeLogError`: it cannot be written.
+        """
+        self._check()
+        if self._links or self._progress.last_scn:
+            raise ValueError("only an empty log begins anew")
+        self._progress = Progress(scn, scn, scn, commit_us)
+        self._segment_for(0)
+        self.sync()
 
     def begin_sync(self) -> None:
         """Let what is appended become durable on a thread of the log's own; readers see it after the next `sync`.
@@ -295,6 +328,19 @@ class ChangeLogWriter:
                 next_step="open it again; the source sends what was not acknowledged once more.",
             )
         self._tail.check()
+
+    def _append(self, pieces: Sequence[Sequence[Readable]]) -> None:
+        """Write blocks, each in parts with its header whole in the first."""
+        parts = [part for piece in pieces for part in piece]
+        size = sum(len(part) for part in parts)
+        self._make_room(size)
+        active = self._segment_for(size)
+        with write_refusals(f"Segment {active.header.name} of the change log"):
+            active.append(parts)
+        for piece in pieces:
+            self._progress = self._progress.then(read_header(piece[0]))
+        self._links[-1] = Link(active.header, active.length)
+        self._sealed_at[active.header.name] = self._clock()
 
     def _make_room(self, size: int) -> None:
         """Drop what may go when the budget would be passed; refuse when that is not enough."""

@@ -16,7 +16,10 @@ __all__ = ["relay"]
 def relay(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Configurations of one or several replicators."),
+        typer.Argument(
+            metavar="FILE...",
+            help="Configurations of one or several replicators, or of relays that read from others.",
+        ),
     ],
 ) -> None:
     """Serve change logs to consumers over HTTP, until Ctrl-C.
@@ -29,11 +32,15 @@ def relay(
     share the work; several files share one such section. Without it: http://127.0.0.1:7070, this machine only.
     [bold]headrace run FILE[/bold] starts a relay by itself when its file has the section.
 
+    A file with [bold]relay.upstream.urls[/bold] and no source is a relay that reads from other relays: it keeps
+    a copy of their change log and serves that, with the same SCNs.
+
     Exit code: 0 when asked to end, 2 on an error.
 
     [bold]Examples[/bold]
       headrace relay shop.yaml
       headrace relay shop.yaml billing.yaml
+      headrace relay follower.yaml
       curl 'http://127.0.0.1:7070/sources'
       curl -N 'http://127.0.0.1:7070/stream?source=shop&after=oldest&format=ndjson'
     """
@@ -46,9 +53,11 @@ def relay(
 
     from headrace.relay.server.workers import run_relay
     from headrace.replicator import config_file
+    from headrace.replicator.following import followed
     from headrace.replicator.relaying import relay_settings
 
-    settings = relay_settings({file: config_file.load(file) for file in files})
+    configs = {file: config_file.load_relay(file) for file in files}
+    settings = relay_settings(configs)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())
@@ -60,4 +69,5 @@ def relay(
             names = ", ".join(source.name for source in settings.sources)
             console.print(f"serving {names} on [bold]{url}[/bold]; Ctrl-C ends it", soft_wrap=True)
 
-    run_relay(settings, stop, tell)
+    with followed(configs, stop):
+        run_relay(settings, stop, tell)

@@ -128,6 +128,10 @@ class Relay:
         said = self._json("GET", f"/register?{query}")
         return [TableSchema.from_json(entry["schema"]) for entry in said["schemas"]]
 
+    def buffer(self, source: str) -> dict[str, Any]:
+        """Return what the relay's change log of a source holds."""
+        return self._json("GET", f"/buffer?{urlencode({'source': source}, quote_via=quote)}")
+
     def routes(self) -> dict[str, Any]:
         """Return the routing document."""
         return self._json("GET", "/routes")

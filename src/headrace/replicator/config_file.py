@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -27,10 +27,15 @@ from headrace.replicator.config import (
     ParquetTargetConfig,
     PostgresTargetConfig,
     RelayConfig,
+    StateConfig,
     TargetConfig,
 )
+from headrace.replicator.follower_config import FollowerConfig
 
-__all__ = ["load"]
+__all__ = ["load", "load_relay"]
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Relay = TypeVar("_Relay", bound=RelayConfig)
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
@@ -76,26 +81,66 @@ def load(path: Path) -> Config:
     """
     path = path.absolute()
     document = _parse(path)
-    problems: list[str] = []
-    resolved = _resolve(document, "", problems)
-    config: Config | None = None
-    try:
-        config = Config.model_validate(resolved)
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False, include_context=True)
-        problems += [_describe(detail) for detail in details]
-    if problems or config is None:
-        listed = "".join(f"\n  - {problem}" for problem in problems)
+    if _follows(document):
         raise ConfigError(
-            f"{path}: {len(problems)} problem{'s' if len(problems) != 1 else ''}.{listed}",
-            next_step=f"correct {path.name} as said above, then check it with: "
-            f"headrace preflight {path.name}",
+            f"{path}: describes a relay that reads from another one, and no replicator.",
+            next_step=f"start it with: headrace relay {path.name}",
         )
+    config = _checked(path, document, Config)
     try:
         _refuse_what_the_target_lacks(config)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", next_step=error.next_step) from None
     return _with_absolute_paths(config, path.parent)
+
+
+def load_relay(path: Path) -> Config | FollowerConfig:
+    """Return the configuration of a replicator, or of a relay that reads from another one.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    path = path.absolute()
+    document = _parse(path)
+    if not _follows(document):
+        return load(path)
+    config = _checked(path, document, FollowerConfig)
+    return config.model_copy(
+        update={
+            "relay": _with_absolute_relay_paths(config.relay, path.parent),
+            "state": _absolute_state(config, path.parent),
+        }
+    )
+
+
+def _follows(document: Mapping[str, Any]) -> bool:
+    relay = document.get("relay")
+    return isinstance(relay, dict) and "upstream" in relay
+
+
+def _checked(path: Path, document: dict[str, Any], model: type[_Model]) -> _Model:
+    """Return the document as a configuration of some kind.
+
+    Raises:
+        ConfigError: naming every problem.
+    """
+    problems: list[str] = []
+    resolved = _resolve(document, "", problems)
+    config: _Model | None = None
+    try:
+        config = model.model_validate(resolved)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False, include_context=True)
+        problems += [_describe(detail, model) for detail in details]
+    if problems or config is None:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        check = "preflight" if model is Config else "relay"
+        raise ConfigError(
+            f"{path}: {len(problems)} problem{'s' if len(problems) != 1 else ''}.{listed}",
+            next_step=f"correct {path.name} as said above, then check it with: "
+            f"headrace {check} {path.name}",
+        )
+    return config
 
 
 def _refuse_what_the_target_lacks(config: Config) -> None:
@@ -166,11 +211,11 @@ def _resolve(value: Any, place: str, problems: list[str]) -> Any:
     return _REFERENCE.sub(replace, value)
 
 
-def _describe(detail: ErrorDetails) -> str:
+def _describe(detail: ErrorDetails, model: type[BaseModel]) -> str:
     kind = detail["type"]
     place = _render_place(_untagged(detail["loc"]))
     if kind == "extra_forbidden":
-        return f"{place}: unknown name; {_nearest(detail['loc'])}"
+        return f"{place}: unknown name; {_nearest(detail['loc'], model)}"
     if kind == "missing":
         return f"{place}: missing; add it."
     if kind == "union_tag_not_found":
@@ -213,14 +258,14 @@ def _render_place(loc: tuple[int | str, ...]) -> str:
     return text
 
 
-def _nearest(loc: tuple[int | str, ...]) -> str:
-    known = sorted(_fields_at(loc[:-1]))
+def _nearest(loc: tuple[int | str, ...], kind: type[BaseModel]) -> str:
+    known = sorted(_fields_at(loc[:-1], kind))
     close = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known names are {', '.join(known)}."
 
 
-def _fields_at(loc: tuple[int | str, ...]) -> Mapping[str, Any]:
-    model: Any = Config
+def _fields_at(loc: tuple[int | str, ...], kind: type[BaseModel]) -> Mapping[str, Any]:
+    model: Any = kind
     if loc[:1] == ("target",):
         model, loc = _TARGETS[loc[1]], loc[2:]
     for part in loc:
@@ -244,7 +289,6 @@ def _section_in(annotation: Any) -> Any:
 
 def _with_absolute_paths(config: Config, base: Path) -> Config:
     """Make paths absolute; relative ones start at the file's folder."""
-    state = config.state.dir or Path(".headrace") / config.name
     target = config.target
     if not isinstance(target, PostgresTargetConfig) and isinstance(target.path, Path):
         target = target.model_copy(update={"path": _absolute(base, target.path)})
@@ -252,12 +296,17 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
         update={
             "target": target,
             "relay": _with_absolute_relay_paths(config.relay, base) if config.relay else None,
-            "state": config.state.model_copy(update={"dir": _absolute(base, state)}),
+            "state": _absolute_state(config, base),
         }
     )
 
 
-def _with_absolute_relay_paths(relay: RelayConfig, base: Path) -> RelayConfig:
+def _absolute_state(config: Config | FollowerConfig, base: Path) -> StateConfig:
+    folder = config.state.dir or Path(".headrace") / config.name
+    return config.state.model_copy(update={"dir": _absolute(base, folder)})
+
+
+def _with_absolute_relay_paths(relay: _Relay, base: Path) -> _Relay:
     tls, routes = relay.tls, relay.routes
     if tls is not None:
         files = {name: _absolute(base, getattr(tls, name)) for name in ("certificate", "key")}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.replicator.config import Config
+from headrace.replicator.follower_config import FollowerConfig
 
 __all__ = ["StatePaths"]
 
@@ -21,7 +22,7 @@ class StatePaths:
     root: Path
 
     @classmethod
-    def of(cls, config: Config) -> StatePaths:
+    def of(cls, config: Config | FollowerConfig) -> StatePaths:
         """Return the layout of a configuration."""
         return cls(config.state_dir)
 

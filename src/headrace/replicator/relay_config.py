@@ -10,7 +10,13 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace.replicator.section import Section
 
-__all__ = ["RelayConfig", "RelayTlsConfig", "RelayTokenConfig"]
+__all__ = [
+    "FollowingRelayConfig",
+    "RelayConfig",
+    "RelayTlsConfig",
+    "RelayTokenConfig",
+    "UpstreamConfig",
+]
 
 _Name = Annotated[str, Field(min_length=1, max_length=63)]
 
@@ -104,6 +110,33 @@ class RelayConfig(Section):
     def port(self) -> int:
         """Where it listens."""
         return int(self.listen.rpartition(":")[2])
+
+
+class UpstreamConfig(Section):
+    """The relays that another relay reads from.
+
+    Attributes:
+        urls: any of them; the first that answers is read from, and after a failure the next.
+        token: what they ask for; put it into the environment and write ``${env:NAME}``.
+        read_timeout_s: one that says nothing for so long, no heartbeat either, is taken for dead.
+    """
+
+    urls: Annotated[tuple[str, ...], Field(min_length=1)]
+    token: SecretStr | None = None
+    read_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+
+    @field_validator("urls")
+    @classmethod
+    def _are_relays(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(map(_is_relay, value)):
+            raise ValueError("a list of URLs such as http://host:7070")
+        return value
+
+
+class FollowingRelayConfig(RelayConfig):
+    """The section of a relay that reads from other relays."""
+
+    upstream: UpstreamConfig
 
 
 def _is_relay(value: object) -> bool:

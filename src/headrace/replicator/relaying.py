@@ -8,26 +8,31 @@ from pathlib import Path
 from headrace.errors import ConfigError
 from headrace.relay.server.settings import RelaySettings, Role, ServedSource, Token
 from headrace.replicator.config import Config
+from headrace.replicator.follower_config import FOLLOWER, FollowerConfig
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.relay_config import RelayConfig
 
 __all__ = ["relay_settings"]
 
 
-def relay_settings(configs: Mapping[Path, Config]) -> RelaySettings:
+def relay_settings(configs: Mapping[Path, Config | FollowerConfig]) -> RelaySettings:
     """Return the settings of one relay for several files; defaults hold where none has a section ``relay``.
 
     Raises:
         ConfigError: two files say different things about the relay, or it would be served by mistake.
     """
     said = {file: config.relay for file, config in configs.items() if config.relay is not None}
-    of_all = {file: relay.model_copy(update={"routes": ()}) for file, relay in said.items()}
-    chosen = next(iter(of_all.values()), RelayConfig())
-    other = next((file for file, relay in of_all.items() if relay != chosen), None)
+    of_all = {
+        file: relay.model_dump(exclude={"routes", "upstream"}) for file, relay in said.items()
+    }
+    chosen = next(iter(said.values()), RelayConfig())
+    first = next(iter(of_all.values()), None)
+    other = next((file for file, relay in of_all.items() if relay != first), None)
     if other is not None:
         raise ConfigError(
             f"relay: {next(iter(of_all)).name} and {other.name} say different things about one relay.",
-            next_step="let their sections relay be the same but for routes, leave one out, or start two relays.",
+            next_step="let their sections relay be the same but for routes and upstream, leave one out, or start "
+            "two relays.",
         )
     settings = RelaySettings(
         tuple(_source(file, config, said.get(file)) for file, config in configs.items()),
@@ -47,14 +52,16 @@ def relay_settings(configs: Mapping[Path, Config]) -> RelaySettings:
     return settings
 
 
-def _source(file: Path, config: Config, relay: RelayConfig | None) -> ServedSource:
+def _source(file: Path, config: Config | FollowerConfig, relay: RelayConfig | None) -> ServedSource:
     paths = StatePaths.of(config)
+    follows = isinstance(config, FollowerConfig)
     return ServedSource(
         config.name,
         paths.changelog,
         paths.registry,
-        paths.database,
+        None if follows else paths.database,
         relay.routes if relay else (),
         # It rises with each change of the file, which the list is a part of.
         int(file.stat().st_mtime),
+        paths.status(FOLLOWER) if follows else None,
     )

@@ -20,13 +20,14 @@ from headrace.replicator.worker import Report
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headrace.changelog.config import ChangeLogSettings
     from headrace.errors import HeadraceError
     from headrace.lake.pieces import Sizes
     from headrace.lake.sql.session import Warehouse
     from headrace.model.schema import TableId
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.adopt import Adopted
-    from headrace.replicator.config import MaintenanceConfig
+    from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig
     from headrace.replicator.maintain import TableMaintained
     from headrace.replicator.replicas import Replicas
     from headrace.replicator.schema_diff import TableDiff
@@ -40,6 +41,7 @@ __all__ = [
     "apply",
     "capture",
     "goal",
+    "log_settings",
     "maintain",
     "preflight",
     "recovers",
@@ -133,7 +135,7 @@ def capture(
     # The log is opened first: whoever still writes it is shut out before the source is touched.
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(
-            contextlib.closing(CaptureLog(paths.changelog, _log_settings(config)))
+            contextlib.closing(CaptureLog(paths.changelog, log_settings(config.changelog)))
         )
         store = StateStore(paths.database, config.state.wait_s)
         state = stack.enter_context(contextlib.closing(store))
@@ -394,10 +396,10 @@ def _replicas(config: Config) -> Replicas:
     return WarehouseReplicas(warehouse, config.lake, config.name, table_settings(config))
 
 
-def _log_settings(config: Config) -> Any:
+def log_settings(given: ChangeLogConfig) -> ChangeLogSettings:
+    """Return the settings of a change log."""
     from headrace.changelog.config import ChangeLogSettings
 
-    given = config.changelog
     return ChangeLogSettings(
         segment_bytes=given.segment,
         budget_bytes=given.budget,

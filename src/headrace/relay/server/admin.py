@@ -11,24 +11,35 @@ from typing import Any, Literal
 
 from headrace.errors import BadRequest, NotServed, StateError
 from headrace.model.schema import TableId
+from headrace.observe.status import ProcessStatus
+from headrace.relay.follow import FELL_OFF, FOLLOWING, FollowStatus
 from headrace.relay.server.feed import Feed
 from headrace.state.records import Scope
 from headrace.state.store import StateStore
 
-__all__ = ["dump", "pause", "refuse_retention", "resume", "source_state"]
+__all__ = ["dump", "follow_status", "pause", "refuse_retention", "resume", "source_state"]
 
 _ALL = "all"
 
 
-def source_state(feed: Feed) -> Literal["running", "paused", "none"]:
-    """Return whether changes are let in, are held back by a person, or have never been captured."""
+def source_state(feed: Feed) -> Literal["running", "paused", "waiting", "fell off", "none"]:
+    """Return whether changes are let in, are held back and why, or have never been captured."""
     if not feed.reader.exists:
         return "none"
+    if (status := follow_status(feed)) is not None and status.state != FOLLOWING:
+        return "fell off" if status.state == FELL_OFF else "waiting"
     path = feed.source.state
     if path is None or not path.exists():
         return "running"
     with _state_of(feed) as state:
         return "paused" if state.pace().log_paused else "running"
+
+
+def follow_status(feed: Feed) -> FollowStatus | None:
+    """Return what the follower that fills a log said last; None where none does."""
+    path = feed.source.follower
+    said = ProcessStatus.read(path) if path is not None else None
+    return FollowStatus(**said.detail) if said is not None and said.detail else None
 
 
 def pause(feed: Feed) -> dict[str, Any]:

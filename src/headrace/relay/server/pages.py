@@ -6,7 +6,8 @@ from typing import Any
 
 from headrace.errors import BadRequest, HeadraceError, NotServed, RelayUnavailable, StateError
 from headrace.model.schema import TableSchema
-from headrace.relay.server.admin import source_state
+from headrace.relay.follow import FELL_OFF, REFUSED
+from headrace.relay.server.admin import follow_status, source_state
 from headrace.relay.server.feed import Feed
 
 __all__ = ["buffer", "health", "schemas", "source"]
@@ -64,7 +65,8 @@ def buffer(feed: Feed) -> dict[str, Any]:
     tail = feed.tail()
     links = feed.reader.links
     ends = [(link.header.complete_scn, link.header.commit_us) for link in links[1:]]
-    ends.append((tail.complete_scn, tail.last_commit_us))
+    if links:
+        ends.append((tail.complete_scn, tail.last_commit_us))
     return {
         "source": feed.name,
         "oldest_scn": tail.oldest_scn,
@@ -93,6 +95,9 @@ def health(feeds: list[Feed]) -> list[str]:
             feed.reader.look()
         except HeadraceError as error:
             wrong.append(f"{feed.name}: {error.message}")
+        status = follow_status(feed)
+        if status is not None and status.state in (FELL_OFF, REFUSED):
+            wrong.append(f"{feed.name}: {status.state}: {status.detail}")
     return wrong
 
 

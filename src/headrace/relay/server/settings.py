@@ -47,6 +47,7 @@ class ServedSource:
         state: its state database, None where there is none to command.
         relays: URLs of the relays that have it; or a file with a routing document, read again when it changes.
         routes_version: version of ``relays`` where these are URLs.
+        follower: where the follower of another relay that fills the log says what it does; None where a capture does.
     """
 
     name: str
@@ -55,6 +56,7 @@ class ServedSource:
     state: Path | None = None
     relays: tuple[str, ...] | Path = ()
     routes_version: int = 0
+    follower: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
