@@ -36,6 +36,7 @@ from headrace.relay.server.counters import Counters
 from headrace.relay.server.feed import Feed, LookOut
 from headrace.relay.server.filtered import Filtering
 from headrace.relay.server.lines import block_lines
+from headrace.relay.server.outline import OutlineRequest, outline
 from headrace.relay.server.request import StreamRequest
 from headrace.relay.server.routes import Routes
 from headrace.relay.server.settings import RelaySettings, Role
@@ -79,6 +80,7 @@ class Relay:
                 Route("/sources", self._sources),
                 Route("/register", self._register),
                 Route("/stream", _Endpoint(self._stream), methods=["GET", "POST"]),
+                Route("/outline", self._outline),
                 Route("/buffer", self._buffer),
                 Route("/routes", self._routing),
                 Route("/metrics", self._metrics),
@@ -158,6 +160,10 @@ class Relay:
     async def _register(self, request: Request) -> Response:
         feed = self._named(request.query_params)
         return JSONResponse(pages.schemas(feed, request.query_params.get("ids")))
+
+    async def _outline(self, request: Request) -> Response:
+        given = await _parameters(request)
+        return JSONResponse(await outline(self._named(given), OutlineRequest.parse(given)))
 
     async def _buffer(self, request: Request) -> Response:
         return JSONResponse(pages.buffer(self._named(request.query_params)))
