@@ -35,7 +35,7 @@ from headrace.client.shapes import shapes_of
 from headrace.client.start import Start, resolve
 from headrace.client.states import State, Status
 from headrace.client.transport import StreamRequest
-from headrace.client.windows import Windows
+from headrace.client.windows import Piece, Windows
 from headrace.errors import ConfigError, StateError
 from headrace.wire.place import Place
 
@@ -120,7 +120,7 @@ class Subscription:
         self._dead_letters = None if dead_letters is None else DeadLetters(Path(dead_letters))
         self._schemas = Schemas(self._relays, source, self._pause_for_schemas)
         self._running = threading.Lock()
-        self._feed: Feed | None = None
+        self._feed: Feed[Piece] | None = None
         self._dispatcher: Dispatcher | None = None
         self._delivery: Delivery | None = None
         self._connections = self._peak_bytes = 0
@@ -281,7 +281,7 @@ class Subscription:
         return place
 
     @contextmanager
-    def _fed(self, place: Place, may_merge: bool) -> Iterator[Feed]:
+    def _fed(self, place: Place, may_merge: bool) -> Iterator[Feed[Piece]]:
         windows = Windows(
             self._source,
             place,
