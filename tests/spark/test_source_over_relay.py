@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -35,8 +36,9 @@ from headrace.spark.source import HeadraceSource, register_source
 from headrace.testing.histories import PATCHY, TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.relay import served
-from tests.changelog.windows import joined
-from tests.client.logs import LogFolder, random_blocks, told_by
+from headrace.wire.place import Place
+from tests.changelog.windows import window
+from tests.client.logs import LogFolder, random_blocks
 from tests.client.test_relays import whole
 from tests.requirements import req
 
@@ -113,20 +115,23 @@ def test_any_range_in_any_slices_gives_the_rows_of_the_folder(shop, url, seed):
             asked |= {"slices": rng.randrange(1, 6)}
             asked |= {} if filter_ is None else {"filter": json.dumps(filter_)}
             here, there = of_folder(shop, **asked), of_relay(url, **asked)
-            rows = rows_of(here)
+            try:
+                rows = rows_of(here)
+            except ConfigError as error:
+                # Nothing in the range says anything of the table.
+                with pytest.raises(ConfigError, match=re.escape(error.message)):
+                    there.schema()
+                continue
             assert here.schema() == there.schema()
             assert rows_of(there) == rows
             filled += bool(rows)
     assert filled > 3
     everything = {"table": PATCHY.table, "slices": 4}
     assert len(parts_of(of_relay(url, **everything))) == 4
-    told = [one for one in told_by(shop.blocks) if one[2] == str(PATCHY.table)]
-    assert len(told) > 20
     rows = rows_of(of_relay(url, **everything))
     assert rows == rows_of(of_folder(shop, **everything))
-    assert [(row["_scn"], row["_ord"]) for row in rows] == sorted(
-        (row["_scn"], row["_ord"]) for row in rows
-    )
+    held = [b for block in shop.blocks for b in block.bodies if b.table == PATCHY.table]
+    assert len(rows) == sum(body.batch.num_rows for body in held) > 20
 
 
 @req("C56", "C57", "T14")
@@ -139,7 +144,7 @@ def test_micro_batches_end_where_those_of_the_folder_do(shop, url, seed):
         here = ends_of(of_folder(shop), most)
         assert ends_of(of_relay(url), most) == here
         assert here[-1] == blocks[-1].covered_scn
-    assert len(ends_of(of_relay(url), 7)) > 10
+    assert len(ends_of(of_relay(url), 7)) > 5
 
 
 def test_bytes_limit_a_micro_batch_too(shop, url):
@@ -171,15 +176,20 @@ def test_a_task_goes_on_at_another_relay_inside_a_transaction(shop, url, tmp_pat
         FaultyLine(second) as two,
     ):
         for line in (one, two):
-            line.rule = lambda n: Damage(cut_at=rng.randrange(300, 6_000)) if n < 12 else SOUND
+            line.rule = lambda n: Damage(cut_at=rng.randrange(300, 3_000)) if n < 40 else SOUND
         assert rows_of(of_relay(one.url, two.url, **asked)) == wanted
         assert min(one.connections, two.connections) > 3
     other.close()
 
 
+def test_a_place_before_the_first_change_of_a_transaction_is_behind_the_one_before():
+    assert str(Place(5, -1)) == "4"
+    assert (str(Place(5, 0)), str(Place(5))) == ("5:0", "5")
+
+
 @req("D26")
 def test_a_relay_that_ends_in_mid_batch_and_comes_back_costs_nothing(shop):
-    shop.append(*(joined([block]) for block in wide_blocks()))
+    shop.append(*wide_blocks())
     with ExitStack() as first:
         url = first.enter_context(served({"shop": shop.folder}))
         port = int(url.rpartition(":")[2])
@@ -207,7 +217,7 @@ def test_a_relay_that_ends_in_mid_batch_and_comes_back_costs_nothing(shop):
 
 
 def test_a_relay_that_stays_away_ends_a_task_with_its_name(shop):
-    shop.append(*(joined([block]) for block in wide_blocks()))
+    shop.append(*wide_blocks())
     with ExitStack() as serving:
         url = serving.enter_context(served({"shop": shop.folder}))
         with FaultyLine(url) as line:
@@ -234,7 +244,7 @@ def test_a_relay_that_is_behind_is_waited_for_and_then_named(shop, url, tmp_path
     less.append(*shop.blocks[:10])
     with served({"shop": less.folder}) as behind:
         both = Ranges([behind, url], "shop", quick(patience_s=20.0))
-        found = [stretch.last_scn for stretch in both.outline(0, end)]
+        found = [extent.last_scn for extent in both.outline(0, end)]
         assert found == [block.last_scn for block in shop.blocks if len(block.index)]
         both.close()
     less.close()
@@ -321,7 +331,7 @@ def test_spark_reads_a_relay_in_batches_and_streams(spark: SparkSession, shop, t
             taken.extend(batch.toArrow().to_pylist())
 
         def stream(**more: str) -> Any:
-            reading = spark.readStream.format("headrace").options(**options, **more).load()
+            reading = spark.readStream.format("headrace").options(**{**options, **more}).load()
             return (
                 reading.writeStream.foreachBatch(take)
                 .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -344,8 +354,6 @@ def test_spark_reads_a_relay_in_batches_and_streams(spark: SparkSession, shop, t
 
 def wide_blocks() -> list[Block]:
     """Return forty transactions of some tens of KiB."""
-    from tests.changelog.windows import window
-
     return [window(scn, 20, text="x" * 1000) for scn in range(1, 41)]
 
 

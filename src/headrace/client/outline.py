@@ -1,4 +1,4 @@
-"""What a relay says of its log without sending it: stretches, each of whole transactions."""
+"""What a relay says of its log without sending it: extents, each of whole transactions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from headrace.errors import ProtocolError
 from headrace.model.block import SYSTEM_SCHEMA_ID
 
-__all__ = ["Outline", "Stretch"]
+__all__ = ["Outline", "Extent"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Extent:
     """A block of the log, or those of a transaction that spans several; small and picklable.
 
     Attributes:
@@ -46,11 +46,11 @@ class Outline:
 
     Attributes:
         upto_scn: everything that the relay holds of the range, up to here, is told.
-        stretches: in the order of the log; the first and the last may reach beyond the range.
+        extents: in the order of the log; the first and the last may reach beyond the range.
     """
 
     upto_scn: int
-    stretches: tuple[Stretch, ...]
+    extents: tuple[Extent, ...]
 
     @classmethod
     def parse(cls, said: dict[str, Any]) -> Outline:
@@ -60,17 +60,17 @@ class Outline:
             ProtocolError: it is no outline.
         """
         try:
-            stretches = tuple(
-                Stretch(
+            extents = tuple(
+                Extent(
                     int(one["first_scn"]),
                     int(one["last_scn"]),
                     int(one["rows"]),
                     int(one["bytes"]),
                     tuple((int(name, 16), int(rows)) for name, rows in one["tables"].items()),
                 )
-                for one in said["stretches"]
+                for one in said["extents"]
             )
-            return cls(int(said["upto_scn"]), stretches)
+            return cls(int(said["upto_scn"]), extents)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(
                 "What a relay says of its log is no outline.",

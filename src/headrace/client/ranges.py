@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headrace.client.feed import Feed
-from headrace.client.outline import Outline, Stretch
+from headrace.client.outline import Outline, Extent
 from headrace.client.relays import Relays
 from headrace.client.schemas import Schemas
 from headrace.client.settings import Settings
@@ -84,8 +84,8 @@ class Ranges:
         """
         return self._schemas.get(schema_id)
 
-    def outline(self, after: int, upto: int) -> Iterator[Stretch]:
-        """Yield the stretches of a range; more is asked for only when more is taken.
+    def outline(self, after: int, upto: int) -> Iterator[Extent]:
+        """Yield the extents of a range; more is asked for only when more is taken.
 
         Raises:
             ScnNotFound: no relay holds the range.
@@ -94,7 +94,7 @@ class Ranges:
         at = after
         while at < upto:
             found = self._ask(partial(self._outline, after=at, upto=upto))
-            yield from found.stretches
+            yield from found.extents
             at = found.upto_scn
 
     def blocks(
@@ -145,7 +145,7 @@ class Ranges:
         """Yield what a feed gives, as long as something comes."""
         moved_at, seen = self._clock(), (feed.place, feed.counts[0], feed.last_error)
         for block in feed.pieces(_LOOK_S):
-            if block is not None and len(block.index):
+            if block is not None:
                 yield block
             if block is not None or feed.place != seen[0]:
                 moved_at, seen = self._clock(), (feed.place, feed.counts[0], feed.last_error)

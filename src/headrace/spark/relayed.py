@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from headrace.changelog.tail import Tail
-from headrace.client.outline import Stretch
+from headrace.client.outline import Extent
 from headrace.client.ranges import Ranges
 from headrace.model.block import Block
 from headrace.model.schema import TableSchema
@@ -32,12 +32,12 @@ class RelayLog:
         said = self._ranges.reach()
         return Tail(*(int(said[name]) for name in Tail.__dataclass_fields__))
 
-    def refs(self, after_scn: int, upto_scn: int) -> Iterator[Stretch]:
-        """Yield the stretches of a range; the relay is asked on as they are taken."""
+    def refs(self, after_scn: int, upto_scn: int) -> Iterator[Extent]:
+        """Yield the extents of a range; the relay is asked on as they are taken."""
         return self._ranges.outline(after_scn, upto_scn)
 
-    def read(self, refs: Collection[Stretch], schema_ids: Collection[int]) -> Iterator[Block]:
-        """Yield the blocks from the first to the last of some stretches."""
+    def read(self, refs: Collection[Extent], schema_ids: Collection[int]) -> Iterator[Block]:
+        """Yield the blocks from the first to the last of some extents."""
         if not refs:
             return
         first, last = min(ref.first_scn for ref in refs), max(ref.last_scn for ref in refs)

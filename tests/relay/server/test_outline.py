@@ -1,4 +1,4 @@
-"""The outline of a log: every transaction in one stretch, none in two, whatever the blocks are like."""
+"""The outline of a log: every transaction in one extent, none in two, whatever the blocks are like."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def told(url: str, **query: Any) -> Any:
 
 
 def paged(url: str, upto: int, most: int) -> list[dict[str, Any]]:
-    """Return the stretches of a range, asked for ``most`` at a time."""
+    """Return the extents of a range, asked for ``most`` at a time."""
     found: list[dict[str, Any]] = []
     at = 0
     while at < upto:
         answer = told(url, after=at, upto=upto, most=most)
-        assert len(answer["stretches"]) <= most
+        assert len(answer["extents"]) <= most
         assert answer["upto_scn"] > at
         at = answer["upto_scn"]
-        found += answer["stretches"]
+        found += answer["extents"]
     return found
 
 
@@ -44,7 +44,7 @@ def test_a_stretch_tells_its_rows_its_bytes_and_its_tables(writer, folder, url):
         "complete_scn": 6,
         "covered_scn": 8,
         "upto_scn": 8,
-        "stretches": [
+        "extents": [
             {"first_scn": 3, "last_scn": 3, "rows": 2, "bytes": sizes[0], "tables": {one: 2}},
             {
                 "first_scn": 6,
@@ -59,7 +59,7 @@ def test_a_stretch_tells_its_rows_its_bytes_and_its_tables(writer, folder, url):
         **told(url),
         "source": "",
         "upto_scn": 5,
-        "stretches": [],
+        "extents": [],
     }
 
 
@@ -87,9 +87,7 @@ def test_every_transaction_is_in_one_stretch_however_the_answers_are_cut(writer,
         assert sum(one["bytes"] for one in found) == sum(ref.bytes for ref in refs)
     begin, end = sorted(rng.sample(range(scn), 2))
     part = told(url, after=begin, upto=end)
-    assert [one["last_scn"] for one in part["stretches"]] == [
-        at for at in whole if begin < at <= end
-    ]
+    assert [one["last_scn"] for one in part["extents"]] == [at for at in whole if begin < at <= end]
     assert part["upto_scn"] == end
 
 
@@ -101,7 +99,7 @@ def test_a_block_that_ends_a_transaction_and_holds_others_is_one_stretch_with_it
     synced(writer, window(1), window(2, 1, last=False), ends, window(4))
 
     def ranges(**query: Any) -> list[tuple[int, int]]:
-        return [(one["first_scn"], one["last_scn"]) for one in told(url, **query)["stretches"]]
+        return [(one["first_scn"], one["last_scn"]) for one in told(url, **query)["extents"]]
 
     assert ranges() == [(1, 1), (2, 3), (4, 4)]
     assert ranges(upto=1) == [(1, 1)]

@@ -1,6 +1,6 @@
 """What a log holds between two places, told without its rows: for whoever cuts the log into pieces of work.
 
-In: a feed, and a range. Out: stretches, each of which begins and ends between two transactions: a block, or the blocks
+In: a feed, and a range. Out: extents, each of which begins and ends between two transactions: a block, or the blocks
 of a transaction that spans several.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["OutlineRequest", "outline"]
 
 _STEP_BYTES = 128 * 1024
 """How much of a log is looked through at once, before others have their turn."""
-_MOST_STRETCHES = 4096
+_MOST_EXTENTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class OutlineRequest:
     Attributes:
         after: exclusive begin.
         upto: inclusive end, None for the newest.
-        most: stretches of one answer.
+        most: extents of one answer.
     """
 
     after: int
@@ -45,8 +45,8 @@ class OutlineRequest:
         Raises:
             BadRequest: names the first that does not read.
         """
-        most = number(given, "most", least=1, most=_MOST_STRETCHES)
-        return cls(number(given, "after") or 0, number(given, "upto"), most or _MOST_STRETCHES)
+        most = number(given, "most", least=1, most=_MOST_EXTENTS)
+        return cls(number(given, "after") or 0, number(given, "upto"), most or _MOST_EXTENTS)
 
 
 async def outline(feed: Feed, request: OutlineRequest) -> dict[str, Any]:
@@ -59,8 +59,8 @@ async def outline(feed: Feed, request: OutlineRequest) -> dict[str, Any]:
     """
     feed.tail()
     spot = await feed.find(Place(request.after))
-    found: list[_Stretch] = []
-    open_: _Stretch | None = None
+    found: list[_Extent] = []
+    open_: _Extent | None = None
     told: int | None = None
     while told is None:
         blocks = feed.reader.blocks(spot, _STEP_BYTES)
@@ -69,13 +69,13 @@ async def outline(feed: Feed, request: OutlineRequest) -> dict[str, Any]:
             told = tail.covered_scn
         for segment, offset, header in blocks:
             if header.transactions:
-                if open_ is None and header.first_scn > _upto(request, header.first_scn):
+                if header.first_scn > _upto(request, header.first_scn):
                     told = header.first_scn - 1
                     break
-                if open_ is None and len(found) == request.most:
+                if len(found) == request.most:
                     told = found[-1].last_scn
                     break
-                open_ = open_ or _Stretch(header.first_scn)
+                open_ = open_ or _Extent(header.first_scn)
                 open_.add(block_ref(segment, offset, header))
                 if header.ends_complete:
                     found.append(open_)
@@ -89,7 +89,7 @@ async def outline(feed: Feed, request: OutlineRequest) -> dict[str, Any]:
         "complete_scn": tail.complete_scn,
         "covered_scn": tail.covered_scn,
         "upto_scn": max(_upto(request, told), request.after),
-        "stretches": [stretch.said for stretch in found],
+        "extents": [extent.said for extent in found],
     }
 
 
@@ -97,7 +97,7 @@ def _upto(request: OutlineRequest, scn: int) -> int:
     return scn if request.upto is None else min(request.upto, scn)
 
 
-class _Stretch:
+class _Extent:
     """Blocks, added one by one; nothing is kept of each."""
 
     def __init__(self, first_scn: int) -> None:
