@@ -345,9 +345,8 @@ def test_spark_reads_a_relay_in_batches_and_streams(spark: SparkSession, shop, t
         assert batches > 1
         key = lambda row: (row["_scn"], row["_ord"])  # noqa: E731 - said once
         assert sorted(taken, key=key) == wanted
-        wrong = stream(max_rows="40", token="wrong")
         with pytest.raises(Exception, match="NotAllowed") as raised:
-            wrong.awaitTermination(300)
+            stream(token="wrong").awaitTermination(300)
         assert isinstance(known(raised.value), NotAllowed)
         assert SECRET not in str(raised.value)
 
