@@ -113,7 +113,8 @@ def test_what_cannot_be_told_is_named(writer, url):
     assert (gone.status, gone.error["type"], gone.error["wanted_scn"]) == (410, "ScnNotFound", 0)
     assert gone.error["oldest_scn"] > 0
     assert ask(url, "/outline", source="shop", after=99).error["type"] == "ScnNotFound"
-    for name, value in {"after": "soon", "upto": "-1", "most": 5000}.items():
+    wrong: dict[str, Any] = {"after": "soon", "upto": "-1", "most": 5000}
+    for name, value in wrong.items():
         answer = ask(url, "/outline", source="shop", **{name: value})
         assert (answer.status, answer.error["type"]) == (400, "BadRequest")
         assert name in answer.error["message"]
