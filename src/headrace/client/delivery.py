@@ -65,7 +65,7 @@ class Delivery:
         control: Control,
         settings: Settings,
         *,
-        fed: Callable[[Place, bool], AbstractContextManager[Feed]],
+        fed: Callable[[Place, bool], AbstractContextManager[Feed[Piece]]],
         resolve: Callable[[Start], Place],
         dump: Callable[[], object],
         begun_at: Place,

@@ -1,6 +1,6 @@
-"""The stream behind one place as pieces of windows, whatever happens to relays and connections.
+"""The stream behind one place, cut into what somebody wants, whatever happens to relays and connections.
 
-Fetcher, buffer, decoding and cutting put together: what callbacks and iteration both stand on. A block that fails a
+Fetcher, buffer, decoding and cutting put together: what callbacks, iteration and ranges stand on. A block that fails a
 checksum is not delivered but asked for again, from the place that was reached.
 """
 
@@ -9,19 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
 
 from headrace.client.buffer import ByteBuffer
 from headrace.client.errors import DamagedBlock
 from headrace.client.fetcher import Began, Covered, Ended, Failed, Fetcher, Item
 from headrace.client.relays import Relays
 from headrace.client.transport import BlockFrame, StreamRequest
-from headrace.client.windows import Piece, Windows
-from headrace.errors import ProtocolError
+from headrace.errors import HeadraceError, ProtocolError
 from headrace.model.block import Block
 from headrace.wire.block import decode_merged
 from headrace.wire.place import Place
 
-__all__ = ["Feed"]
+__all__ = ["Cutter", "Feed"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _MERGED_BYTES = 2**20
 """Small blocks that wait together are decoded together, up to this size."""
@@ -29,13 +32,30 @@ _MOST_DAMAGED = 5
 """Damaged blocks at one place after which nobody believes in chance any more."""
 
 
-class Feed:
+class Cutter(Protocol[T_co]):
+    """Makes of decoded blocks what somebody wants, each change once."""
+
+    @property
+    def place(self) -> Place:
+        """Behind everything that was given."""
+        ...
+
+    def cut(self, block: Block) -> Iterator[T_co]:
+        """Yield what a block holds behind `place`, which moves along."""
+        ...
+
+    def cover(self, scn: int) -> None:
+        """Take note that nothing more comes up to ``scn``."""
+        ...
+
+
+class Feed(Generic[T]):
     """One run of receiving, from a place on.
 
     Args:
         relays: where from.
         request: what for.
-        windows: cuts blocks; stands where the request begins.
+        cutter: cuts blocks; stands where the request begins.
         buffer_bytes: received and not yet decoded at most, one block more.
         patience_s: as `Fetcher` has it.
         pull_every_s: likewise.
@@ -47,7 +67,7 @@ class Feed:
         self,
         relays: Relays,
         request: StreamRequest,
-        windows: Windows,
+        cutter: Cutter[T],
         *,
         buffer_bytes: int,
         patience_s: float,
@@ -57,7 +77,7 @@ class Feed:
     ) -> None:
         self._relays = relays
         self._request = request
-        self._windows = windows
+        self._cutter = cutter
         self._buffer_bytes = buffer_bytes
         self._patience_s = patience_s
         self._pull_every_s = pull_every_s
@@ -71,7 +91,7 @@ class Feed:
     @property
     def place(self) -> Place:
         """Behind everything that was given."""
-        return self._windows.place
+        return self._cutter.place
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -82,7 +102,12 @@ class Feed:
             max(self._peak_bytes, self._buffer.peak_bytes),
         )
 
-    def pieces(self, timeout_s: float) -> Iterator[Piece | None]:
+    @property
+    def last_error(self) -> HeadraceError | None:
+        """Why the last answer ended early."""
+        return self._fetcher.last_error
+
+    def pieces(self, timeout_s: float) -> Iterator[T | None]:
         """Yield pieces as they come; None when coverage moved or nothing came in time.
 
         Ends when everything that was asked for was given.
@@ -97,12 +122,12 @@ class Feed:
                 if isinstance(run, Ended):
                     return
                 if isinstance(run, Covered):
-                    self._windows.cover(run.scn)
+                    self._cutter.cover(run.scn)
                 elif isinstance(run, list):
                     if (blocks := self._decoded(run)) is None:
                         break
                     for block in blocks:
-                        yield from self._windows.cut(block)
+                        yield from self._cutter.cut(block)
             yield None
 
     def wake(self) -> None:
@@ -119,7 +144,7 @@ class Feed:
             self._relays,
             replace(self._request, after=self.place),
             self._buffer,
-            delivered=lambda: self._windows.place,
+            delivered=lambda: self._cutter.place,
             patience_s=self._patience_s,
             pull_every_s=self._pull_every_s,
             clock=self._clock,

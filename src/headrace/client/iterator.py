@@ -74,7 +74,7 @@ class IteratedWindow:
 
 
 def iterate(
-    feed: Feed,
+    feed: Feed[Piece],
     checkpoints: Checkpoints,
     control: Control,
     *,

@@ -36,7 +36,7 @@ from headrace.client.start import Start, resolve
 from headrace.client.states import State, Status
 from headrace.client.together import Turns
 from headrace.client.transport import StreamRequest
-from headrace.client.windows import Windows
+from headrace.client.windows import Piece, Windows
 from headrace.errors import ConfigError, StateError
 from headrace.wire.filters import parse_filter
 from headrace.wire.place import Place
@@ -130,7 +130,7 @@ class Subscription:
         )
         self._turns = Turns()
         self._running = threading.Lock()
-        self._feed: Feed | None = None
+        self._feed: Feed[Piece] | None = None
         self._dispatcher: Dispatcher | None = None
         self._delivery: Delivery | None = None
         self._connections = self._peak_bytes = 0
@@ -296,7 +296,7 @@ class Subscription:
         return place
 
     @contextmanager
-    def _fed(self, place: Place, may_merge: bool) -> Iterator[Feed]:
+    def _fed(self, place: Place, may_merge: bool) -> Iterator[Feed[Piece]]:
         windows = Windows(
             self._source,
             place,

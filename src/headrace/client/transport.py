@@ -1,4 +1,4 @@
-"""A relay, asked over HTTP: its sources, its table versions, and the stream as frames.
+"""A relay, asked over HTTP: its sources, its table versions, the outline of its log, and the stream as frames.
 
 ``docs/relay_protocol.md`` is the specification. Every block comes in memory of its own, whose rows are views into it
 later on; its header was checked before that memory was taken, so damage never makes us ask for more than there is.
@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 import pyarrow as pa
 
 from headrace.client.http import Answer, Connection, HttpSettings
+from headrace.client.outline import Outline
 from headrace.errors import BlockTooLarge, NotServed, ProtocolError, RelayError, RelayUnavailable
 from headrace.model.schema import TableSchema
 from headrace.wire.block import HEADER_BYTES, MAGIC, BlockHeader, read_header
@@ -131,6 +132,15 @@ class Relay:
     def buffer(self, source: str) -> dict[str, Any]:
         """Return what the relay's change log of a source holds."""
         return self._json("GET", f"/buffer?{urlencode({'source': source}, quote_via=quote)}")
+
+    def outline(self, source: str, after: int, upto: int) -> Outline:
+        """Return what lies in a range of a source, as far as one answer goes.
+
+        Raises:
+            ScnNotFound: the relay does not hold the range.
+        """
+        query = urlencode({"source": source, "after": after, "upto": upto}, quote_via=quote)
+        return Outline.parse(self._json("GET", f"/outline?{query}"))
 
     def routes(self) -> dict[str, Any]:
         """Return the routing document."""

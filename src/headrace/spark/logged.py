@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.changelog.reader import ChangeLogReader
+from headrace.changelog.refs import BlockRef
 from headrace.lake.modes import COMMITTED_AT, logged_schema
 from headrace.model.block import Block, SystemKind
 from headrace.model.change import META, TRUNCATE, change_schema
@@ -78,7 +79,11 @@ def _reader(
 
 
 def _logged(
-    block: Block, registry: FileRegistry, schema: TableSchema, versions: Versions, part: Slice
+    block: Block,
+    registry: FileRegistry,
+    schema: TableSchema,
+    versions: Versions,
+    part: Slice[BlockRef],
 ) -> Iterator[pa.RecordBatch]:
     """Yield a block's changes of a table, each with the time of its commit."""
     batches = list(rows_of_block(block, registry, schema, versions, part))

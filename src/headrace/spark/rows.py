@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import IncompatibleSchemaChange
 from headrace.fold import combine, fold, folded_schema, promote
 from headrace.model.block import Block, SystemKind
 from headrace.model.change import change_schema
 from headrace.model.schema import TableSchema
-from headrace.registry.file import FileRegistry
+from headrace.spark.log import Log, R, Registry
 from headrace.spark.slices import Slice
 
 __all__ = [
@@ -37,20 +36,20 @@ BATCH_ROWS = 65_536
 
 
 def change_batches(
-    reader: ChangeLogReader,
-    registry: FileRegistry,
+    log: Log[R],
+    registry: Registry,
     schema: TableSchema,
     versions: Versions,
-    part: Slice,
+    part: Slice[R],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the change rows of a slice in ``(scn, ord)`` order, in the columns of ``schema``."""
     refs = [ref for ref in part.refs if any(held in versions for held, _ in ref.tables)]
-    for block in reader.read(refs, versions):
+    for block in log.read(refs, versions):
         yield from rows_of_block(block, registry, schema, versions, part)
 
 
 def rows_of_block(
-    block: Block, registry: FileRegistry, schema: TableSchema, versions: Versions, part: Slice
+    block: Block, registry: Registry, schema: TableSchema, versions: Versions, part: Slice[R]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the change rows of a block that belong to a slice, in ``(scn, ord)`` order."""
     batches = []
@@ -75,7 +74,7 @@ def _known(names: Mapping[str, str] | None, schema: TableSchema) -> Mapping[str,
     return names
 
 
-def _within(batch: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
+def _within(batch: pa.RecordBatch, part: Slice[R]) -> pa.RecordBatch:
     """Return the rows whose transactions belong to the slice."""
     scn = batch.column("_scn").to_numpy()
     begin, end = np.searchsorted(scn, [part.after_scn, part.upto_scn], side="right")
@@ -83,25 +82,25 @@ def _within(batch: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
 
 
 def folded_batches(
-    reader: ChangeLogReader,
-    registry: FileRegistry,
+    log: Log[R],
+    registry: Registry,
     schema: TableSchema,
     versions: Versions,
-    part: Slice,
+    part: Slice[R],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the folded form of a slice, with `SLICE_COLUMN` in front."""
-    batches = list(change_batches(reader, registry, schema, versions, part))
-    folded = fold(schema, batches, _truncates(reader, schema, part))
+    batches = list(change_batches(log, registry, schema, versions, part))
+    folded = fold(schema, batches, _truncates(log, schema, part))
     numbers = pa.array(np.full(folded.num_rows, part.number, np.int32))
     table = folded.add_column(0, pa.field(SLICE_COLUMN, pa.int32(), nullable=False), numbers)
     yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _truncates(reader: ChangeLogReader, schema: TableSchema, part: Slice) -> list[tuple[int, int]]:
+def _truncates(log: Log[R], schema: TableSchema, part: Slice[R]) -> list[tuple[int, int]]:
     """Return where the table was truncated inside the slice."""
     return [
         (event.scn, event.ord)
-        for block in reader.read([ref for ref in part.refs if ref.has_system], ())
+        for block in log.read([ref for ref in part.refs if ref.has_system], ())
         for event in block.system
         if event.kind is SystemKind.TRUNCATE
         and event.table == schema.table

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
-from headrace.changelog.reader import ChangeLogReader
-from headrace.changelog.refs import BlockRef
 from headrace.model.block import SystemKind
 from headrace.model.schema import TableId, TableSchema
-from headrace.registry.file import FileRegistry
+from headrace.spark.log import Log, R, Ref, Registry
 
 __all__ = ["Limits", "Slice", "batch_end", "cut", "newest_version", "rows_of", "versions_of"]
 
@@ -26,7 +25,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Generic[R]):
     """A stretch of the log for one task.
 
     Attributes:
@@ -39,7 +38,7 @@ class Slice:
     number: int
     after_scn: int
     upto_scn: int
-    refs: tuple[BlockRef, ...]
+    refs: tuple[R, ...]
 
     @property
     def rows(self) -> int:
@@ -52,14 +51,14 @@ class Slice:
         return sum(ref.bytes for ref in self.refs)
 
 
-def batch_end(reader: ChangeLogReader, after_scn: int, upto_scn: int, limits: Limits) -> int:
+def batch_end(log: Log[R], after_scn: int, upto_scn: int, limits: Limits) -> int:
     """Return where a batch that begins after ``after_scn`` ends: at most ``upto_scn``, between two transactions.
 
     The batch stays within the limits unless its first transactions, up to the end of a block, do not.
     """
     rows = size = 0
     end = after_scn
-    for ref in reader.refs(after_scn, upto_scn):
+    for ref in log.refs(after_scn, upto_scn):
         rows, size = rows + ref.rows, size + ref.bytes
         if end > after_scn and (rows > limits.rows or size > limits.bytes):
             return end
@@ -68,14 +67,14 @@ def batch_end(reader: ChangeLogReader, after_scn: int, upto_scn: int, limits: Li
     return upto_scn
 
 
-def cut(refs: Sequence[BlockRef], after_scn: int, upto_scn: int, count: int) -> list[Slice]:
+def cut(refs: Sequence[R], after_scn: int, upto_scn: int, count: int) -> list[Slice[R]]:
     """Return at most ``count`` slices of about equal size that cover a range; one when it holds no block.
 
     A cut stands only where a block ends complete: no transaction is in two slices.
     """
     total = sum(ref.bytes for ref in refs)
-    slices: list[Slice] = []
-    held: list[BlockRef] = []
+    slices: list[Slice[R]] = []
+    held: list[R] = []
     begin = after_scn
     done = 0
     for ref in refs:
@@ -90,7 +89,7 @@ def cut(refs: Sequence[BlockRef], after_scn: int, upto_scn: int, count: int) -> 
     return slices
 
 
-def versions_of(refs: Sequence[BlockRef], registry: FileRegistry, table: TableId) -> list[int]:
+def versions_of(refs: Sequence[Ref], registry: Registry, table: TableId) -> list[int]:
     """Return the versions of a table that the blocks hold rows of, in order of first appearance."""
     found: dict[int, None] = {}
     for ref in refs:
@@ -100,16 +99,16 @@ def versions_of(refs: Sequence[BlockRef], registry: FileRegistry, table: TableId
     return list(found)
 
 
-def rows_of(refs: Sequence[BlockRef], schema_ids: Collection[int]) -> int:
+def rows_of(refs: Sequence[Ref], schema_ids: Collection[int]) -> int:
     """Return how many rows of the given versions the blocks hold."""
     return sum(rows for ref in refs for schema_id, rows in ref.tables if schema_id in schema_ids)
 
 
 def newest_version(
-    reader: ChangeLogReader,
-    registry: FileRegistry,
+    log: Log[R],
+    registry: Registry,
     table: TableId,
-    refs: Sequence[BlockRef],
+    refs: Sequence[R],
     after_scn: int,
     upto_scn: int,
 ) -> TableSchema | None:
@@ -118,17 +117,19 @@ def newest_version(
         held = {i for i, _ in ref.tables if i and registry.get(i).table == table}
         if not held and not ref.has_system:
             continue
-        block = reader.load(ref, schema_ids=held).after(after_scn).upto(upto_scn)
-        places = [
-            (event.scn, event.ord, int(event.payload["schema_id"]))
-            for event in block.system
-            if event.kind is SystemKind.SCHEMA and event.table == table
-        ]
-        places += [
-            (body.batch["_scn"][-1].as_py(), body.batch["_ord"][-1].as_py(), body.schema_id)
-            for body in block.bodies
-            if body.batch.num_rows
-        ]
+        places: list[tuple[int, int, int]] = []
+        for whole in log.read([ref], held):
+            block = whole.after(after_scn).upto(upto_scn)
+            places += [
+                (event.scn, event.ord, int(event.payload["schema_id"]))
+                for event in block.system
+                if event.kind is SystemKind.SCHEMA and event.table == table
+            ]
+            places += [
+                (body.batch["_scn"][-1].as_py(), body.batch["_ord"][-1].as_py(), body.schema_id)
+                for body in block.bodies
+                if body.batch.num_rows
+            ]
         if places:
             return registry.get(max(places)[2])
     return None

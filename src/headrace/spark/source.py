@@ -3,25 +3,28 @@
 Options::
 
     path        folder of the change log
+    relay       in its place: URLs of relays that serve it, with commas between; when one fails the next is asked
+    source      with relay: the source's name there
+    token       with relay: sent to it; never logged or shown
+    patience_s  with relay: how long one that does not answer or go on is waited for, and others are asked; 60
     table       "schema.name"; without it the rows are slices of the log, not changes (the clock of the apply job)
+    filter      JSON object with columns, partition or where, as a relay's filters have them; needs table
     from_scn    exclusive begin of a batch read, and of a new stream; 0 is the beginning of time
     to_scn      inclusive end of a batch read; what the log covers by default
     schema_id   version of the table to read in; the newest in the range by default
     slices      most tasks of a read
-    max_rows, max_bytes   most of a micro-batch; a larger transaction is a micro-batch of its own
+    max_rows, max_bytes   most of a micro-batch, before the filter; a larger transaction is a micro-batch of its own
     first_end   SCN that the first micro-batches after a start do not cross
     trigger_s   least time between two micro-batches while the stream keeps up
 
 Offsets are ``{"scn": n}``; each stands between two transactions. Rows are typed by the registry and go to
-Spark as Arrow.
+Spark as Arrow. Of a folder and of a relay over it the rows are the same.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -40,14 +43,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ConfigError
 from headrace.model.change import change_schema
-from headrace.model.schema import TableId, TableSchema
-from headrace.registry.file import FileRegistry
+from headrace.model.schema import TableSchema
 from headrace.spark.columns import spark_ddl
-from headrace.spark.rows import change_batches
-from headrace.spark.slices import Limits, Slice, batch_end, cut, newest_version, versions_of
+from headrace.spark.opened import OpenedLog
+from headrace.spark.options import SourceOptions
+from headrace.spark.slices import Limits, Slice, batch_end
 
 __all__ = ["HeadraceSource", "register_source"]
 
@@ -59,8 +60,6 @@ _ENVELOPE = pa.schema(
         pa.field("bytes", pa.int64()),
     ]
 )
-_MAX_ROWS = 400_000
-_MAX_BYTES = 256 * 2**20
 
 
 def register_source(spark: SparkSession) -> None:
@@ -68,56 +67,10 @@ def register_source(spark: SparkSession) -> None:
     spark.dataSource.register(HeadraceSource)
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """The options, parsed once."""
-
-    path: Path
-    table: TableId | None
-    from_scn: int
-    to_scn: int | None
-    schema_id: int
-    slices: int
-    limits: Limits
-    first_end: int
-    trigger_s: float
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> _Options:
-        """Read what Spark hands over; names come in lower case.
-
-        Raises:
-            ConfigError: an option is missing or is no number.
-        """
-        if "path" not in options:
-            raise ConfigError(
-                'format("headrace") has no option path.',
-                next_step="name the folder of a change log: .option('path', '<state>/changelog').",
-            )
-        try:
-            return cls(
-                Path(options["path"]),
-                TableId.parse(options["table"]) if options.get("table") else None,
-                int(options.get("from_scn", 0)),
-                int(options["to_scn"]) if "to_scn" in options else None,
-                int(options.get("schema_id", 0)),
-                max(int(options.get("slices", 1)), 1),
-                Limits(
-                    int(options.get("max_rows", _MAX_ROWS)),
-                    int(options.get("max_bytes", _MAX_BYTES)),
-                ),
-                int(options.get("first_end", 0)),
-                float(options.get("trigger_s", 0)),
-            )
-        except ValueError as error:
-            raise ConfigError(
-                f'format("headrace") has an option that is no number ({error}).',
-                next_step="correct the option.",
-            ) from error
-
-
 class HeadraceSource(DataSource):
     """The change log of one source database."""
+
+    _version: TableSchema | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -126,71 +79,24 @@ class HeadraceSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of the rows that the options ask for, as DDL."""
-        options = _Options.parse(self.options)
+        options = SourceOptions.parse(self.options)
         if options.table is None:
             return spark_ddl(_ENVELOPE)
-        schema = _Log(options).version()
-        return spark_ddl(change_schema(schema))
+        log = OpenedLog(options)
+        try:
+            # Readers keep to what is said here, whatever the log says later.
+            self._version = log.version()
+        finally:
+            log.close()
+        return spark_ddl(change_schema(self._version))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
         """Return the reader of a bounded range."""
-        return _BatchReader(_Options.parse(self.options))
+        return _BatchReader(SourceOptions.parse(self.options), self._version)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - likewise
         """Return the reader of an unbounded range."""
-        return _StreamReader(_Options.parse(self.options))
-
-
-class _Log:
-    """The log and the registry beside it, opened where they are used."""
-
-    def __init__(self, options: _Options) -> None:
-        self.options = options
-        self.reader = ChangeLogReader(options.path)
-        self.registry = FileRegistry(options.path / "schemas")
-
-    def end(self) -> int:
-        """Return where a batch read ends."""
-        covered = self.reader.tail().covered_scn
-        wanted = self.options.to_scn
-        return covered if wanted is None else min(wanted, covered)
-
-    def version(self) -> TableSchema:
-        """Return the table version that rows are read in.
-
-        Raises:
-            ConfigError: the range says nothing of the table.
-        """
-        options = self.options
-        if options.schema_id:
-            return self.registry.get(options.schema_id)
-        assert options.table is not None
-        begin, end = options.from_scn, self.end()
-        refs = self.reader.refs(begin, end)
-        found = newest_version(self.reader, self.registry, options.table, refs, begin, end)
-        if found is None:
-            raise ConfigError(
-                f"The change log {options.path.name} has no change of {options.table} in this range.",
-                next_step="name a table that is captured, or widen from_scn and to_scn.",
-            )
-        return found
-
-    def slices(self, after_scn: int, upto_scn: int) -> list[Slice]:
-        """Return the slices of a range."""
-        refs = self.reader.refs(after_scn, upto_scn)
-        return cut(refs, after_scn, upto_scn, self.options.slices)
-
-    def batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        """Yield what one slice gives."""
-        if self.options.table is None:
-            yield _envelope(part)
-            return
-        schema = self.version()
-        ids = versions_of(part.refs, self.registry, self.options.table)
-        # Names stand for themselves here: each version says what its columns are called.
-        held = {i: {name: name for name in self.registry.get(i).names} for i in ids}
-        for batch in change_batches(self.reader, self.registry, schema, held, part):
-            yield _plain(batch)
+        return _StreamReader(SourceOptions.parse(self.options), self._version)
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -200,7 +106,7 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _envelope(part: Slice) -> pa.RecordBatch:
+def _envelope(part: Slice[Any]) -> pa.RecordBatch:
     values = (part.after_scn, part.upto_scn, part.rows, part.bytes)
     return pa.record_batch([pa.array([value], pa.int64()) for value in values], schema=_ENVELOPE)
 
@@ -208,44 +114,67 @@ def _envelope(part: Slice) -> pa.RecordBatch:
 class _Partition(InputPartition):
     """A slice on its way to a task."""
 
-    def __init__(self, value: Slice) -> None:
+    def __init__(self, value: Slice[Any], version: TableSchema | None) -> None:
         super().__init__(value)
+        self.version = version
 
 
-class _BatchReader(DataSourceReader):
-    """Reads one range."""
+class _Reader:
+    """What both readers do: slices into partitions in the driver, partitions into rows in tasks."""
 
-    def __init__(self, options: _Options) -> None:
+    def __init__(self, options: SourceOptions, version: TableSchema | None) -> None:
         self._options = options
+        self._version = version
 
-    def partitions(self) -> list[InputPartition]:
-        """Return one partition per slice."""
-        log = _Log(self._options)
-        begin = self._options.from_scn
-        end = max(log.end(), begin)
-        return [_Partition(part) for part in log.slices(begin, end)]
+    def _partitions(self, log: OpenedLog, after_scn: int, upto_scn: int) -> list[InputPartition]:
+        if self._options.table is not None and self._version is None:
+            # Somebody gave the columns to Spark, which then does not ask for them.
+            self._version = log.version()
+        return [_Partition(part, self._version) for part in log.slices(after_scn, upto_scn)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one slice."""
-        return _Log(self._options).batches(partition.value)
+        assert isinstance(partition, _Partition)
+        if self._options.table is None or partition.version is None:
+            yield _envelope(partition.value)
+            return
+        log = OpenedLog(self._options)
+        try:
+            for batch in log.batches(partition.value, self._options.table, partition.version):
+                yield _plain(batch)
+        finally:
+            log.close()
 
 
-class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _BatchReader(_Reader, DataSourceReader):
+    """Reads one range."""
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition per slice."""
+        log = OpenedLog(self._options)
+        try:
+            begin = self._options.from_scn
+            return self._partitions(log, begin, max(log.end(), begin))
+        finally:
+            log.close()
+
+
+class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Decides where micro-batches end. Lives in one Python process for as long as its stream."""
 
-    def __init__(self, options: _Options) -> None:
-        self._options = options
-        self._log: _Log | None = None
+    def __init__(self, options: SourceOptions, version: TableSchema | None) -> None:
+        super().__init__(options, version)
+        self._log: OpenedLog | None = None
         self._last_end: int | None = None
         self._next_at = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave open files behind: tasks open their own."""
+        """Leave open files and connections behind: tasks open their own."""
         return {**self.__dict__, "_log": None}
 
-    def _open(self) -> _Log:
+    def _open(self) -> OpenedLog:
         if self._log is None:
-            self._log = _Log(self._options)
+            self._log = OpenedLog(self._options)
         return self._log
 
     def initialOffset(self) -> dict[str, int]:
@@ -264,7 +193,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the next micro-batch ends, ``start`` when it is not yet time for one."""
         begin = start["scn"]
         log = self._open()
-        end = log.end() if self._last_end is None else self._last_end
+        newest = log.end()
+        end = newest if self._last_end is None else self._last_end
         options = self._options
         if begin < options.first_end:
             end = min(end, options.first_end)
@@ -272,8 +202,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         allowed = self._limits(limit)
         if allowed is not None:
-            end = min(end, batch_end(log.reader, begin, end, allowed))
-        behind = end < log.end()
+            end = min(end, batch_end(log.log, begin, end, allowed))
+        behind = end < newest
         now = time.monotonic()
         if not behind and self._last_end is None and now < self._next_at:
             return start
@@ -294,15 +224,13 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return one partition per slice of a micro-batch."""
-        return [_Partition(part) for part in self._open().slices(start["scn"], end["scn"])]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one slice."""
-        return _Log(self._options).batches(partition.value)
+        return self._partitions(self._open(), start["scn"], end["scn"])
 
     def commit(self, end: dict[str, int]) -> None:
         """Do nothing: retention follows the positions of registered jobs, not those of streams."""
 
     def stop(self) -> None:
         """Release the log."""
+        if self._log is not None:
+            self._log.close()
         self._log = None

@@ -14,8 +14,8 @@ class Place(NamedTuple):
 
     Attributes:
         scn: of the last transaction that was begun.
-        ord: of the last change of it that was processed; the largest of 32 bits stands for all of it. So places
-            compare in the order of the stream.
+        ord: of the last change of it that was processed; the largest of 32 bits stands for all of it, -1 for none
+            where a filter left nothing of its beginning. So places compare in the order of the stream.
     """
 
     scn: int
@@ -32,11 +32,13 @@ class Place(NamedTuple):
         return self.scn if self.whole else self.scn - 1
 
     def __str__(self) -> str:
-        return str(self.scn) if self.whole else f"{self.scn}:{self.ord}"
+        if self.whole or self.ord < 0:
+            return str(self.after_scn)
+        return f"{self.scn}:{self.ord}"
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """Return the place that `str` of one wrote.
+        """Return the place that `str` of one wrote, or one that asks for the same.
 
         Raises:
             ValueError: the text is no place.

@@ -34,6 +34,7 @@ from headrace.relay.server.feed import Feed, LookOut
 from headrace.relay.server.filtered import Filtering
 from headrace.relay.server.guard import Guard, no_page, refusal
 from headrace.relay.server.lines import block_lines
+from headrace.relay.server.outline import OutlineRequest, outline
 from headrace.relay.server.request import StreamRequest, parameters
 from headrace.relay.server.routes import Routes
 from headrace.relay.server.settings import RelaySettings
@@ -73,6 +74,7 @@ class Relay:
                 Route("/sources", self._sources),
                 Route("/register", self._register),
                 Route("/stream", _Endpoint(self._stream), methods=["GET", "POST"]),
+                Route("/outline", self._outline),
                 Route("/buffer", self._buffer),
                 Route("/routes", self._routing),
                 Route("/metrics", self._metrics),
@@ -152,6 +154,10 @@ class Relay:
     async def _register(self, request: Request) -> Response:
         feed = self._named(request.query_params)
         return JSONResponse(pages.schemas(feed, request.query_params.get("ids")))
+
+    async def _outline(self, request: Request) -> Response:
+        given = await _parameters(request)
+        return JSONResponse(await outline(self._named(given), OutlineRequest.parse(given)))
 
     async def _buffer(self, request: Request) -> Response:
         return JSONResponse(pages.buffer(self._named(request.query_params)))

@@ -13,7 +13,7 @@ from headrace.errors import BadRequest
 from headrace.wire.filters import Filter, parse_filter
 from headrace.wire.place import Place
 
-__all__ = ["DEFAULT_PULL_BYTES", "StreamRequest", "parameters"]
+__all__ = ["DEFAULT_PULL_BYTES", "StreamRequest", "number", "parameters"]
 
 DEFAULT_PULL_BYTES = 16 * 2**20
 """Bytes of a pull that does not say how many it wants."""
@@ -82,11 +82,11 @@ class StreamRequest:
         return cls(
             source,
             _after(given.get("after", "newest")),
-            _number(given, "since_us"),
-            _number(given, "upto"),
+            number(given, "since_us"),
+            number(given, "upto"),
             push,
-            _number(given, "max_bytes", least=1) or DEFAULT_PULL_BYTES,
-            _number(given, "wait_ms", most=_MOST_WAIT_MS) or 0,
+            number(given, "max_bytes", least=1) or DEFAULT_PULL_BYTES,
+            number(given, "wait_ms", most=_MOST_WAIT_MS) or 0,
             _one_of(given, "format", ("blocks", "ndjson")) == "ndjson",
             _filter(given.get("filter")),
         )
@@ -108,9 +108,12 @@ def _after(value: object) -> Place | Literal["oldest", "newest"]:
     return place
 
 
-def _number(
-    given: Mapping[str, Any], name: str, *, least: int = 0, most: int = _MOST
-) -> int | None:
+def number(given: Mapping[str, Any], name: str, *, least: int = 0, most: int = _MOST) -> int | None:
+    """Return the whole number under a name, None when it was left out.
+
+    Raises:
+        BadRequest: it is none, or none of these.
+    """
     value = given.get(name)
     if value is None:
         return None
