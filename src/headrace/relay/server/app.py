@@ -156,7 +156,7 @@ class Relay:
         return JSONResponse(pages.schemas(feed, request.query_params.get("ids")))
 
     async def _outline(self, request: Request) -> Response:
-        given = await _parameters(request)
+        given = await parameters(request)
         return JSONResponse(await outline(self._named(given), OutlineRequest.parse(given)))
 
     async def _buffer(self, request: Request) -> Response:
