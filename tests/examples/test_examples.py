@@ -129,7 +129,7 @@ def test_changes_are_counted_exactly_once_whatever_fails(place, tmp_path, seed):
     ).run()
     assert {"before", "after"} <= set(failures)
     with consumer.engine.connect() as connection:
-        found = {name: more for name, more in connection.execute(sa.select(module.COUNTS))}
+        found = dict(map(tuple, connection.execute(sa.select(module.COUNTS))))
     assert found == {"public.orders": len(told(place))}
 
 
