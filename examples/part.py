@@ -20,6 +20,9 @@ class Paid(Consumer):
         self.orders: dict[int, Order] = {}
 
     def on_data_event(self, event: Event) -> None:
+        if event.before is not None:
+            # The key may be another one now.
+            self.orders.pop(event.before["id"], None)
         if event.op == "-D":
             self.orders.pop(event.value.id, None)
         else:
