@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from headrace.client import Consumer, Group, GroupStore, Partition, Result, SqlGroupStore, State
 from headrace.client.consumer import Event, Window
 from headrace.client.errors import FatalResult
+from headrace.client.group_state import GroupState
 from headrace.errors import ConfigError
 from headrace.model.block import Block
 from headrace.testing.group import CutGroupStore
@@ -335,6 +336,28 @@ def test_a_resize_that_was_begun_outlives_all_members(log, members):
     members.settled(7, 10)
     assert members.kept.changes() == expected(10)
     assert {row.count for row in members.kept.rows() if row.scn > 5} == {7}
+
+
+@req("D110")
+def test_a_partition_that_is_behind_goes_up_to_the_barrier_and_no_further(log, members):
+    told: list[tuple[int, int, int, int, int]] = []
+    log.register(TABLE)
+    log.append(*(window(scn, ROWS) for scn in range(1, 6)))
+    one = members.join()
+    members.settled(4, 5)
+    members.leave(one)
+
+    def fall_behind(state: GroupState, _: int) -> None:
+        state.partitions[3].place = Place(2)
+
+    members.store.change("g", fall_behind)
+    one.resize(3)
+    log.append(*(window(scn, ROWS) for scn in range(6, 21)))
+    members.join(lambda partition: Recording(partition, told))
+    members.settled(3, 20)
+    again = Counter((scn, order) for _, _, scn, order, _ in told if scn > 5)
+    assert again == {(scn, order): 1 for scn in range(6, 21) for order in range(ROWS)}
+    assert {number for _, number, scn, _, _ in told if scn <= 5} == {3}
 
 
 class Refusing(Consumer):
