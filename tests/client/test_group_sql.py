@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def turned(store: SqlGroupStore, member: str, *ended: Claim) -> list[Claim]:
     return store.change("g", lambda state, now: turn(state, member, now, LEASE_US, ended))
 
 
+def _resized(count: int, state: GroupState, _: int) -> None:
+    resize(state, count)
+
+
+def _left(member: str, state: GroupState, _: int) -> None:
+    leave(state, member)
+
+
 @req("F11")
 def test_what_was_changed_is_what_every_other_process_reads(engine):
     store = SqlGroupStore(engine)
@@ -66,9 +75,9 @@ def test_what_was_changed_is_what_every_other_process_reads(engine):
             claims[member] = told
         elif act == "resize":
             count = rng.randrange(1, 6)
-            store.change("g", lambda state, _, count=count: resize(state, count))
+            store.change("g", partial(_resized, count))
         elif act == "leave":
-            store.change("g", lambda state, _, member=member: leave(state, member))
+            store.change("g", partial(_left, member))
             claims[member] = []
         else:
             for claim in claims[member]:
@@ -87,6 +96,19 @@ def test_what_was_changed_is_what_every_other_process_reads(engine):
     assert state is not None
     assert state.definition == "{}"
     assert state.generation > 5
+
+
+def test_a_place_that_is_changed_with_the_group_is_kept(engine):
+    store = SqlGroupStore(engine)
+    store.create("g", begun("{}", 2, Place(0)))
+
+    def move(state: GroupState, _: int) -> None:
+        state.partitions[1].place = Place(3, 4)
+
+    store.change("g", move)
+    state = store.read("g")
+    assert state is not None
+    assert [p.place for p in state.partitions] == [Place(0), Place(3, 4)]
 
 
 @req("B-7")

@@ -188,11 +188,18 @@ class SqlGroupStore:
         import sqlalchemy as sa
 
         try:
-            self._rows.metadata.create_all(self._engine)
+            self._create_tables()
         except sa.exc.SQLAlchemyError:
-            # Somebody else made them between looking and making.
-            self._rows.metadata.create_all(self._engine)
+            # Somebody else made them between PostgreSQL's looking and making.
+            self._create_tables()
         self._made = True
+
+    def _create_tables(self) -> None:
+        from sqlalchemy.schema import CreateTable
+
+        with self._engine.begin() as connection:
+            for table in self._rows.metadata.sorted_tables:
+                connection.execute(CreateTable(table, if_not_exists=True))
 
 
 def _unusable(group: str, claim: Claim, what: str, error: Exception) -> CheckpointUnusable:
