@@ -29,6 +29,7 @@ from headrace.errors import (
     ScnNotFound,
 )
 from headrace.model.block import Block
+from headrace.model.schema import TableId
 from headrace.relay.server.settings import Role, Token
 from headrace.spark.failures import known
 from headrace.spark.options import SourceOptions
@@ -124,14 +125,26 @@ def test_any_range_in_any_slices_gives_the_rows_of_the_folder(shop, url, seed):
                 continue
             assert here.schema() == there.schema()
             assert rows_of(there) == rows
+            if filter_ is None:
+                assert places(rows) == [p for p in stored(shop, schema.table) if begin < p[0] <= to]
             filled += bool(rows)
     assert filled > 3
     everything = {"table": PATCHY.table, "slices": 4}
     assert len(parts_of(of_relay(url, **everything))) == 4
     rows = rows_of(of_relay(url, **everything))
     assert rows == rows_of(of_folder(shop, **everything))
-    held = [b for block in shop.blocks for b in block.bodies if b.table == PATCHY.table]
-    assert len(rows) == sum(body.batch.num_rows for body in held) > 20
+    assert places(rows) == stored(shop, PATCHY.table)
+    assert len(rows) > 20
+
+
+def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(row["_scn"], row["_ord"]) for row in rows]
+
+
+def stored(log: LogFolder, table: TableId) -> list[tuple[int, int]]:
+    """Return where a log has rows of a table."""
+    bodies = [body for block in log.blocks for body in block.bodies if body.table == table]
+    return [place for body in bodies for place in places(body.batch.to_pylist())]
 
 
 @req("C56", "C57", "T14")
