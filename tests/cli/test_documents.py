@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from headrace import errors
 from headrace.cli.main import app
 from headrace.replicator.config import Config
-from headrace.replicator.config_file import load
+from headrace.replicator.config_file import load, load_relay
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/migration.md", "docs/operations.md", "docs/tap.md")
@@ -65,12 +65,13 @@ def test_every_configuration_of_a_page_loads(
     monkeypatch.setenv("STORE_SECRET", "x")
     monkeypatch.setenv("REPORTS_TOKEN", "x" * 16)
     monkeypatch.setenv("OPS_TOKEN", "y" * 16)
+    monkeypatch.setenv("UPSTREAM_TOKEN", "z" * 16)
     found = blocks(page, "yaml")
     assert found
     for text in found:
         path = tmp_path / "shop.yaml"
         path.write_text(text, encoding="utf-8")
-        load(path)
+        load_relay(path)
 
 
 def test_the_full_configuration_names_every_setting_and_its_default(
