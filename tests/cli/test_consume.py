@@ -121,6 +121,10 @@ def test_a_window_that_never_works_suspends_and_can_be_put_aside(log, relay, mod
     assert "secret" not in stuck.output
     assert written(tmp_path) == ["1:0", "1:1"]
 
+    other = consume(*words, "--dead-letters", "aside", "--skip-window", "4", env=poison)
+    assert other.exit_code == 3, "no window is passed but the one that was named"
+    assert not (tmp_path / "aside").exists()
+
     skipping = ("--dead-letters", "aside", "--skip-window", "2")
     further = consume(*words, *skipping, env=poison)
     assert further.exit_code == 3, "only the window that was named is passed"

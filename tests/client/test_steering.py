@@ -147,6 +147,21 @@ def test_a_poison_window_is_put_aside_whole_and_passed(log, relay, tmp_path):
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "dead").iterdir())
 
 
+def test_a_window_that_worked_after_all_is_in_nobodys_way(log, relay):
+    windows_of(log, 1, 2, 3)
+    failures = iter([True])
+
+    def fail(name, number):
+        if name == "on_data_event" and consumer.grammar.scn == 2 and next(failures, False):
+            raise RuntimeError
+
+    consumer = Recorder(fail)
+    subscription = Subscription(relay, "shop", consumer, upto=3, settings=QUICK)
+    subscription.run()
+    assert consumer.rollbacks == 1
+    assert subscription.status.failed_scn is None
+
+
 def test_nothing_is_skipped_without_a_window_in_the_way_or_a_place_for_it(log, relay, tmp_path):
     windows_of(log, 1)
     with pytest.raises(ConfigError, match="place to put it"):
