@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from headrace.client.buffer import ByteBuffer
 from headrace.client.http import HttpSettings
 from headrace.client.relays import Backoff, Relays
-from headrace.client.transport import BlockFrame, Relay, Stream, StreamRequest
+from headrace.client.transport import BlockFrame, Note, Relay, Stream, StreamRequest
 from headrace.errors import ForeignUpstream, HeadraceError, RelayUnavailable, ScnNotFound
+from headrace.model.block import Block, transaction_index
 from headrace.model.schema import TableSchema
 from headrace.relay.follow import Beginning
-from headrace.wire.block import join_indexes, read_index
+from headrace.wire.block import encode_block, join_indexes, read_index
 from headrace.wire.checked import CheckedBlock, checked
 from headrace.wire.place import Place
 
@@ -171,11 +172,17 @@ def _receive(stream: Stream, received: _Received) -> None:
     """Put what comes into the buffer, at the end why nothing more does."""
     try:
         for frame in stream.frames():
-            # What a heartbeat covers was said by a block before.
-            if isinstance(frame, BlockFrame) and not received.put(
-                checked(frame.data), len(frame.data)
-            ):
+            block = _heard(frame) if isinstance(frame, Note) else checked(frame.data)
+            if block is not None and not received.put(block, len(block.data)):
                 return
         raise RelayUnavailable("The upstream relay ends.", next_step="none: the next one is asked.")
     except HeadraceError as error:
         received.put(error)
+
+
+def _heard(note: Note) -> CheckedBlock | None:
+    """Return the coverage that a heartbeat tells of."""
+    if note.kind != "heartbeat":
+        return None
+    covered = int(note.said.get("covered_scn", 0))
+    return checked(encode_block(Block(transaction_index([]), (), (), covered)))
