@@ -177,11 +177,8 @@ def free_port() -> int:
 
 
 @req("D44", "D49")
-@pytest.mark.parametrize(
-    ("seconds", "least"),
-    [(20.0, 1), pytest.param(1800.0, 5, marks=pytest.mark.long)],
-    ids=["short", "long"],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("seconds", "least"), [(20.0, 1), (1800.0, 5)], ids=["short", "long"])
 def test_whatever_breaks_every_consumer_ends_with_the_state_of_the_source(
     database: str, tmp_path: Path, small_disk: Path, seconds: float, least: int
 ) -> None:
