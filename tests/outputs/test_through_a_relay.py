@@ -20,7 +20,7 @@ from tests.client.conftest import log, relay
 from tests.client.logs import LogFolder, random_blocks
 from tests.lake.sql.warehouses import content, counted
 
-pytest.importorskip("duckdb")
+pytest.importorskip("duckdb", reason="installed without the extra duckdb")
 
 __all__ = ["log", "relay"]
 

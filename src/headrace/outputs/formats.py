@@ -9,9 +9,7 @@ Whoever wants another form subclasses `Format`, or gives one of its methods away
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
@@ -19,11 +17,9 @@ from typing import Any
 
 from headrace.client import Event, Window
 from headrace.model.block import SystemEvent
+from headrace.wire.plain import plain
 
 __all__ = ["Format"]
-
-_EXACT = 2**53
-"""Integers up to here are the same for every reader of JSON."""
 
 
 class Format:
@@ -85,22 +81,8 @@ class Format:
             return {name: self.plain(cell) for name, cell in value.items()}
         if isinstance(value, tuple | list):
             return [self.plain(cell) for cell in value]
-        if value is None or isinstance(value, bool | str):
-            return value
-        if isinstance(value, int):
-            return value if abs(value) <= _EXACT else str(value)
-        if isinstance(value, float):
-            return value if math.isfinite(value) else _named(value)
-        if isinstance(value, Decimal):
-            return format(value, "f")
-        if isinstance(value, bytes):
-            return base64.b64encode(value).decode()
+        if value is None or isinstance(value, bool | str | int | float | Decimal | bytes):
+            return plain(value)
         if isinstance(value, date):
             return value.isoformat()
         raise TypeError(f"no plain form of {type(value).__name__}")
-
-
-def _named(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"

@@ -6,11 +6,8 @@ block that only moves coverage. What JSON cannot hold exactly is text. Pure func
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +15,10 @@ import pyarrow as pa
 from headrace.model.block import ORIGIN_SELECT, Block, Body
 from headrace.model.change import META, missing_matrix
 from headrace.wire.place import Place
+from headrace.wire.plain import plain
 
 __all__ = ["block_lines", "line"]
 
-_EXACT = 2**53
 _ROW, _END = 0, 1
 
 
@@ -112,23 +109,4 @@ def _cells(column: pa.Array) -> list[Any]:
         # Python's own times end with the year 9999.
         texts = column.cast(pa.string()).to_pylist()
         return [None if text is None else text.replace(" ", "T", 1) for text in texts]
-    return [_json(cell) for cell in column.to_pylist()]
-
-
-def _json(cell: Any) -> Any:
-    """Return a value as what JSON holds exactly, text where it holds nothing of the kind."""
-    match cell:
-        case bool():
-            return cell
-        case int():
-            return cell if abs(cell) <= _EXACT else str(cell)
-        case float():
-            if math.isnan(cell):
-                return "NaN"
-            return cell if math.isfinite(cell) else "Infinity" if cell > 0 else "-Infinity"
-        case Decimal():
-            return format(cell, "f")
-        case bytes():
-            return base64.b64encode(cell).decode()
-        case _:
-            return cell
+    return [plain(cell) for cell in column.to_pylist()]
