@@ -35,7 +35,7 @@ class Dispatcher:
         settings: how often that is, and how long a callback may take.
         place: where the consumer stands.
         clock: monotonic seconds.
-        turns: shared with others whose callbacks must not overlap with these.
+        turns: shared with others whose callbacks must not overlap with these; None where there are no others.
 
     Attributes:
         place: behind everything that was delivered.
@@ -53,13 +53,13 @@ class Dispatcher:
         clock: Callable[[], float] = time.monotonic,
         turns: Turns | None = None,
     ) -> None:
-        self._turns = turns or Turns()
-        self._consumer = consumer
+        self._turns = turns
+        self._callbacks = _callbacks(consumer)
         self._checkpoints = checkpoints
         self._settings = settings
         self._clock = clock
-        self._takes_batches = _overrides(consumer, "on_data_batch")
-        self._takes_checkpoints = _overrides(consumer, "on_checkpoint")
+        self._takes_batches = "on_data_batch" in self._callbacks
+        self._takes_checkpoints = "on_checkpoint" in self._callbacks
         self._workers = Workers(settings.workers) if settings.workers > 1 else None
         self._open: Window | None = None
         self._windows_since = 0
@@ -98,7 +98,8 @@ class Dispatcher:
         window, place = piece.window, piece.place
         if self._open is None:
             # Until its end, or until it is given up: nobody else's window comes in between.
-            self._turns.take(self)
+            if self._turns is not None:
+                self._turns.take(self)
             self._open = window
             self._call("on_start_window", place, window)
         for part in piece.parts:
@@ -189,7 +190,8 @@ class Dispatcher:
         """No window is open any more."""
         if self._open is not None:
             self._open = None
-            self._turns.give(self)
+            if self._turns is not None:
+                self._turns.give(self)
 
     def _source(self, part: RowSlice, place: Place) -> None:
         self._call("on_start_source", place, part.schema)
@@ -252,16 +254,21 @@ class Dispatcher:
             _log.warning("%s", error)
 
     def _call(self, name: str, place: Place, *arguments: Any) -> Result:
-        self._turns.take(self)
+        callback = self._callbacks.get(name)
+        if callback is None:
+            return Result.SUCCESS
+        if self._turns is not None:
+            self._turns.take(self)
         began = self._clock()
         try:
-            answer = getattr(self._consumer, name)(*arguments)
+            answer = callback(*arguments)
         except Exception as error:
             # The exception's own text may quote values, and stays with the exception.
             raise CallbackFailed(name, place, f"it raised {type(error).__name__}") from error
         finally:
             took = self._clock() - began
-            self._turns.give(self)
+            if self._turns is not None:
+                self._turns.give(self)
         if answer is Result.ERROR_FATAL:
             raise FatalResult(name, place, "it said ERROR_FATAL")
         if answer is Result.ERROR:
@@ -272,5 +279,11 @@ class Dispatcher:
         return answer or Result.SUCCESS
 
 
-def _overrides(consumer: Consumer, name: str) -> bool:
-    return getattr(type(consumer), name) is not getattr(Consumer, name)
+def _callbacks(consumer: Consumer) -> dict[str, Callable[..., Result | None]]:
+    """Return what a consumer has of its own; the others need no call."""
+    found = {name: getattr(consumer, name) for name in vars(Consumer) if name.startswith("on_")}
+    return {
+        name: callback
+        for name, callback in found.items()
+        if getattr(callback, "__func__", None) is not getattr(Consumer, name)
+    }

@@ -128,7 +128,7 @@ class Subscription:
             if filter is None
             else parse_filter(filter).bound(self._schemas.get).schema
         )
-        self._turns = Turns()
+        self._turns: Turns | None = None
         self._running = threading.Lock()
         self._feed: Feed[Piece] | None = None
         self._dispatcher: Dispatcher | None = None

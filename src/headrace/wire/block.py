@@ -20,6 +20,7 @@ from headrace.model.block import (
     SYSTEM_SCHEMA_ID,
     TRANSACTION_DTYPE,
     Block,
+    Body,
     SystemEvent,
     system_batch,
     system_events,
@@ -27,13 +28,14 @@ from headrace.model.block import (
 from headrace.wire.body import (
     ALIGNMENT,
     BodyEntry,
-    Gathered,
     Readable,
     checked_stream,
     encode_stream,
+    joined,
     malformed,
     padded,
     read_batch,
+    read_body,
 )
 
 __all__ = [
@@ -198,7 +200,7 @@ class _Held:
 
     def __init__(self) -> None:
         self.index: list[memoryview] = []
-        self._found: dict[int, Gathered] = {}
+        self._found: dict[int, list[Body]] = {}
         self._events: list[SystemEvent] = []
         self._covered = 0
 
@@ -213,16 +215,13 @@ class _Held:
             if entry.schema_id == SYSTEM_SCHEMA_ID:
                 self._events += system_events(read_batch(checked_stream(view, entry), entry))
             elif schema_ids is None or entry.schema_id in schema_ids:
-                stream = checked_stream(view, entry)
-                if entry.schema_id in self._found:
-                    self._found[entry.schema_id].add(stream, entry)
-                else:
-                    self._found[entry.schema_id] = Gathered(stream, entry)
+                body = read_body(checked_stream(view, entry), entry)
+                self._found.setdefault(entry.schema_id, []).append(body)
         self.index.append(_index_bytes(view, header))
         self._covered = max(self._covered, header.covered_scn)
 
     def block(self) -> Block:
-        bodies = tuple(gathered.body() for gathered in self._found.values())
+        bodies = tuple(joined(bodies) for bodies in self._found.values())
         return Block(join_indexes(self.index), bodies, tuple(self._events), self._covered)
 
 

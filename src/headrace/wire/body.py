@@ -1,11 +1,12 @@
 """One body of a block as bytes: an Arrow IPC stream of one batch under a checksum, and several of them as one batch.
 
-``docs/block_format.md`` specifies the layout. No I/O; no state but what was encoded last.
+``docs/block_format.md`` specifies the layout. No I/O; no state but the schemas that were met.
 """
 
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -18,14 +19,14 @@ from headrace.model.schema import TableId
 __all__ = [
     "ALIGNMENT",
     "BodyEntry",
-    "Gathered",
     "Readable",
-    "body_of",
     "checked_stream",
     "encode_stream",
+    "joined",
     "malformed",
     "padded",
     "read_batch",
+    "read_body",
 ]
 
 Readable: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | pa.Buffer
@@ -39,6 +40,9 @@ _TABLE_KEY = b"headrace.table"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _shapes: dict[TableId | None, tuple[pa.Schema, pa.Buffer]] = {}
 """The last schema of each table that was encoded, and its bytes."""
+_told: dict[bytes, tuple[pa.Schema, TableId | None]] = {}
+"""What the schema messages say that were read."""
+_MOST_TOLD = 1024
 _PREFIX = 8
 """Bytes before an Arrow message: a marker, then its length as an int32. A schema message has nothing behind it."""
 
@@ -102,85 +106,69 @@ def checked_stream(view: memoryview, entry: BodyEntry) -> memoryview:
 
 
 def read_batch(stream: memoryview, entry: BodyEntry) -> pa.RecordBatch:
-    """Return the batch of one body as views into the bytes.
+    """Return the batch of one body as views into the bytes; its schema names no table.
 
     Raises:
         ProtocolError: when it is no Arrow stream, or not of the rows that the directory names.
     """
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
-            batch = reader.read_next_batch()
-    except (pa.ArrowException, StopIteration, OSError) as error:
-        raise _no_stream(entry) from error
-    return _counted(batch, entry)
+    return _read(stream, entry)[0]
 
 
-def body_of(schema_id: int, batch: pa.RecordBatch) -> Body:
-    """Return one table's rows; the table's name leaves the schema, which is the registry's again.
+def read_body(stream: memoryview, entry: BodyEntry) -> Body:
+    """Return one table's rows as views into the bytes.
 
     Raises:
-        ProtocolError: when the schema names no table.
+        ProtocolError: as `read_batch`, and when the schema names no table.
     """
-    metadata = dict(batch.schema.metadata or {})
+    batch, table = _read(stream, entry)
+    if table is None:
+        raise malformed(f"the body of schema {entry.schema_id:016x} names no table")
+    return Body(entry.schema_id, table, batch)
+
+
+def joined(bodies: Sequence[Body]) -> Body:
+    """Return bodies of one table version as one; the body itself when it is only one.
+
+    Raises:
+        ProtocolError: when their columns differ.
+    """
+    first = bodies[0]
+    if len(bodies) == 1:
+        return first
     try:
+        batch = pa.concat_batches([body.batch for body in bodies])
+    except pa.ArrowException as error:
+        raise malformed(f"bodies of schema {first.schema_id:016x} differ in columns") from error
+    return Body(first.schema_id, first.table, batch)
+
+
+def _read(stream: memoryview, entry: BodyEntry) -> tuple[pa.RecordBatch, TableId | None]:
+    """Return the rows of one body, and whose they are."""
+    end = _PREFIX + int.from_bytes(stream[4:_PREFIX], "little")
+    message = bytes(stream[:end])
+    try:
+        # To read the schema is most of what a small body costs, and one version's bodies all begin with the same.
+        if (told := _told.get(message)) is None:
+            told = _told_by(message)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(stream[end:]), told[0])
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise malformed(f"the body of schema {entry.schema_id:016x} is no Arrow stream") from error
+    if batch.num_rows != entry.rows:
+        raise malformed(f"the body of schema {entry.schema_id:016x} has {batch.num_rows} rows")
+    return batch, told[1]
+
+
+def _told_by(message: bytes) -> tuple[pa.Schema, TableId | None]:
+    """Read and remember what a schema message tells; the table's name leaves the schema, which is the registry's."""
+    schema = pa.ipc.read_schema(pa.py_buffer(message))
+    metadata = dict(schema.metadata or {})
+    table = None
+    if _SCHEMA_KEY in metadata and _TABLE_KEY in metadata:
         table = TableId(metadata.pop(_SCHEMA_KEY).decode(), metadata.pop(_TABLE_KEY).decode())
-    except (KeyError, UnicodeDecodeError) as error:
-        raise malformed(f"the body of schema {schema_id:016x} names no table") from error
-    return Body(schema_id, table, batch.replace_schema_metadata(metadata or None))
-
-
-class Gathered:
-    """Bodies of one table version on their way into one.
-
-    They begin with the same bytes, their Arrow schema. It is read once: that is most of what a small body costs.
-    """
-
-    def __init__(self, stream: memoryview, entry: BodyEntry) -> None:
-        """Begin with the first one.
-
-        Raises:
-            ProtocolError: as `read_batch`.
-        """
-        self._id = entry.schema_id
-        self._batches = [read_batch(stream, entry)]
-        self._schema = self._batches[0].schema
-        self._shape_bytes = _PREFIX + int.from_bytes(stream[4:_PREFIX], "little")
-        self._shape = bytes(stream[: self._shape_bytes])
-
-    def add(self, stream: memoryview, entry: BodyEntry) -> None:
-        """Take the next one.
-
-        Raises:
-            ProtocolError: as `read_batch`.
-        """
-        if bytes(stream[: self._shape_bytes]) != self._shape:
-            self._batches.append(read_batch(stream, entry).replace_schema_metadata(self._metadata))
-            return
-        try:
-            rest = pa.py_buffer(stream[self._shape_bytes :])
-            batch = pa.ipc.read_record_batch(rest, self._schema)
-        except (pa.ArrowException, OSError) as error:
-            raise _no_stream(entry) from error
-        self._batches.append(_counted(batch, entry))
-
-    def body(self) -> Body:
-        """Return all of them; a view into the bytes when it is only one.
-
-        Raises:
-            ProtocolError: when their columns differ, or name no table.
-        """
-        batch = self._batches[0]
-        if len(self._batches) > 1:
-            try:
-                batch = pa.concat_batches(self._batches)
-            except pa.ArrowException as error:
-                raise malformed(f"bodies of schema {self._id:016x} differ in columns") from error
-        return body_of(self._id, batch)
-
-    @property
-    def _metadata(self) -> dict[bytes, bytes] | None:
-        metadata: dict[bytes, bytes] | None = self._schema.metadata
-        return metadata
+    if len(_told) >= _MOST_TOLD:
+        _told.clear()
+    _told[message] = told = (schema.with_metadata(metadata or None), table)
+    return told
 
 
 def padded(length: int) -> int:
@@ -194,13 +182,3 @@ def malformed(what: str) -> ProtocolError:
         f"A block is malformed: {what}.",
         next_step="read it again from where it was stored; if that fails too, restore that file.",
     )
-
-
-def _counted(batch: pa.RecordBatch, entry: BodyEntry) -> pa.RecordBatch:
-    if batch.num_rows != entry.rows:
-        raise malformed(f"the body of schema {entry.schema_id:016x} has {batch.num_rows} rows")
-    return batch
-
-
-def _no_stream(entry: BodyEntry) -> ProtocolError:
-    return malformed(f"the body of schema {entry.schema_id:016x} is no Arrow stream")

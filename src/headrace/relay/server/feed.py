@@ -26,6 +26,10 @@ _SHORTEST_S = 0.0002
 _LONGEST_S = 0.002
 _QUIET_SHARE = 64
 """After a quiet time the next look may come after this part of it: who is late by that much is not late."""
+_SEND_S = 0.000075
+"""What it costs two processes to send and to take one small block. Streams together are not told of news more often than
+that allows: what came in between goes in one piece, where each block alone would make all of them fall behind."""
+_LONGEST_PACE_S = 0.02
 
 
 class Feed:
@@ -35,10 +39,12 @@ class Feed:
         source: whose log it is.
         reader: of its bytes.
         registry: its table versions.
+        streams: how many are open.
     """
 
     def __init__(self, source: ServedSource) -> None:
         self.source = source
+        self.streams = 0
         self.reader = StretchReader(source.log)
         self.registry = FileRegistry(source.registry)
         self._news: asyncio.Future[None] | None = None
@@ -163,8 +169,9 @@ class LookOut:
                 continue
             now = time.monotonic()
             for watched in awaited:
-                if watched.has_changed():
+                if watched.due_at <= now and watched.has_changed():
                     heard_at = now
+                    watched.due_at = now + min(watched.feed.streams * _SEND_S, _LONGEST_PACE_S)
                     if not self._tell(watched.feed):
                         return
             time.sleep(min(max((now - heard_at) / _QUIET_SHARE, _SHORTEST_S), _LONGEST_S))
@@ -183,6 +190,7 @@ class _Watched:
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
+        self.due_at = 0.0
         self._view = TailView(feed.source.log)
         self._told: int | None = None
 

@@ -197,9 +197,11 @@ class Stream:
         counters, name = self._control.counters, self._feed.name
         counters.add("streams_total", name)
         counters.add("streams", name)
+        self._feed.streams += 1
         self._control.streams.add(self)
         try:
             yield
         finally:
             self._control.streams.discard(self)
+            self._feed.streams -= 1
             counters.add("streams", name, -1)
