@@ -15,7 +15,7 @@ import pytest
 from headrace.changelog import ChangeLogSettings, register_job
 from headrace.client import Backoff, Consumer, NoCheckpoints, State, Subscription
 from headrace.client.errors import ClockWentBack
-from headrace.client.fetcher import _Order
+from headrace.client.reading import _Order
 from headrace.errors import ConfigError, ProtocolError, ScnNotFound
 from headrace.model.block import Block, Body
 from headrace.relay.server.settings import ServedSource
@@ -50,7 +50,7 @@ def test_failover_inside_windows_loses_and_repeats_nothing(log, relay, tmp_path,
         FaultyLine(second) as two,
     ):
         for line in (one, two):
-            line.rule = lambda n: Damage(cut_at=rng.randrange(500, 9_000)) if n < 12 else SOUND
+            line.rule = lambda n: Damage(cut_at=rng.randrange(500, 5_000)) if n < 16 else SOUND
         Subscription(
             [one.url, two.url], "shop", consumer, upto=blocks[-1].covered_scn, settings=QUICK
         ).run()

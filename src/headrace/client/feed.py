@@ -13,7 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 from headrace.client.buffer import ByteBuffer
 from headrace.client.errors import DamagedBlock
-from headrace.client.fetcher import Began, Covered, Ended, Failed, Fetcher, Item
+from headrace.client.fetcher import Fetcher
+from headrace.client.reading import Began, Covered, Ended, Failed, Item
 from headrace.client.relays import Relays
 from headrace.client.transport import BlockFrame, StreamRequest
 from headrace.errors import HeadraceError, ProtocolError

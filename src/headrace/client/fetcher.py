@@ -1,8 +1,7 @@
 """The thread that receives: relays in, frames into the buffer, from one place on until it is stopped.
 
-It decodes nothing but headers. When a connection breaks it asks the next relay for what the buffer has not seen;
-what so comes twice is left out where blocks are decoded (`headrace.client.windows`), because only there the place
-inside a window is known to the change.
+When a connection breaks it asks the next relay for what the buffer has not seen; what so comes twice is left out where
+blocks are decoded (`headrace.client.windows`), because only there the place inside a window is known to the change.
 """
 
 from __future__ import annotations
@@ -10,56 +9,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 from headrace.client.buffer import ByteBuffer
 from headrace.client.errors import ClockWentBack
+from headrace.client.reading import Began, Ended, Failed, Item, Reading, nbytes
 from headrace.client.relays import Relays
-from headrace.client.transport import BlockFrame, Note, StreamRequest
+from headrace.client.transport import BlockFrame, StreamRequest
 from headrace.errors import (
     BlockTooLarge,
     CorruptSegment,
     HeadraceError,
     ProtocolError,
-    RelayUnavailable,
     Retry,
     ScnNotFound,
 )
-from headrace.wire.block import BlockHeader
 from headrace.wire.place import Place
 
-__all__ = ["Began", "Covered", "Ended", "Failed", "Fetcher", "Item"]
+__all__ = ["Fetcher"]
 
 _MOST_DAMAGED = 5
 """Damaged answers in a row after which nobody believes in chance any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Began:
-    """Another answer begins: its first block may hold what came before once more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Covered:
-    """Everything up to this SCN was sent."""
-
-    scn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What was asked for is complete."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Receiving is over: no relay can go on."""
-
-    error: HeadraceError
-
-
-Item: TypeAlias = BlockFrame | Began | Covered | Ended | Failed
+_FLOWS_S = 0.01
+"""What comes within so long of being waited for belongs to a stream that flows."""
 
 
 class Fetcher:
@@ -150,47 +122,28 @@ class Fetcher:
         self._refusals.clear()
         self._relays.follow(stream.routes)
         self._buffer.put(Began())
-        order = _Order(after)
-        for frame in stream.frames():
-            if self._stop.is_set():
-                return False
-            if isinstance(frame, Note):
-                if (ended := self._noted(frame)) is not None:
-                    return ended
-                continue
-            order.check(frame.header)
-            if not self._buffer.put(frame, len(frame.data)):
-                return False
-            self._damaged = 0
-            self._relays.answered()
-            self._after = max(
-                self._after, Place(max(frame.header.complete_scn, frame.header.covered_scn))
-            )
-        return False
-
-    def _noted(self, note: Note) -> bool | None:
-        """Return None to read on, True when all came, False when the answer ended and another is asked for."""
-        self._relays.answered()
-        if note.kind == "heartbeat":
-            covered = int(note.said.get("covered_scn", 0))
-            if Place(covered) > self._after:
-                self._after = Place(covered)
-                self._buffer.put(Covered(covered))
-            return None
-        if note.kind != "end":
-            return None
-        reason = note.said.get("reason")
-        if reason == "shutdown":
-            raise RelayUnavailable(
-                "The relay ends.", next_step="none: the next relay of the list is asked."
-            )
-        if reason == "upto":
-            if (upto := self._request.upto) is not None:
-                self._buffer.put(Covered(upto))
-            return True
-        if reason == "drained":
+        reading = Reading(stream, after, self._request.upto)
+        try:
+            while reading.finished is None and not self._stop.is_set():
+                self._read(reading)
+        finally:
+            self._after = max(self._after, reading.place)
+        if reading.is_drained:
             self._stop.wait(self._pull_every_s)
-        return False
+        return reading.finished is True
+
+    def _read(self, reading: Reading) -> None:
+        """Pass on the next item; where items come one after the other and are waited for, let them be fetched."""
+        began, is_awaited = self._clock(), self._buffer.is_awaited
+        item = reading.next(None)
+        self._relays.answered()
+        if isinstance(item, BlockFrame):
+            self._damaged = 0
+        if item is not None and self._buffer.put(item, nbytes(item)):
+            flows = self._clock() - began < _FLOWS_S
+            if is_awaited and flows and not self._request.pull:
+                self._buffer.lend(reading)
+                reading.raise_failure()
 
     def _hopeless(self, error: HeadraceError) -> bool:
         """Return whether asking again, here or elsewhere, would change nothing."""
@@ -220,34 +173,3 @@ class Fetcher:
             return False
         self._request = replace(self._request, max_bytes=error.needed_bytes)
         return True
-
-
-class _Order:
-    """Transactions of one answer rise, and begin above what was asked for."""
-
-    def __init__(self, after: Place) -> None:
-        self._last = after.after_scn
-        self._open = False
-        self._began = False
-
-    def check(self, header: BlockHeader) -> None:
-        """Look at the range of the next block.
-
-        Raises:
-            ClockWentBack: transactions come that are not above those before.
-            ProtocolError: a transaction that spans blocks ended without its last piece.
-        """
-        if not header.transactions:
-            return
-        goes_on = self._open and header.first_scn == self._last
-        # Nothing is cut from a block: the first may hold what lies below, but not that alone.
-        lowest_new = header.first_scn if self._began else header.last_scn
-        if lowest_new <= self._last and not goes_on:
-            raise ClockWentBack(lowest_new, self._last)
-        if self._open and not goes_on:
-            raise ProtocolError(
-                f"Transaction {self._last} goes on in the next block, which begins with {header.first_scn}.",
-                next_step="none: it is asked for again; see the relay's log if that does not help.",
-            )
-        self._began = True
-        self._last, self._open = header.last_scn, not header.ends_complete

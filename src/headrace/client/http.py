@@ -11,6 +11,7 @@ import contextlib
 import json
 import socket
 import ssl
+import time
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -92,6 +93,7 @@ class Connection:
             self.close()
         try:
             incoming = self._connected()
+            incoming.wait(None)
             assert self._socket is not None
             self._socket.sendall(self._head(method, path, data) + data)
             self._answer = Answer(self.url, incoming)
@@ -128,7 +130,7 @@ class Connection:
             context = self._settings.tls or ssl.create_default_context()
             self._socket = context.wrap_socket(plain, server_hostname=self._host)
         self._socket.settimeout(self._settings.read_timeout_s)
-        self._incoming = _Incoming(self.url, self._socket)
+        self._incoming = _Incoming(self.url, self._socket, self._settings.read_timeout_s)
         return self._incoming
 
     def _head(self, method: str, path: str, data: bytes) -> bytes:
@@ -172,26 +174,59 @@ class Answer:
         if not self._chunked and not length.isdecimal():
             raise _no_http(url, "a body without a length")
         self._left = 0 if self._chunked else int(length)
-        self._behind_chunk = False
+        self._behind_chunk = self._behind_last = False
         self.ended = not self._chunked and self._left == 0
 
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes of the body lie here that were received already."""
+        line_end = 2 if self._behind_chunk and not self._left else 0
+        return self._incoming.staged_bytes > line_end
+
+    def staged(self, count: int) -> memoryview | None:
+        """Return the next bytes of the body without taking them; None where they did not come in one piece.
+
+        They are good until something else is called. Waits only where there is nothing of the body yet.
+        """
+        with contextlib.suppress(_Quiet):
+            if not self._left and not self.ended:
+                self._next_chunk()
+            if self._left and not self._incoming.staged_bytes:
+                self._incoming.stage()
+        return self._incoming.staged(count) if count <= self._left else None
+
+    def take(self, count: int) -> bytes | None:
+        """Return the next bytes of the body; None where they are not all here in one piece."""
+        if (view := self.staged(count)) is None:
+            return None
+        data = bytes(view)
+        self._incoming.pass_over(count)
+        self._left -= count
+        self.ended = not self._left and not self._chunked
+        return data
+
+    def wait(self, seconds: float | None) -> None:
+        """Let `fill` wait so long for each piece from now on; None for as long as the connection may be silent."""
+        self._incoming.wait(seconds)
+
     def fill(self, view: memoryview) -> int:
-        """Read until the view is full or the body ends, and return how many bytes that were.
+        """Read until the view is full, the body ends or nothing comes in time; return how many bytes that were.
 
         Raises:
-            RelayUnavailable: the connection was cut, or gave nothing in time.
+            RelayUnavailable: the connection was cut, or gave nothing for as long as it may be silent.
             ProtocolError: the body's coding is damaged.
         """
         wanted = len(view)
-        while view and not self.ended:
-            if not self._left:
-                self._next_chunk()
-                continue
-            got = self._incoming.some(view[: self._left])
-            view = view[got:]
-            self._left -= got
-            if not self._left and not self._chunked:
-                self.ended = True
+        with contextlib.suppress(_Quiet):
+            while view and not self.ended:
+                if not self._left:
+                    self._next_chunk()
+                    continue
+                got = self._incoming.some(view[: self._left])
+                view = view[got:]
+                self._left -= got
+                if not self._left and not self._chunked:
+                    self.ended = True
         return wanted - len(view)
 
     def text(self, most_bytes: int) -> bytes:
@@ -212,15 +247,20 @@ class Answer:
         return b"".join(parts)
 
     def _next_chunk(self) -> None:
-        if self._behind_chunk and self._incoming.line():
-            raise _no_http(self._url, "a chunk that is longer than it says")
-        text = self._incoming.line().split(b";")[0].strip()
-        try:
-            self._left = int(text, 16)
-        except ValueError:
-            raise _no_http(self._url, "a chunk without a length") from None
-        self._behind_chunk = True
-        if not self._left:
+        """Read up to the next chunk's bytes. Where a line has not come yet, another call goes on with it."""
+        if self._behind_chunk:
+            if self._incoming.line():
+                raise _no_http(self._url, "a chunk that is longer than it says")
+            self._behind_chunk = False
+        if not self._behind_last:
+            text = self._incoming.line().split(b";")[0].strip()
+            try:
+                self._left = int(text, 16)
+            except ValueError:
+                raise _no_http(self._url, "a chunk without a length") from None
+            self._behind_last = not self._left
+            self._behind_chunk = not self._behind_last
+        if self._behind_last:
             while self._incoming.line():
                 pass
             self.ended = True
@@ -232,20 +272,53 @@ class Answer:
         return int(rest[:3])
 
 
-class _Incoming:
-    """What a socket gives: small things by way of a buffer, large ones straight to where they are wanted."""
+class _Quiet(Exception):
+    """Nothing came in the time that was given; nothing was lost."""
 
-    def __init__(self, url: str, sock: socket.socket) -> None:
+
+class _Incoming:
+    """What a socket gives: small things by way of a buffer, large ones straight to where they are wanted.
+
+    Args:
+        url: whose.
+        sock: connected.
+        silent_s: how long it may give nothing.
+    """
+
+    def __init__(self, url: str, sock: socket.socket, silent_s: float) -> None:
         self._url = url
         self._socket = sock
+        self._silent_s = self._wait_s = silent_s
+        self._heard_at = time.monotonic()
         self._staged = bytearray(_STAGED_BYTES)
         self._view = memoryview(self._staged)
         self._start = self._end = 0
 
+    @property
+    def staged_bytes(self) -> int:
+        return self._end - self._start
+
+    def staged(self, count: int) -> memoryview | None:
+        end = self._start + count
+        return self._view[self._start : end] if end <= self._end else None
+
+    def pass_over(self, count: int) -> None:
+        self._start += count
+
+    def wait(self, seconds: float | None) -> None:
+        wait_s = self._silent_s if seconds is None else seconds
+        if wait_s != self._wait_s:
+            self._wait_s = wait_s
+            self._heard_at = time.monotonic()
+            try:
+                self._socket.settimeout(wait_s)
+            except OSError as error:
+                raise _gone(self._url, "the connection was closed") from error
+
     def line(self) -> bytes:
         """Return the next line without its end."""
         while (at := self._staged.find(b"\n", self._start, self._end)) < 0:
-            self._stage()
+            self.stage()
         line = bytes(self._view[self._start : at])
         self._start = at + 1
         return line.removesuffix(b"\r")
@@ -255,13 +328,13 @@ class _Incoming:
         if self._start == self._end:
             if len(view) >= _DIRECT_BYTES:
                 return self._receive(view)
-            self._stage()
+            self.stage()
         got = min(len(view), self._end - self._start)
         view[:got] = self._view[self._start : self._start + got]
         self._start += got
         return got
 
-    def _stage(self) -> None:
+    def stage(self) -> None:
         if self._start == self._end:
             self._start = self._end = 0
         elif self._end == len(self._staged):
@@ -276,11 +349,15 @@ class _Incoming:
         try:
             got = self._socket.recv_into(view)
         except TimeoutError as error:
+            if self._wait_s < self._silent_s and time.monotonic() - self._heard_at < self._silent_s:
+                raise _Quiet from None
             raise _gone(self._url, "it sent nothing in time, no heartbeat either") from error
         except (OSError, ValueError) as error:
             raise _gone(self._url, f"the connection broke ({type(error).__name__})") from error
         if not got:
             raise _gone(self._url, "the connection was cut")
+        if self._wait_s < self._silent_s:
+            self._heard_at = time.monotonic()
         return got
 
 

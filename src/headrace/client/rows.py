@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.client.consumer import Batch, Event
@@ -35,18 +37,26 @@ class Rows:
 
     Attributes:
         schema: the table version.
-        scns: of each row.
-        ords: of each row.
+        count: rows.
     """
 
     def __init__(self, body: Body, schema: TableSchema, shape: Shape | None) -> None:
         self.schema = schema
-        self.scns = body.batch.column("_scn").to_numpy()
-        self.ords = body.batch.column("_ord").to_numpy()
+        self.count = body.batch.num_rows
         self._batch = body.batch
         self._shape = shape
         self._shaped: pa.RecordBatch | None = None if shape else body.batch
         self._held: _Held | None = None
+
+    @cached_property
+    def scns(self) -> npt.NDArray[np.int64]:
+        """Of each row."""
+        return cast("npt.NDArray[np.int64]", self._batch.column("_scn").to_numpy())
+
+    @cached_property
+    def ords(self) -> npt.NDArray[np.int32]:
+        """Of each row."""
+        return cast("npt.NDArray[np.int32]", self._batch.column("_ord").to_numpy())
 
     def place_of(self, scn: int, order: int) -> int:
         """Return how many rows lie below ``(scn, order)``."""
@@ -55,7 +65,8 @@ class Rows:
 
     def batch(self, start: int, stop: int) -> pa.RecordBatch:
         """Return rows as the consumer asked for them; views unless a column had to be converted."""
-        return self._whole().slice(start, stop - start)
+        whole = self._whole()
+        return whole if stop - start == self.count else whole.slice(start, stop - start)
 
     def received(self, start: int, stop: int) -> pa.RecordBatch:
         """Return rows as they were received; views."""

@@ -220,6 +220,7 @@ class Stream:
         self.oldest_scn = int(answer.headers.get("headrace-oldest-scn") or 0)
         self.covered_scn = int(answer.headers.get("headrace-covered-scn") or 0)
         self.routes = int(answer.headers.get("headrace-routes") or 0)
+        self._coming = self._frames()
 
     def frames(self) -> Iterator[BlockFrame | Note]:
         """Yield blocks and notes as they come, the last one a note ``end``.
@@ -230,46 +231,88 @@ class Stream:
             BlockTooLarge: a block is larger than this client takes.
             HeadraceError: what a note ``error`` says.
         """
+        while (frame := self.next()) is not None:
+            yield frame
+
+    def next(self, wait_s: float | None = None) -> BlockFrame | Note | None:
+        """Return the next frame; None behind the note ``end``, or when it did not come whole in time.
+
+        Args:
+            wait_s: how long to wait for what is missing; None for as long as the connection may be silent.
+
+        Raises:
+            HeadraceError: as `frames`.
+        """
+        self._answer.wait(wait_s)
+        return next(self._coming, None)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes of the next frame were received already."""
+        return self._answer.has_more
+
+    def _frames(self) -> Iterator[BlockFrame | Note | None]:
+        """Yield frames, and None each time that nothing came in time."""
         head = memoryview(bytearray(HEADER_BYTES))
         while True:
-            self._whole(head[:PREFIX_BYTES])
+            if (small := self._small()) is not None:
+                yield small
+                continue
+            if not self._answer.has_more and not self._answer.ended:
+                yield None
+                continue
+            yield from self._whole(head[:PREFIX_BYTES])
             length = frame_length(head[:PREFIX_BYTES])
             if bytes(head[:4]) == MAGIC:
-                self._whole(head[PREFIX_BYTES:])
-                yield self._block(head)
+                yield from self._whole(head[PREFIX_BYTES:])
+                header = self._taken(read_header(head))
+                # Arrow's own memory is not cleared first and is used again: several times as fast as a bytearray each.
+                memory = memoryview(pa.allocate_buffer(header.length)).cast("B")
+                memory[:HEADER_BYTES] = head
+                yield from self._whole(memory[HEADER_BYTES:])
+                yield BlockFrame(header, memory)
                 continue
-            note = self._note(head, length)
+            frame = memoryview(bytearray(length))
+            begun = min(length, PREFIX_BYTES)
+            frame[:begun] = head[:begun]
+            yield from self._whole(frame[begun:])
+            note = _note(frame)
             yield note
             if note.kind == "end":
                 # The last chunk is taken too: the connection may serve again.
                 self._answer.fill(memoryview(bytearray(1)))
                 return
 
-    def _block(self, head: memoryview) -> BlockFrame:
-        header = read_header(head)
+    def _small(self) -> BlockFrame | None:
+        """Return the next block where all of it was received already: most of them, on a busy stream of small ones."""
+        head = self._answer.staged(HEADER_BYTES)
+        if head is None or head[: len(MAGIC)] != MAGIC:
+            return None
+        header = self._taken(read_header(head))
+        data = self._answer.take(header.length)
+        return None if data is None else BlockFrame(header, memoryview(data))
+
+    def _taken(self, header: BlockHeader) -> BlockHeader:
         if header.length > self._max_block_bytes:
             error = BlockTooLarge(header.length)
             error.next_step = f"set max_block_bytes to {header.length} or more."
             raise error
-        # Arrow's own memory is not cleared first and is used again: several times as fast as a bytearray each.
-        memory = memoryview(pa.allocate_buffer(header.length)).cast("B")
-        memory[:HEADER_BYTES] = head
-        self._whole(memory[HEADER_BYTES:])
-        return BlockFrame(header, memory)
+        return header
 
-    def _note(self, head: memoryview, length: int) -> Note:
-        frame = memoryview(bytearray(length))
-        begun = min(length, PREFIX_BYTES)
-        frame[:begun] = head[:begun]
-        self._whole(frame[begun:])
-        said = decode_note(frame)
-        if said["kind"] == "error":
-            raise error_of(said.get("error") or {})
-        return Note(said["kind"], said)
+    def _whole(self, view: memoryview) -> Iterator[None]:
+        """Fill the view, and yield each time that nothing came in time."""
+        while (got := self._answer.fill(view)) < len(view):
+            if self._answer.ended:
+                raise RelayUnavailable(
+                    f"Relay {self._url}: the stream ended without saying so.",
+                    next_step="none: it is asked again, here or at the next relay.",
+                )
+            view = view[got:]
+            yield None
 
-    def _whole(self, view: memoryview) -> None:
-        if self._answer.fill(view) < len(view):
-            raise RelayUnavailable(
-                f"Relay {self._url}: the stream ended without saying so.",
-                next_step="none: it is asked again, here or at the next relay.",
-            )
+
+def _note(frame: memoryview) -> Note:
+    said = decode_note(frame)
+    if said["kind"] == "error":
+        raise error_of(said.get("error") or {})
+    return Note(said["kind"], said)

@@ -90,15 +90,18 @@ class Windows:
             ProtocolError: the open window does not go on where it should.
             HeadraceError: a table version is not to be had.
         """
-        scns = block.index["scn"]
-        if len(scns) > 1 and (falls := np.flatnonzero(np.diff(scns) <= 0)).size:
-            at = int(falls[0])
-            raise ClockWentBack(int(scns[at + 1]), int(scns[at]))
+        if len(block.index) > 1:
+            scns = block.index["scn"]
+            if (falls := np.flatnonzero(scns[1:] <= scns[:-1])).size:
+                at = int(falls[0])
+                raise ClockWentBack(int(scns[at + 1]), int(scns[at]))
         rest = block.after(self.place.after_scn)
         if len(rest.index):
             self._check_goes_on(rest.first_scn)
-            cut = _Cut(rest, self.place, self._rows)
-            for first, behind in self._groups(cut.entries):
+            entries: list[Entry] = rest.index.tolist()
+            groups = list(self._groups(entries))
+            cut = _Cut(rest, entries, self.place, self._rows(rest), at_once=len(groups) == 1)
+            for first, behind in groups:
                 yield self._piece(cut, first, behind)
         if not self.inside and self.place.whole:
             self.place = max(self.place, Place(block.covered_scn))
@@ -163,15 +166,21 @@ class Windows:
 class _Cut:
     """One block behind a place, with the rows of each transaction found once for all of them."""
 
-    def __init__(self, block: Block, after: Place, rows_of: Callable[[Block], list[Rows]]) -> None:
-        self.entries: list[Entry] = block.index.tolist()
+    def __init__(
+        self, block: Block, entries: list[Entry], after: Place, tables: list[Rows], *, at_once: bool
+    ) -> None:
+        self.entries = entries
         self._events = list(block.system)
         self._tables: list[tuple[Rows, list[int], list[int]]] = []
         scns = block.index["scn"]
-        inside = not after.whole and self.entries[0][_SCN] == after.scn
-        for rows in rows_of(block):
-            first = rows.scns.searchsorted(scns, "left").tolist()
-            behind = rows.scns.searchsorted(scns, "right").tolist()
+        inside = not after.whole and entries[0][_SCN] == after.scn
+        for rows in tables:
+            if at_once:
+                # All of the block is one window: nobody has to know where a transaction begins.
+                first, behind = [0] * len(entries), [rows.count] * len(entries)
+            else:
+                first = rows.scns.searchsorted(scns, "left").tolist()
+                behind = rows.scns.searchsorted(scns, "right").tolist()
             if inside:
                 first[0] = rows.place_of(after.scn, after.ord + 1)
             self._tables.append((rows, first, behind))

@@ -15,6 +15,7 @@ from headrace.changelog import Spot, StretchReader, Tail
 from headrace.changelog.tail import TailView
 from headrace.errors import CorruptSegment, RelayUnavailable, ScnNotFound
 from headrace.registry.file import FileRegistry
+from headrace.relay.server.joining import Joining
 from headrace.relay.server.settings import ServedSource
 from headrace.wire.place import Place
 
@@ -26,9 +27,9 @@ _SHORTEST_S = 0.0002
 _LONGEST_S = 0.002
 _QUIET_SHARE = 64
 """After a quiet time the next look may come after this part of it: who is late by that much is not late."""
-_SEND_S = 0.000075
-"""What it costs two processes to send and to take one small block. Streams together are not told of news more often than
-that allows: what came in between goes in one piece, where each block alone would make all of them fall behind."""
+_SEND_S = 0.0001
+"""What it costs two processes to send and to take one small block. Streams together are not told of news more often
+than that allows: what came in between goes in one piece, where each block alone would make all of them fall behind."""
 _LONGEST_PACE_S = 0.02
 
 
@@ -40,11 +41,13 @@ class Feed:
         reader: of its bytes.
         registry: its table versions.
         streams: how many are open.
+        joining: of its small blocks.
     """
 
     def __init__(self, source: ServedSource) -> None:
         self.source = source
         self.streams = 0
+        self.joining = Joining()
         self.reader = StretchReader(source.log)
         self.registry = FileRegistry(source.registry)
         self._news: asyncio.Future[None] | None = None

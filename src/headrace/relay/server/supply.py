@@ -1,7 +1,7 @@
 """What one consumer gets next, as bytes: the way of a stream through its log, without its connection.
 
-`Stored` gives blocks out as they lie there, as views of the mapped files. `Rendered` makes something else of each: what
-a filter leaves of it, or lines.
+`Stored` gives blocks out as they lie there, as views of the mapped files, small ones for many readers joined.
+`Rendered` makes something else of each: what a filter leaves of it, or lines.
 """
 
 from __future__ import annotations
@@ -135,8 +135,9 @@ class Stored(_Way):
             return self._nothing()
         if self._has_room_for(stretch):
             self._fits(len(stretch.data))
+            data = self._feed.joining.joined(self._spot, stretch, self._feed.streams)
             self._spot = stretch.end
-            return _cut(stretch.data)
+            return _cut(memoryview(data))
         return self._one_by_one(most)
 
     def _has_room_for(self, stretch: Stretch) -> bool:
