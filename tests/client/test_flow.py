@@ -72,6 +72,85 @@ def test_whoever_puts_waits_for_room_and_a_large_item_for_emptiness():
     assert not buffer.put("late", 1)
 
 
+class Source:
+    """An inlet that gives what it was told to, then nothing."""
+
+    def __init__(self, *items: str) -> None:
+        self.left = list(items)
+        self.readers: set[int] = set()
+
+    def read(self, wait_s: float, most_bytes: int) -> tuple[list[str], int]:
+        self.readers.add(threading.get_ident())
+        return ([self.left.pop(0)], 1) if self.left else ([], 0)
+
+
+def lending(buffer: ByteBuffer[str], inlet: Source) -> threading.Thread:
+    thread = threading.Thread(target=buffer.lend, args=(inlet,), daemon=True)
+    thread.start()
+    until(lambda: buffer._lent is not None, "it is lent")
+    return thread
+
+
+@req("D100")
+def test_what_is_lent_is_read_by_whoever_takes_and_comes_back_when_nothing_follows():
+    buffer: ByteBuffer[str] = ByteBuffer(10)
+    source = Source("a", "b")
+    lender = lending(buffer, source)
+    assert [buffer.take(5, 100), buffer.take(5, 100)] == [["a"], ["b"]]
+    assert source.readers == {threading.get_ident()}
+    assert lender.is_alive()
+    assert buffer.take(0.01, 100) == []
+    lender.join(10)
+    assert not lender.is_alive()
+    assert buffer.put("c", 1)
+    assert buffer.take(1, 100) == ["c"]
+
+
+@req("D100")
+def test_whoever_is_away_for_long_loses_what_was_lent_and_misses_nothing():
+    clock = [0.0]
+    buffer: ByteBuffer[str] = ByteBuffer(10, clock=lambda: clock[0])
+    source = Source("a", "b")
+    lender = lending(buffer, source)
+    assert buffer.take(5, 100) == ["a"]
+    lender.join(0.3)
+    assert lender.is_alive()
+    clock[0] = 1.0
+    lender.join(10)
+    assert not lender.is_alive()
+    # Received meanwhile by the other side, as far as there is room.
+    assert buffer.put("b", 1)
+    assert buffer.take(1, 100) == ["b"]
+    assert source.left == ["b"]
+
+
+@req("D100")
+def test_an_end_ends_lending_too():
+    buffer: ByteBuffer[str] = ByteBuffer(10)
+    lender = lending(buffer, Source())
+    buffer.close()
+    lender.join(10)
+    assert not lender.is_alive()
+
+
+@req("B-3", "D100")
+def test_what_comes_during_a_long_callback_is_received_meanwhile(log, relay):
+    class Slow(Recorder):
+        def on_start_window(self, window):
+            if window.scn == 60:
+                until(lambda: subscription.status.held_bytes > 0, "blocks are received")
+            return super().on_start_window(window)
+
+    consumer = Slow()
+    subscription = Subscription(relay, "shop", consumer, settings=QUICK)
+    blocks = [wide(scn, 3) for scn in range(1, 121)]
+    with running(subscription):
+        for block in blocks:
+            log.append(block)
+        until(lambda: consumer.windows and consumer.windows[-1] == 120, "everything")
+    assert sorted(consumer.told, key=lambda told: told[:2]) == told_by(blocks)
+
+
 def keys_of(event: Event) -> set[tuple[str, object]]:
     """Return the keys that an event concerns: an update that moves a row concerns two."""
     moved = {event.before["k"]} if event.before and event.key else set()

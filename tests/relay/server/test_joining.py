@@ -1,0 +1,104 @@
+"""Small blocks for many readers: one block, with everything that was in them."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from headrace.changelog import ChangeLogWriter, StretchReader
+from headrace.changelog.stretches import Spot, Stretch
+from headrace.model.block import Block
+from headrace.relay.server.joining import _MANY, _SMALL_BYTES, Joining
+from headrace.testing.relay import served
+from headrace.wire import decode_block, encode_block
+from headrace.wire.block import read_header
+from tests.changelog.test_reader import next_blocks, steps
+from tests.changelog.windows import OTHER, TABLE, seen, synced, window
+from tests.relay.server.asking import stream
+from tests.relay.server.conftest import SMALL
+from tests.requirements import req
+
+
+def blocks_in(data: memoryview | bytes) -> list[Block]:
+    found, at = [], 0
+    while at < len(data):
+        length = read_header(data, at).length
+        found.append(decode_block(bytes(data[at : at + length])))
+        at += length
+    return found
+
+
+def at(stretch: list[Block]) -> tuple[Spot, Stretch]:
+    data = memoryview(b"".join(encode_block(block) for block in stretch))
+    return Spot(("", 0), 0, 0), Stretch(data, Spot(("", 0), len(data), 0))  # type: ignore[arg-type]
+
+
+@req("D42")
+@settings(max_examples=40)
+@given(steps)
+def test_nothing_is_lost_and_nothing_comes_in_another_order(history):
+    with tempfile.TemporaryDirectory() as name:
+        with ChangeLogWriter.open(Path(name), SMALL) as writer:
+            last = 0
+            for kind, number, _ in history:
+                if kind not in ("retain", "restart"):
+                    for block in next_blocks(kind, number, last):
+                        writer.append(block)
+                        last = max(last, block.last_scn)
+            writer.sync()
+        reader, joining = StretchReader(Path(name)), Joining()
+        reader.look()
+        spot = reader.find(0, 2**30) if reader.exists else None
+        while spot is not None and (stretch := reader.after(spot, 2**20)) is not None:
+            stored = blocks_in(stretch.data)
+            sent = blocks_in(joining.joined(spot, stretch, _MANY))
+            assert seen(sent) == seen(stored)
+            assert sent[-1].covered_scn == max(block.covered_scn for block in stored)
+            spot = stretch.end
+
+
+def test_neighbours_become_one_block_once_for_all():
+    joining = Joining()
+    start, stretch = at([window(scn) for scn in range(1, 6)])
+    sent = joining.joined(start, stretch, _MANY)
+    assert len(blocks_in(sent)) == 1
+    assert joining.joined(start, stretch, _MANY) is sent
+    assert len(sent) < len(stretch.data) / 2
+
+
+@pytest.mark.parametrize("readers", [1, _MANY - 1])
+def test_few_readers_get_what_is_stored(readers):
+    start, stretch = at([window(1), window(2)])
+    assert Joining().joined(start, stretch, readers) is stretch.data
+
+
+def test_what_is_large_or_open_goes_out_as_it_is_stored():
+    start, large = at([window(scn, 200) for scn in range(1, 10)])
+    assert len(large.data) > _SMALL_BYTES
+    assert Joining().joined(start, large, _MANY) is large.data
+    start, opened = at([window(1), window(2, 3, last=False), window(2, 3, first=3)])
+    assert Joining().joined(start, opened, _MANY) is opened.data
+
+
+def test_damage_is_left_for_the_reader_to_find():
+    start, stretch = at([window(1), window(2)])
+    for place in (-70, 100):
+        damaged = bytearray(stretch.data)
+        damaged[place] ^= 1
+        found = Stretch(memoryview(damaged), stretch.end)
+        assert Joining().joined(start, found, _MANY) is found.data
+
+
+@req("D42")
+def test_many_readers_of_a_relay_all_get_it_whole(folder, writer, url):
+    synced(writer, window(1))
+    with ExitStack() as opened:
+        readers = [opened.enter_context(stream(url, after=1)) for _ in range(_MANY + 2)]
+        expected = [window(scn, 2, tables=(TABLE, OTHER)) for scn in range(2, 8)]
+        synced(writer, *expected)
+        for frames in readers:
+            assert seen(frames.until(7)) == seen(expected)
