@@ -13,9 +13,9 @@ from headrace.changelog import ChangeLogWriter, StretchReader
 from headrace.changelog.stretches import Spot, Stretch
 from headrace.model.block import Block
 from headrace.relay.server.joining import _MANY, _SMALL_BYTES, Joining
-from headrace.testing.relay import served
 from headrace.wire import decode_block, encode_block
 from headrace.wire.block import read_header
+from headrace.wire.body import Readable
 from tests.changelog.test_reader import next_blocks, steps
 from tests.changelog.windows import OTHER, TABLE, seen, synced, window
 from tests.relay.server.asking import stream
@@ -23,7 +23,7 @@ from tests.relay.server.conftest import SMALL
 from tests.requirements import req
 
 
-def blocks_in(data: memoryview | bytes) -> list[Block]:
+def blocks_in(data: Readable) -> list[Block]:
     found, at = [], 0
     while at < len(data):
         length = read_header(data, at).length
