@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace.client.consumer import Window
 from headrace.client.errors import ClockWentBack
@@ -28,7 +29,7 @@ Part: TypeAlias = RowSlice | SystemEvent
 Entry: TypeAlias = tuple[int, int, int, int, int, int, int]
 """One `TRANSACTION_DTYPE` entry as Python values."""
 
-_SCN, _ORIGIN, _ENDS = 0, 4, 5
+_SCN = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +99,9 @@ class Windows:
         rest = block.after(self.place.after_scn)
         if len(rest.index):
             self._check_goes_on(rest.first_scn)
-            entries: list[Entry] = rest.index.tolist()
-            groups = list(self._groups(entries))
-            cut = _Cut(rest, entries, self.place, self._rows(rest), at_once=len(groups) == 1)
-            for first, behind in groups:
-                yield self._piece(cut, first, behind)
+            cut = _Cut(rest, self._lasts(rest.index), self.place, self._rows(rest))
+            for number, last in enumerate(cut.lasts):
+                yield self._piece(cut, number, last)
         if not self.inside and self.place.whole:
             self.place = max(self.place, Place(block.covered_scn))
 
@@ -125,75 +124,94 @@ class Windows:
                 next_step="none: it is asked for again; see the relay's log if that does not help.",
             )
 
-    def _groups(self, entries: list[Entry]) -> Iterator[tuple[int, int]]:
-        """Yield ``(first, behind)``: index entries that make one window."""
-        first = 0
-        for i, entry in enumerate(entries):
-            goes_on = i == 0 and not self.place.whole
-            following = entries[i + 1] if i + 1 < len(entries) else None
-            if (
-                not self._merge
-                or goes_on
-                or following is None
-                or not following[_ENDS]
-                or following[_ORIGIN] != entry[_ORIGIN]
-            ):
-                yield first, i + 1
-                first = i + 1
+    def _lasts(self, index: npt.NDArray[np.void]) -> npt.NDArray[np.intp]:
+        """Return the place of the last index entry of each window."""
+        count = len(index)
+        if count == 1 or not self._merge:
+            return np.arange(count)
+        # A transaction joins the one before it unless it is open or of another kind, or that one began earlier.
+        joins = (index["last_piece"][1:] != 0) & (index["origin"][1:] == index["origin"][:-1])
+        if not self.place.whole:
+            joins[0] = False
+        return np.append(np.flatnonzero(~joins), count - 1)
 
-    def _piece(self, cut: _Cut, first: int, behind: int) -> Piece:
+    def _piece(self, cut: _Cut, number: int, last: Entry) -> Piece:
         """Return one piece, and stand behind it."""
-        scn, commit_us, xid, _, origin, ends, _ = cut.entries[behind - 1]
+        scn, commit_us, xid, _, origin, ends, _ = last
         inside = self.place.ord if self.place.scn == scn else -1
         begins = not self.inside
         if begins:
             self._resumed_after = inside
+        transactions = cut.transactions[number]
         window = Window(
             self._source,
             scn,
-            cut.entries[first][_SCN],
-            behind - first,
+            cut.first_scns[number],
+            transactions,
             commit_us,
-            xid if behind - first == 1 else 0,
+            xid if transactions == 1 else 0,
             "select" if origin == ORIGIN_SELECT else "log",
             self._resumed_after,
         )
-        place = Place(scn) if ends else Place(scn, max(inside, cut.last_ord(behind - 1)))
+        place = Place(scn) if ends else Place(scn, max(inside, cut.last_ord(scn)))
         self.place, self.inside = place, not ends
-        return Piece(window, begins, bool(ends), cut.parts(first, behind), place)
+        return Piece(window, begins, bool(ends), cut.parts(number), place)
 
 
 class _Cut:
-    """One block behind a place, with the rows of each transaction found once for all of them."""
+    """One block behind a place, with the rows of each window found once for all of them.
+
+    Args:
+        block: the part behind the place.
+        lasts: places of the windows' last index entries.
+        after: the place.
+        tables: the block's rows.
+
+    Attributes:
+        lasts: these entries.
+        first_scns: of each window.
+        transactions: likewise.
+    """
 
     def __init__(
-        self, block: Block, entries: list[Entry], after: Place, tables: list[Rows], *, at_once: bool
+        self, block: Block, lasts: npt.NDArray[np.intp], after: Place, tables: list[Rows]
     ) -> None:
-        self.entries = entries
+        self.lasts: list[Entry]
+        self.first_scns: list[int]
+        self.transactions: list[int]
+        self._tables: list[tuple[Rows, list[int], list[int]]]
         self._events = list(block.system)
-        self._tables: list[tuple[Rows, list[int], list[int]]] = []
-        scns = block.index["scn"]
-        inside = not after.whole and entries[0][_SCN] == after.scn
-        for rows in tables:
-            if at_once:
-                # All of the block is one window: nobody has to know where a transaction begins.
-                first, behind = [0] * len(entries), [rows.count] * len(entries)
-            else:
-                first = rows.scns.searchsorted(scns, "left").tolist()
-                behind = rows.scns.searchsorted(scns, "right").tolist()
-            if inside:
-                first[0] = rows.place_of(after.scn, after.ord + 1)
-            self._tables.append((rows, first, behind))
-        if inside:
+        if len(lasts) == 1:
+            self.lasts = [block.index[-1].item()]
+            self.first_scns = [block.first_scn]
+            self.transactions = [len(block.index)]
+            self._tables = [(rows, [0], [rows.count]) for rows in tables]
+        else:
+            firsts = np.concatenate(([0], lasts[:-1] + 1))
+            scns = block.index["scn"]
+            self.lasts = block.index[lasts].tolist()
+            self.first_scns = scns[firsts].tolist()
+            self.transactions = (lasts + 1 - firsts).tolist()
+            self._tables = [
+                (
+                    rows,
+                    rows.scns.searchsorted(scns[firsts], "left").tolist(),
+                    rows.scns.searchsorted(scns[lasts], "right").tolist(),
+                )
+                for rows in tables
+            ]
+        if not after.whole and self.first_scns[0] == after.scn:
+            for rows, lo, _ in self._tables:
+                lo[0] = rows.place_of(after.scn, after.ord + 1)
             self._events = [e for e in self._events if (e.scn, e.ord) > (after.scn, after.ord)]
 
-    def parts(self, first: int, behind: int) -> list[Part]:
-        """Return what some index entries hold, in the order in which it is told."""
-        ranges = [(rows, lo[first], hi[behind - 1]) for rows, lo, hi in self._tables]
+    def parts(self, number: int) -> list[Part]:
+        """Return what a window holds, in the order in which it is told."""
+        ranges = [(rows, lo[number], hi[number]) for rows, lo, hi in self._tables]
         if not self._events:
             return _in_order(ranges)
         parts: list[Part] = []
-        low, high = self.entries[first][_SCN], self.entries[behind - 1][_SCN]
+        low, high = self.first_scns[number], self.lasts[number][_SCN]
         for event in self._events:
             if low <= event.scn <= high:
                 split = [
@@ -204,11 +222,14 @@ class _Cut:
                 ranges = [(rows, mid, hi) for rows, _, mid, hi in split]
         return parts + _in_order(ranges)
 
-    def last_ord(self, at: int) -> int:
-        """Return the last ordinal that an index entry holds, -1 when it holds nothing."""
-        scn = self.entries[at][_SCN]
-        ords = [int(rows.ords[hi[at] - 1]) for rows, lo, hi in self._tables if lo[at] < hi[at]]
-        return max(ords + [event.ord for event in self._events if event.scn == scn], default=-1)
+    def last_ord(self, scn: int) -> int:
+        """Return the last ordinal that the block holds of a transaction, -1 when it holds nothing."""
+        ords = [event.ord for event in self._events if event.scn == scn]
+        for rows, _, _ in self._tables:
+            start, stop = rows.place_of(scn, -1), rows.place_of(scn + 1, -1)
+            if start < stop:
+                ords.append(int(rows.ords[stop - 1]))
+        return max(ords, default=-1)
 
 
 def _in_order(ranges: list[tuple[Rows, int, int]]) -> list[Part]:
