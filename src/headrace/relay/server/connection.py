@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from headrace.wire.body import Readable
+
 if TYPE_CHECKING:
     from starlette.types import Scope
 
@@ -40,6 +42,12 @@ class Connection(HttpToolsProtocol):
         """Take note."""
         self.lost = True
         super().connection_lost(exc)
+
+    async def send_part(self, data: Readable) -> None:
+        """Send a large part of an answer that has begun, which `send` would copy to put a chunk's length before it."""
+        await self.flow.drain()
+        if not self.lost:
+            self.transport.writelines((b"%x\r\n" % len(data), memoryview(data), b"\r\n"))
 
     @property
     def unsent_bytes(self) -> int:
