@@ -9,6 +9,7 @@ spread over at most four processes.
     filtered    what a consumer of one part in forty is sent
     idle        readers that wait: memory of the relay for each
     logs        a thousand change logs in one relay: memory and open files
+    beside      a capture beside ten busy consumers, and beside processes that only burn the same time
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import harness
+from benchmarks.relay_beside import beside
 from benchmarks.relay_latency import POLL_S, latencies
 from benchmarks.relay_log import EVENT_BYTES
 from benchmarks.relay_process import SEED, Run
@@ -30,6 +32,7 @@ _CONSUMERS: Sequence[int] = (1, 10, 40, 100, 200)
 _FAN_OUT: Sequence[int] = (1, 2, 5, 10)
 _FILL_BYTES = 2**30
 _IDLE = 2_000
+_CAPTURED_ROWS = 1_000_000
 _LOGS = 1_000
 
 
@@ -54,6 +57,16 @@ def summary(runs: Sequence[Run]) -> dict[str, float]:
         found["filtered_bytes_less"] = run["whole_bytes"] / run["filtered_bytes"]
     for run in harness.select(runs, part="idle"):
         found["idle_consumers"], found["idle_kib_each"] = run["held"], run["kib_each"]
+    captures = {
+        kind: harness.select(runs, part="beside", kind=kind)
+        for kind in ("alone", "consumers", "burners")
+    }
+    for kind in ("consumers", "burners"):
+        if (share := harness.paired(captures[kind], captures["alone"], "rows_per_s")) is not None:
+            found[f"capture_beside_{kind}"] = share
+    ratio = harness.paired(captures["consumers"], captures["burners"], "rows_per_s")
+    if ratio is not None:
+        found["capture_consumers_vs_burners"] = ratio
     for run in harness.select(runs, part="logs"):
         found["thousand_logs_mib"] = run["relay_mib"]
         found["thousand_logs_files"] = run["files"]
@@ -66,15 +79,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each cell of latencies (6)")
     given = parser.parse_args(arguments)
     rates, counts, fan_out, size = _RATES, _CONSUMERS, _FAN_OUT, _FILL_BYTES
-    idle_count, logs = _IDLE, _LOGS
+    idle_count, logs, captured = _IDLE, _LOGS, _CAPTURED_ROWS
     if given.quick:
         rates, counts, fan_out, size = (100, 500), (1, 4), (1, 2), 2**26
-        given.seconds, given.runs, idle_count, logs = 1.0, 1, 50, 20
+        given.seconds, given.runs, idle_count, logs, captured = 1.0, 1, 50, 20, 20_000
     cells = [(rate, count, True) for rate in rates for count in counts]
     cells += [(rate, count, False) for rate in rates for count in counts[:3]]
     measured_on = harness.machine()
     runs: list[Run] = []
-    steps = harness.Steps("relay", len(cells) + (given.runs + 1) * len(fan_out) + 4)
+    steps = harness.Steps(
+        "relay", len(cells) + (given.runs + 1) * len(fan_out) + 5 + 3 * given.runs
+    )
     with steps.shown(), harness.until_stopped(steps):
         harness.touch_memory()
         with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
@@ -84,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for measure, sized in ((filtered, size // 8), (idle, idle_count), (many_logs, logs)):
             with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
                 runs.append(measure(Path(folder), sized, steps))
+        with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
+            runs += beside(Path(folder), given.runs, captured, size // 4, steps)
     return harness.keep(
         "relay",
         given,

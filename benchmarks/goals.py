@@ -266,6 +266,13 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "idle_kib_each": Figure("memory of the relay for each of them, KiB"),
         "thousand_logs_mib": Figure("memory of a relay of 1,000 change logs, each read once, MiB"),
         "thousand_logs_files": Figure("files that it holds open then"),
+        "capture_beside_consumers": Figure(
+            "what is left of a capture's rows/s beside ten busy consumers and their relay"
+        ),
+        "capture_beside_burners": Figure(
+            "the same beside eleven processes that only use the same time of the processor"
+        ),
+        "capture_consumers_vs_burners": Figure("the first over the second", least=0.9),
     },
     "freshness": {
         "delta_p50_s": Figure("source commit to visible in the Delta table, s"),
