@@ -62,7 +62,7 @@ def logged(log) -> Counter:
     return Counter({(scn, order): 1 for scn in range(1, WINDOWS + 1) for order in range(3)})
 
 
-@req("D97", "D98", "D27", "F6")
+@req("D98", "D27")
 def test_a_consumer_killed_at_any_moment_has_each_change_once_with_its_place(log, relay, tmp_path):
     expected = logged(log)
     rng = random.Random(1)
@@ -92,7 +92,7 @@ def test_a_consumer_killed_beside_its_file_gets_at_most_the_last_window_again(lo
 PLACES = [Place(0), Place(7), Place(8, 0), Place(8, 12), Place(2**62)]
 
 
-@req("D97", "D98")
+@req("D98")
 @pytest.mark.parametrize("kind", ["file", "sql", "memory"])
 def test_what_was_stored_is_what_is_loaded(tmp_path, kind):
     def opened() -> FileCheckpoints | SqlCheckpoints:

@@ -27,7 +27,7 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[2]
 
 
-@req("D100", "B-3")
+@req("D100", "P28", "P29")
 def test_a_slow_consumer_bounds_what_is_held(log, relay):
     blocks = [wide(10 * i, 40) for i in range(1, 200)]
     log.append(*blocks)
@@ -78,7 +78,7 @@ def keys_of(event: Event) -> set[tuple[str, object]]:
     return {(str(event.table), key) for key in {*event.key[:1], *moved}}
 
 
-@req("D101", "D102", "F6")
+@req("D101", "D102")
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("seed", range(2))
 def test_workers_keep_each_keys_order_and_the_barriers(log, relay, seed, across):
@@ -125,7 +125,7 @@ def test_workers_keep_each_keys_order_and_the_barriers(log, relay, seed, across)
     assert any(len(keys_of(event)) == 2 for event in events)
 
 
-@req("D94", "D101")
+@req("D94")
 def test_a_failure_in_a_worker_rolls_back(log, relay):
     log.append(*random_blocks(95))
     end = log.blocks[-1].covered_scn

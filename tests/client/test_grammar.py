@@ -23,7 +23,7 @@ def run_to_end(relay: str, consumer: Recorder, last: int) -> None:
     Subscription(relay, "shop", consumer, NoCheckpoints(), upto=last, settings=settings).run()
 
 
-@req("D82", "D83", "D84", "D85", "D86", "D87", "D90", "D26", "F6")
+@req("D82", "D83", "D85", "D86", "D90", "D26", "F6", "D41")
 @pytest.mark.parametrize("seed", range(6))
 def test_every_event_comes_once_and_in_order_when_nothing_fails(log, relay, seed):
     log.append(*random_blocks(seed))

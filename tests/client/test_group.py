@@ -231,7 +231,7 @@ class Recording(Consumer):
         self._told.append((own.generation, own.number, event.scn, event.ord, event.key[0]))
 
 
-@req("D10", "D108", "B-7")
+@req("D108", "B-7")
 def test_a_silent_member_goes_on_delivering_and_stores_nothing_any_more(log, members):
     told: list[tuple[int, int, int, int, int]] = []
 
@@ -265,7 +265,7 @@ def test_a_silent_member_goes_on_delivering_and_stores_nothing_any_more(log, mem
     assert not members.failed
 
 
-@req("D108", "D10")
+@req("B-7")
 def test_a_member_that_cannot_renew_its_lease_stops_before_others_may_begin(log, relay, members):
     log.register(TABLE)
     log.append(window(1, ROWS))
@@ -367,7 +367,6 @@ class Refusing(Consumer):
         return Result.ERROR_FATAL
 
 
-@req("D10")
 def test_a_fatal_answer_ends_the_member_and_frees_what_it_owned(log, members):
     log.register(TABLE)
     log.append(window(1, ROWS))

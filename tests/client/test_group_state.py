@@ -180,7 +180,7 @@ def test_a_newcomer_is_given_its_share_and_nothing_else_moves():
     assert {after[number] for number in after if after[number] != before[number]} == {"c"}
 
 
-@req("D107", "B-7")
+@req("B-7")
 def test_a_partition_is_claimed_only_after_its_owner_said_that_it_ended():
     state = begun("{}", 2, Place(0))
     first = turn(state, "a", 1, LEASE_US)

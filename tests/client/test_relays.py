@@ -118,6 +118,7 @@ def test_a_relay_that_starts_anew_is_gone_on_with(log):
     assert consumer.rollbacks == 0
 
 
+@req("D54")
 def test_a_routing_document_is_followed_without_a_restart(log, tmp_path):
     log.register(TABLE)
     log.append(window(1))
@@ -171,7 +172,6 @@ def test_a_clock_that_goes_back_is_refused_by_name():
         order.check(header(window(5)))
 
 
-@req("B-10")
 def test_a_transaction_without_its_end_is_refused():
     order = _Order(Place(0))
     order.check(header(window(1, last=False)))
@@ -231,7 +231,7 @@ def test_whoever_fell_off_stops_with_a_state_that_says_so(tmp_path):
     log.close()
 
 
-@req("B-11")
+@req("B-11", "D59")
 def test_whoever_fell_off_may_be_sent_elsewhere_first(tmp_path):
     log = fallen_off(tmp_path)
     consumer = Recorder()

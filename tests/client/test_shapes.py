@@ -76,7 +76,7 @@ def told(relay: str, wanted: Any) -> list[Event]:
     return [argument for name, argument in consumer.log if name == "on_data_event"]
 
 
-@req("D103", "D114", "D115", "F12")
+@req("D103", "F12", "D84")
 def test_an_arrow_consumer_reads_older_and_newer_versions(evolved, relay):
     wanted = pa.schema(
         [("price", pa.decimal128(12, 4)), ("id", pa.int64()), ("name", pa.large_string())]
@@ -90,7 +90,7 @@ def test_an_arrow_consumer_reads_older_and_newer_versions(evolved, relay):
     ]
 
 
-@req("D103", "D115", "F12")
+@req("D103", "F12", "D84")
 def test_a_model_consumer_reads_older_and_newer_versions(evolved, relay):
     class Item(BaseModel):
         id: int
@@ -124,7 +124,6 @@ class Short(BaseModel):
     name: str
 
 
-@req("D103")
 @pytest.mark.parametrize(
     ("wanted", "column"),
     [

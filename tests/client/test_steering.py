@@ -357,7 +357,6 @@ def test_a_checkpoint_inside_a_huge_window_is_gone_on_from(log, relay, rows):
     assert rolled_back_to.whole == (rows == 10_000)
 
 
-@req("D26")
 def test_merged_windows_tell_the_same_changes_in_the_same_order_per_table(log, relay):
     log.append(*random_blocks(11))
     end = log.blocks[-1].covered_scn

@@ -95,7 +95,7 @@ def waiting(turns: Turns, count: int) -> bool:
     return len(turns._waiting) == count
 
 
-@req("D104", "D05", "D111")
+@req("D104", "D05")
 def test_each_source_comes_whole_and_in_its_order_and_windows_never_overlap(
     url: str, logs: dict[str, LogFolder]
 ) -> None:
@@ -111,7 +111,7 @@ def test_each_source_comes_whole_and_in_its_order_and_windows_never_overlap(
     assert len({source for source, _ in shared.order[: len(shared.order) // 2]}) > 1
 
 
-@req("D104", "D13", "D96")
+@req("D13", "D96")
 def test_one_that_is_suspended_holds_up_nobody_else(tmp_path: Path) -> None:
     shared = Shared()
     logs = {name: LogFolder(tmp_path / name) for name in SOURCES[:2]}
@@ -152,7 +152,6 @@ def test_one_that_is_suspended_holds_up_nobody_else(tmp_path: Path) -> None:
         log.close()
 
 
-@req("D89", "D104")
 def test_an_error_that_ends_one_ends_all(url: str, logs: dict[str, LogFolder]) -> None:
     class Fatal(One):
         def on_data_event(self, event: Event) -> Result | None:

@@ -160,7 +160,6 @@ def test_the_command_runs_the_exactly_once_example_and_counts_nothing_twice(plac
     assert found == [len(told(place))]
 
 
-@req("D103")
 def test_a_part_of_the_stream_holds_the_rows_that_meet_the_condition(place):
     module = example("part")
     paid = module.Paid()

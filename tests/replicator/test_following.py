@@ -103,7 +103,7 @@ def test_a_followers_file_is_no_replicator_and_says_how_it_is_started(tmp_path):
     assert "headrace relay shop.yaml" in refused.value.next_step
 
 
-@req("D39", "D46", "D50")
+@req("D39", "D46", "D50", "D22")
 def test_a_chain_of_processes_survives_kills_and_freezes_byte_for_byte(tmp_path):
     log = LogFolder(tmp_path / "leader")
     log.register(*TABLES)
@@ -139,7 +139,7 @@ def test_a_chain_of_processes_survives_kills_and_freezes_byte_for_byte(tmp_path)
     log.close()
 
 
-@req("D39", "B-11")
+@req("B-11")
 def test_a_follower_that_lost_its_upstream_says_so_and_serves_what_it_holds(tmp_path):
     log = LogFolder(tmp_path / "leader")
     log.register(TABLE)
