@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -15,10 +16,23 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from headrace.client import Checkpoints, FileCheckpoints, NoCheckpoints, SqlCheckpoints
+from headrace.changelog import ChangeLogSettings
+from headrace.client import (
+    Checkpoints,
+    FileCheckpoints,
+    NoCheckpoints,
+    SqlCheckpoints,
+    Subscription,
+)
 from headrace.client.errors import CheckpointUnusable
+from headrace.testing.histories import TABLES
+from headrace.testing.relay import served
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, window
+from tests.client.conftest import QUICK
+from tests.client.logs import LogFolder, random_blocks, told_by
+from tests.client.recording import Recorder
+from tests.client.test_relays import whole
 from tests.requirements import req
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +121,43 @@ def test_what_was_stored_is_what_is_loaded(tmp_path, kind):
         assert store.load() == place
         if kind != "memory":
             assert opened().load() == place
+
+
+@req("D18", "D44")
+@pytest.mark.parametrize("kind", ["file", "sql"])
+def test_a_place_is_the_sources_own_number_and_holds_where_blocks_are_cut_otherwise(
+    log, relay, tmp_path, kind
+):
+    blocks = random_blocks(31)
+    log.append(*blocks)
+    other = LogFolder(tmp_path / "other", ChangeLogSettings(segment_bytes=8192))
+    other.register(*TABLES)
+    other.append(*whole(blocks))
+    half = next(b for b in blocks[len(blocks) // 2 :] if b.ends_complete and len(b.index)).last_scn
+    database = sa.create_engine(f"sqlite:///{tmp_path}/places.db")
+
+    def store() -> Checkpoints:
+        if kind == "file":
+            return FileCheckpoints(tmp_path / "place")
+        return SqlCheckpoints(database, "me")
+
+    told = []
+    with served({"shop": other.folder}) as second:
+        for url, upto in ((relay, half), (second, blocks[-1].covered_scn)):
+            consumer = Recorder()
+            Subscription(url, "shop", consumer, store(), upto=upto, settings=QUICK).run()
+            told += consumer.told
+            # Nothing but this number and the time is kept: it alone says where to go on.
+            if kind == "file":
+                kept = json.loads((tmp_path / "place").read_text())
+            else:
+                with database.connect() as connection:
+                    (kept,) = connection.execute(
+                        sa.text("SELECT place, stored_us FROM headrace_checkpoints")
+                    ).mappings()
+            assert dict(kept) == {"place": str(upto), "stored_us": kept["stored_us"]}
+    assert sorted(told, key=lambda one: one[:2]) == told_by(blocks)
+    other.close()
 
 
 def test_consumers_in_one_database_do_not_see_each_other(tmp_path):

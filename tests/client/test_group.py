@@ -7,6 +7,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,48 @@ def test_one_member_of_all_partitions_is_told_each_of_them_in_order(log, members
         assert own
         assert own == sorted(own)
     assert all(key % 4 == number for _, number, _, _, key in told)
+
+
+@req("D111")
+def test_a_transaction_is_whole_within_a_partition_and_nothing_waits_across_them(log, members):
+    """One partition cannot process a window: the others are past it, and its own part comes whole when it can."""
+    repaired = threading.Event()
+    done: dict[tuple[int, int], set[int]] = {}
+
+    class Parts(Consumer):
+        def __init__(self, partition: Partition) -> None:
+            self.number, self.keys = partition.number, set[int]()
+
+        def on_start_window(self, window: Window) -> None:
+            self.keys = set()
+
+        def on_data_event(self, event: Event) -> None:
+            self.keys.add(event.key[0])
+
+        def on_end_window(self, window: Window) -> None:
+            if self.number == 0 and window.scn == 3 and not repaired.is_set():
+                raise RuntimeError
+            assert done.setdefault((self.number, window.scn), self.keys) == self.keys
+
+    def place(number: int) -> Place | None:
+        state = members.store.read("g")
+        return state.partitions[number].place if state else None
+
+    log.register(TABLE)
+    log.append(*(window(scn, ROWS) for scn in range(1, 6)))
+    settings = replace(GROUP_SETTINGS, retries=1)
+    group = members.join(Parts, partitions=2, settings=settings)
+    until(lambda: (place(0), place(1)) == (Place(2), Place(5)), "the other one is past it")
+    stuck = group.subscriptions[0]
+    until(lambda: stuck.status.state is State.SUSPENDED_ON_ERROR, "suspended")
+    assert {scn for number, scn in done if number == 0} == {1, 2}
+    repaired.set()
+    stuck.resume()
+    members.settled(2, 5)
+    for scn in range(1, 6):
+        assert done[0, scn] == done[0, 1]
+        assert done[0, scn] | done[1, scn] == set(range(ROWS))
+        assert not done[0, scn] & done[1, scn]
 
 
 @req("D110")

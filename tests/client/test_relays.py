@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,6 +141,28 @@ def test_a_routing_document_is_followed_without_a_restart(log, tmp_path):
             line.cut()
             log.append(window(2))
             until(lambda: consumer.windows == [1, 2], "the window from the other relay")
+
+
+@req("D48")
+def test_a_stream_of_three_relays_goes_on_with_any_one_of_them(log):
+    log.register(TABLE)
+    log.append(window(1))
+    consumer = Recorder()
+    with ExitStack() as stack:
+        urls = [stack.enter_context(served({"shop": log.folder}, heartbeat_s=0.1)) for _ in "123"]
+        lines = [stack.enter_context(FaultyLine(url)) for url in urls]
+        subscription = Subscription([line.url for line in lines], "shop", consumer, settings=QUICK)
+        with running(subscription):
+            until(lambda: consumer.windows == [1], "the first window")
+            for scn, alive in enumerate([2, 0, 1, 2, 1, 0], 2):
+                for number, line in enumerate(lines):
+                    line.rule = lambda _, up=number == alive: SOUND if up else Damage(cut_at=0)  # type: ignore[misc]
+                for line in lines:
+                    line.cut()
+                log.append(window(scn))
+                until(lambda: consumer.windows[-1] == scn, f"window {scn} from relay {alive}")  # noqa: B023
+    assert consumer.windows == list(range(1, 8))
+    assert consumer.rollbacks == 0
 
 
 def test_pauses_grow_to_their_bound_and_are_spread():

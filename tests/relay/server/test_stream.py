@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter
 from headrace.model.block import Block
+from headrace.registry.file import FileRegistry
+from headrace.testing.notation import table_of
 from headrace.testing.relay import served
 from headrace.wire import encode_block
 from tests.changelog.test_reader import next_blocks, steps
@@ -108,7 +110,7 @@ def in_pulls(url: str, after: int, most: int) -> list[Block]:
             )
 
 
-@req("D55", "D116")
+@req("D55")
 def test_bytes_sent_are_the_bytes_stored(writer, folder, url):
     synced(writer, *(window(scn, scn, tables=(TABLE, OTHER)) for scn in range(1, 30)), coverage(40))
     stored = b"".join(
@@ -118,11 +120,27 @@ def test_bytes_sent_are_the_bytes_stored(writer, folder, url):
         frames.blocks()
         assert stored.startswith(frames.raw)
         assert not stored[len(frames.raw) :].strip(b"\0")
-    # Rows of a version that has been followed by another one stay as they were written.
     assert bytes(frames.raw) == b"".join(
         encode_block(block)
         for block in [*(window(s, s, tables=(TABLE, OTHER)) for s in range(1, 30)), coverage(40)]
     )
+
+
+@req("D116")
+def test_a_new_version_of_a_table_leaves_the_bytes_of_what_came_before(writer, folder, url):
+    synced(writer, *(window(scn, scn) for scn in range(1, 20)))
+    with stream(url, after=0, mode="pull") as frames:
+        frames.blocks()
+        before = bytes(frames.raw)
+    wider = table_of(4, name=TABLE.table.name)
+    FileRegistry(folder / "schemas").put(wider)
+    synced(writer, window(20, tables=(wider,)), window(21))
+    with stream(url, after=0, mode="pull") as frames:
+        blocks = frames.blocks()
+        assert bytes(frames.raw).startswith(before)
+    assert len(frames.raw) > len(before)
+    versions = [body.schema_id for block in blocks for body in block.bodies]
+    assert versions == [TABLE.schema_id] * 19 + [wider.schema_id, TABLE.schema_id]
 
 
 @req("D41")
