@@ -96,6 +96,7 @@ def test_asking_for_windows_gives_the_same_changes(place):
     assert found == {"public.orders": len(told(place))}
 
 
+@req("N30")
 def test_batches_add_up_to_what_events_do(place):
     turnover = example("windows").Turnover()
     Subscription(place.relay, "shop", turnover, upto=place.upto["shop"]).run()

@@ -121,5 +121,8 @@ def test_with_every_process_killed_the_source_goes_on_and_a_restart_loses_nothin
 
 def alone(connection: psycopg.Connection) -> bool:
     """Whether nobody but the test has a session."""
-    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    query = """
+        SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND backend_type IN ('client backend', 'walsender')
+    """
     return connection.execute(query).fetchone() == (1,)

@@ -322,6 +322,7 @@ def test_options_that_do_not_go_together_are_named(tmp_path, url):
         of_relay("ftp://nowhere", table="public.patchy").schema()
 
 
+@req("N30")
 def test_spark_reads_a_relay_in_batches_and_streams(spark: SparkSession, shop, tmp_path):
     shop.append(*whole(random_blocks(8)))
     register_source(spark)

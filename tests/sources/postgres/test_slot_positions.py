@@ -166,6 +166,7 @@ def test_transaction_ids_past_their_first_four_billion_are_widened_and_seen(
             assert running.content(PUBLIC_T).total() == 50
 
 
+@req("D06")
 def test_a_role_that_owns_nothing_adopts_slot_and_publication(
     database: str, sql: Sql, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:

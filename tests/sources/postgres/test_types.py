@@ -202,7 +202,7 @@ def prepare(sql: Sql, url: str, kinds: Sequence[Kind]) -> None:
     sql(*(f"ALTER DATABASE {name} SET {key} = {value}" for key, value in HOSTILE.items()))
 
 
-@req("T1", "D112")
+@req("T1", "D112", "D113")
 def test_every_type_is_the_same_value_whichever_way_it_comes(
     database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
