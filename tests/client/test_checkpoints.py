@@ -168,6 +168,21 @@ def test_consumers_in_one_database_do_not_see_each_other(tmp_path):
     assert one.load() == Place(5)
 
 
+def test_consumers_that_begin_at_the_same_time_make_one_table(tmp_path):
+    engine, other = (sa.create_engine(f"sqlite:///{tmp_path}/a.db") for _ in range(2))
+    made = []
+
+    @sa.event.listens_for(engine, "before_cursor_execute")
+    def somebody_else_is_faster(connection, cursor, statement, *_):
+        if "CREATE TABLE" in statement and not made:
+            connection.rollback()
+            made.append(SqlCheckpoints(other, "other").store(Place(6)))
+
+    assert SqlCheckpoints(engine, "me").load() is None
+    assert made
+    assert SqlCheckpoints(engine, "other").load() == Place(6)
+
+
 @req("D98")
 def test_a_place_in_the_consumers_transaction_goes_with_it(tmp_path):
     engine = sa.create_engine(f"sqlite:///{tmp_path}/a.db")

@@ -61,7 +61,7 @@ def test_every_event_comes_once_and_in_order_when_nothing_fails(log, relay, seed
 
 
 @req("D88", "D94", "D95", "F6", "B-4")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, 9, 11])
 def test_a_failure_of_any_callback_brings_exactly_what_lies_behind_the_last_checkpoint(
     log, relay, seed
 ):

@@ -44,7 +44,9 @@ def test_two_processes_of_the_first_program_print_every_change_between_them(
     def lines() -> list[str]:
         return [line for file in printed for line in file.read_text().splitlines()]
 
-    expected = Counter(f"{event.table} {event.key} {event.op}" for event in told(place))
+    expected = Counter(
+        f"public.orders ({order},) {op}" for event in told(place) for order, op in moves(event)
+    )
     try:
         with ExitStack() as stack:
             for file in printed:

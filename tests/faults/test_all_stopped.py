@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 import pytest
@@ -29,20 +30,25 @@ ROUNDS = 3
 def everything(file: Path, url: str, folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run capture, relay and a consumer, each a process; all are killed at the end."""
     consume = ["consume", "ndjson", url, "--to", str(folder / "lines")]
-    words = (
-        ["headrace.replicator.capture_process", str(file)],
-        ["headrace.cli.main", "relay", str(file)],
-        ["headrace.cli.main", *consume, "--checkpoint", str(folder / "place")],
-    )
     with ExitStack() as stack, (folder / "output").open("ab") as output:
-        processes = []
-        for called in words:
-            started = [sys.executable, "-m", *called]
-            process = subprocess.Popen(started, stdout=output, stderr=output)
-            processes.append(process)
+
+        def started(*words: str) -> subprocess.Popen[bytes]:
+            process = subprocess.Popen([sys.executable, "-m", *words], stdout=output, stderr=output)
             stack.callback(process.wait)
             stack.callback(process.kill)
-        yield processes
+            return process
+
+        capture = started("headrace.replicator.capture_process", str(file))
+        relay = started("headrace.cli.main", "relay", str(file))
+        until(partial(listens, url), "the relay listens", 120)
+        place = str(folder / "place")
+        yield [capture, relay, started("headrace.cli.main", *consume, "--checkpoint", place)]
+
+
+def listens(url: str) -> bool:
+    with suppress(OSError), urlopen(f"{url}/healthz", timeout=5) as answer:
+        return bool(answer.status == 200)
+    return False
 
 
 def written(connection: psycopg.Connection, first: int) -> float:

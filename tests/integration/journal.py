@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import pyarrow as pa
@@ -40,18 +40,22 @@ class JournalSource:
     def __init__(self, file: Path) -> None:
         self._file, self._place = file, file.with_suffix(".read")
         self._file.touch()
+        self._lines: list[dict[str, Any]] = [
+            json.loads(line) for line in self._file.read_text().splitlines()
+        ]
         self._lock = Lock()
 
     def write(self, *changes: tuple[str, int, str | None], mark: str = "") -> None:
         """Append a transaction."""
-        line = json.dumps({"mark": mark} if mark else {"changes": changes})
+        line: dict[str, Any] = {"mark": mark} if mark else {"changes": changes}
         with self._lock, self._file.open("a") as file:
-            file.write(line + "\n")
+            file.write(json.dumps(line) + "\n")
+            self._lines.append(line)
 
     def lines(self) -> list[dict[str, Any]]:
         """Return everything that was ever written."""
         with self._lock:
-            return [json.loads(line) for line in self._file.read_text().splitlines()]
+            return self._lines[:]
 
     def rows(self, upto: int | None = None) -> dict[int, str | None]:
         """Return the rows that there are, or were behind so many lines."""
@@ -107,6 +111,7 @@ class _Log:
     def poll(self, timeout_s: float) -> LogItem | None:
         lines = self._source.lines()
         if self._at == len(lines):
+            Event().wait(min(timeout_s, 0.01))
             return None
         line, self._at = lines[self._at], self._at + 1
         scn = self._at * STEP
