@@ -11,7 +11,8 @@ CHANGES = sa.Table(
     "changes",
     sa.MetaData(),
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("partition", sa.Integer, nullable=False),
+    sa.Column("scn", sa.BigInteger, nullable=False),
+    sa.Column("ord", sa.Integer, nullable=False),
     sa.Column("op", sa.String(2), nullable=False),
     sa.Column("order_id", sa.BigInteger, nullable=False),
 )
@@ -23,8 +24,8 @@ class Kept(Consumer):
         self.rows: list[dict[str, object]] = []
 
     def on_data_event(self, event: Event) -> None:
-        said = {"op": event.op, "order_id": event.key[0]}
-        self.rows.append({"partition": self.partition.number, **said})
+        place = {"scn": event.scn, "ord": event.ord}
+        self.rows.append({**place, "op": event.op, "order_id": event.key[0]})
 
     def on_end_window(self, window: Window) -> Result:
         with self.engine.begin() as connection:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
 from headrace.client import Consumer, Group, GroupStore, Partition, Result, SqlGroupStore, State
 from headrace.client.consumer import Event, Window
-from headrace.client.errors import FatalResult
-from headrace.client.group_state import GroupState
+from headrace.client.errors import CheckpointUnusable, ConsumerRefused, FatalResult
+from headrace.client.group_state import Claim, GroupState
 from headrace.errors import ConfigError
 from headrace.model.block import Block
 from headrace.testing.group import CutGroupStore
 from headrace.wire.place import Place
-from tests.changelog.windows import TABLE, window
+from tests.changelog.windows import OTHER, TABLE, window
 from tests.client.grouping import GROUP_SETTINGS, Kept, Storing
 from tests.requirements import req
 from tests.waiting import until
@@ -285,13 +287,117 @@ def test_a_member_that_cannot_renew_its_lease_stops_before_others_may_begin(log,
     thread = threading.Thread(target=group.run, daemon=True)
     thread.start()
     until(lambda: len(group.subscriptions) == 2, "it delivers")
+    # However long it has been a member: what counts is the last turn that came through.
+    now.now_s += 10 * LEASE_S
+    members.clock.now_s += LEASE_S / 2
+
+    def renewed() -> bool:
+        state = members.store.read("g")
+        return (
+            state is not None and state.members[group.member] > members.clock.us() + LEASE_S * 9e5
+        )
+
+    until(renewed, "it renewed its lease")
     line.cut.set()
-    assert len(group.subscriptions) == 2
+    until(lambda: line.refused > 2, "its turns do not come through")
+    log.append(window(2, ROWS))
+    until(lambda: members.kept.changes() == expected(2), "it goes on while its lease lasts")
     now.now_s += LEASE_S
     until(lambda: not group.subscriptions, "it stopped by itself")
     line.cut.clear()
     until(lambda: len(group.subscriptions) == 2, "it delivers again")
     group.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_what_a_group_is_made_with_reaches_each_partition(log, members):
+    seen: list[tuple[str, set[str]]] = []
+
+    class Seeing(Consumer):
+        def on_data_event(self, event: Event) -> None:
+            seen.append((str(event.table), set(event.row)))
+
+    log.register(TABLE, OTHER)
+    log.append(*(window(scn, ROWS) for scn in range(1, 4)))
+    shapes = {"public.other": pa.schema([("k", pa.int64()), ("later", pa.string())])}
+    options: dict[str, Any] = {"filter": {"tables": ["public.other"]}, "shapes": shapes}
+    members.join(lambda _: Seeing(), partitions=2, start="newest", **options)
+    members.settled(2, 3)
+    log.append(window(4, ROWS, tables=(TABLE, OTHER)))
+    members.settled(2, 4)
+    assert seen == [("public.other", {"k", "later"})] * ROWS
+
+
+@pytest.mark.parametrize("wanted", ["wait", "raise"])
+def test_a_partition_that_fails_for_good_waits_or_ends_its_member_and_keeps_its_windows_apart(
+    log, members, tmp_path, wanted
+):
+    class Poisoned(Consumer):
+        def __init__(self, partition: Partition) -> None:
+            self.number = partition.number
+
+        def on_end_window(self, window: Window) -> Result | None:
+            return Result.ERROR if self.number == 1 and window.scn == 2 else None
+
+    log.register(TABLE)
+    log.append(*(window(scn, ROWS) for scn in range(1, 4)))
+    settings = replace(GROUP_SETTINGS, retries=0)
+    options: dict[str, Any] = {"on_suspended": wanted, "dead_letters": tmp_path / "dead"}
+    group = members.join(Poisoned, partitions=2, settings=settings, **options)
+    if wanted == "raise":
+        members.threads[group.member].join(60)
+        assert [type(error) for error in members.failed] == [ConsumerRefused]
+        members.live.remove(group)
+        return
+    until(lambda: group.subscriptions, "it delivers")
+    stuck = until(lambda: group.subscriptions.get(1), "partition 1")
+    until(lambda: stuck.status.state is State.SUSPENDED_ON_ERROR, "suspended")
+    stuck.skip_window()
+    members.settled(2, 3)
+    assert [path.name for path in (tmp_path / "dead").iterdir()] == ["g-1-of-2"]
+
+
+def test_a_partition_that_fails_at_once_is_begun_with_again_at_the_next_turn_and_no_sooner(
+    log, members, relay
+):
+    class Unreadable(CutGroupStore):
+        loads: list[float]
+
+        def load(self, group: str, claim: Claim) -> Place:
+            self.loads.append(time.monotonic())
+            raise CheckpointUnusable("It does not read.", next_step="none: a test did it.")
+
+    store = Unreadable(members.store)
+    store.loads = []
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": LEASE_S}
+    group = Group(relay, "shop", lambda _: Consumer(), store, "g", 1, **options)
+    thread = threading.Thread(target=group.run, daemon=True)
+    thread.start()
+    until(lambda: len(store.loads) > 4, "it was tried again and again")
+    group.stop()
+    thread.join(60)
+    assert store.loads[4] - store.loads[0] > LEASE_S
+
+
+def test_a_store_that_does_not_answer_is_waited_for_and_a_member_may_run_again(log, members):
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    one = members.join()
+    members.settled(4, 1)
+    members.leave(one)
+    line = members.lines[one.member]
+    line.cut.set()
+    before = line.refused
+    thread = threading.Thread(target=one.run, daemon=True)
+    thread.start()
+    until(lambda: line.refused > before + 1, "it asks again")
+    line.cut.clear()
+    log.append(window(2, ROWS))
+    until(lambda: members.kept.changes() == expected(2), "it is a member again")
+    one.stop()
     thread.join(60)
     assert not thread.is_alive()
 

@@ -126,6 +126,51 @@ def test_a_change_that_fails_leaves_nothing_behind(engine):
 
 
 @req("B-7")
+def test_nobody_changes_a_group_while_somebody_else_does(engine):
+    store = SqlGroupStore(engine)
+    store.create("g", begun("{}", 2, Place(0)))
+    seen: list[int] = []
+    other = threading.Thread(
+        target=SqlGroupStore(engine).change,
+        args=("g", lambda state, _: seen.append(state.generation)),
+    )
+
+    def slowly(state: GroupState, now_us: int) -> None:
+        other.start()
+        other.join(0.3)
+        assert seen == []
+        turn(state, "a", now_us, LEASE_US)
+
+    store.change("g", slowly)
+    other.join(60)
+    assert seen == [2]
+
+
+def test_an_engine_with_other_transactions_is_used_as_it_has_to_be(database):
+    """Behind somebody else's change a snapshot of before it could only be refused."""
+    url = database.replace("postgresql://", "postgresql+psycopg://")
+    engine = sa.create_engine(url, isolation_level="REPEATABLE READ")
+    test_nobody_changes_a_group_while_somebody_else_does(engine)
+    engine.dispose()
+
+
+def test_members_that_make_the_tables_at_the_same_time_both_get_them(engine):
+    refused = []
+
+    @sa.event.listens_for(engine, "before_cursor_execute")
+    def somebody_else_is_faster(connection, cursor, statement, *_):
+        if "CREATE TABLE" in statement and not refused:
+            refused.append(statement)
+            raise sa.exc.IntegrityError(statement, None, Exception("it exists"))
+
+    store = SqlGroupStore(engine)
+    assert store.read("g") is None
+    assert refused
+    store.create("g", begun("{}", 1, Place(0)))
+    assert store.read("g") == begun("{}", 1, Place(0))
+
+
+@req("B-7")
 def test_members_that_come_at_once_never_own_the_same_partition(engine):
     told: dict[str, list[Claim]] = {}
     ready = threading.Barrier(6)

@@ -323,6 +323,20 @@ def test_a_full_disk_holds_the_copy_up_and_loses_nothing(leader, tmp_path):
     assert windows_of(copy.folder) == windows_of(leader.folder)
 
 
+@req("D45")
+def test_a_follower_drops_what_is_old_as_its_own_settings_say(leader, tmp_path):
+    leader.append(*(window(scn, 30) for scn in range(1, 100)))
+    little = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
+    with (
+        served({"shop": leader.folder}, heartbeat_s=0.1) as first,
+        following(tmp_path / "copy", first, settings=little) as copy,
+    ):
+        copy.covers(99)
+        until(lambda: ChangeLogReader(copy.folder).tail().oldest_scn > 80, "the old ones are gone")
+    assert scns(ChangeLogReader(copy.folder).blocks(98)) == [99]
+    assert scns(ChangeLogReader(leader.folder).blocks(0)) == list(range(1, 100))
+
+
 @req("D39")
 def test_a_follower_of_a_log_that_is_still_empty_gets_its_first_block(leader, tmp_path):
     with (
