@@ -170,13 +170,14 @@ def test_consumers_in_one_database_do_not_see_each_other(tmp_path):
 
 def test_consumers_that_begin_at_the_same_time_make_one_table(tmp_path):
     engine, other = (sa.create_engine(f"sqlite:///{tmp_path}/a.db") for _ in range(2))
-    made = []
+    made: list[Place] = []
 
     @sa.event.listens_for(engine, "before_cursor_execute")
     def somebody_else_is_faster(connection, cursor, statement, *_):
         if "CREATE TABLE" in statement and not made:
             connection.rollback()
-            made.append(SqlCheckpoints(other, "other").store(Place(6)))
+            made.append(Place(6))
+            SqlCheckpoints(other, "other").store(made[0])
 
     assert SqlCheckpoints(engine, "me").load() is None
     assert made

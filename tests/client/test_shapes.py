@@ -170,7 +170,8 @@ ROWS: tuple[tuple[Any, ...], ...] = (
 def test_old_and_new_consumers_live_through_every_kind_of_change(log, relay):
     """Add, relax, widen, rename, drop and truncate: whoever asks for what is there gets it, else it is null."""
     log.register(*VERSIONS)
-    log.append(*(block(n, *pair) for n, *pair in zip(range(1, 6), VERSIONS, ROWS, strict=True)))
+    for scn, (schema, row) in enumerate(zip(VERSIONS, ROWS, strict=True), 1):
+        log.append(block(scn, schema, row))
     truncate = SystemEvent(6, 0, SystemKind.TRUNCATE, ITEMS)
     log.append(Block(transaction_index([(6, 6, 6, 1, 0, 1)]), (), (truncate,), 6))
     number = ("n", pa.int64())

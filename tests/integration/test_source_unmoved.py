@@ -136,7 +136,7 @@ class Gated(Recorder):
 
     gate: threading.Event
 
-    def on_start_window(self, window):  # type: ignore[no-untyped-def]
+    def on_start_window(self, window):
         self.gate.wait(120)
         return super().on_start_window(window)
 
