@@ -18,11 +18,12 @@ from headrace.client import Backoff, Consumer, NoCheckpoints, State, Subscriptio
 from headrace.client.errors import ClockWentBack
 from headrace.client.fetcher import _Order
 from headrace.errors import ConfigError, ProtocolError, ScnNotFound
-from headrace.model.block import Block, Body
+from headrace.model.block import Block, Body, transaction_index
 from headrace.relay.server.settings import ServedSource
 from headrace.state.store import StateStore
 from headrace.testing.histories import TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
+from headrace.testing.notation import change_batch
 from headrace.testing.relay import served
 from headrace.wire import BlockHeader, encode_block, read_header
 from headrace.wire.place import Place
@@ -201,6 +202,43 @@ def test_a_transaction_without_its_end_is_refused():
     order.check(header(window(1, first=2, last=False)))
     with pytest.raises(ProtocolError, match="goes on"):
         order.check(header(window(2)))
+
+
+@req("D63")
+@pytest.mark.parametrize("pull", [False, True])
+def test_a_block_of_which_a_filter_left_only_what_was_processed_is_no_step_back(log, relay, pull):
+    """Who resumes inside a block whose other transactions are for others is told that there is nothing, and goes on."""
+    log.register(TABLE)
+    log.append(joined([keyed(scn, scn) for scn in (1, 3, 5)]))
+    checkpoints = NoCheckpoints()
+    checkpoints.store(Place(3))
+    consumer = Recorder()
+    even = {"partition": {"by": "mod", "count": 2, "take": [0]}, "tables": ["public.t"]}
+    odd = {"where": {"public.t": "k < 5"}}
+    for filter_ in (even, odd):
+        subscription = Subscription(
+            relay,
+            "shop",
+            consumer,
+            checkpoints,
+            filter=filter_,
+            settings=replace(QUICK, pull=pull, pull_wait_ms=10),
+            on_suspended="raise",
+        )
+        with running(subscription) as join:
+            until(lambda: checkpoints.load() == Place(5), "the coverage behind it")
+            subscription.stop()
+            join()
+        assert consumer.windows == []
+        checkpoints.store(Place(3))
+        consumer = Recorder()
+
+
+def keyed(scn: int, key: int) -> Block:
+    """Return a transaction with one row of a key."""
+    row = (scn, 0, "+I", (key, "x", "x"))
+    body = Body(TABLE.schema_id, TABLE.table, change_batch(TABLE, [row]))
+    return Block(transaction_index([(scn, scn, scn, 1, 0, 1)]), (body,), (), scn)
 
 
 @req("B-10", "B-11")
