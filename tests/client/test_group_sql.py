@@ -155,7 +155,7 @@ def test_an_engine_with_other_transactions_is_used_as_it_has_to_be(database):
 
 
 def test_members_that_make_the_tables_at_the_same_time_both_get_them(engine):
-    refused = []
+    refused: list[str] = []
 
     @sa.event.listens_for(engine, "before_cursor_execute")
     def somebody_else_is_faster(connection, cursor, statement, *_):

@@ -30,6 +30,7 @@ class Shared:
         self.order: list[tuple[str, int]] = []
         self.inside: str | None = None
         self.entered = 0
+        self.overlaps: list[tuple[str, str | None]] = []
 
 
 class One(Recorder):
@@ -42,14 +43,17 @@ class One(Recorder):
         self.fails_at = fails_at
 
     def on_start_window(self, window: Window) -> Result | None:
-        assert self.shared.inside is None
+        if self.shared.inside is not None:
+            self.shared.overlaps.append((self.source, self.shared.inside))
         self.shared.inside = self.source
         return super().on_start_window(window)
 
     def on_data_event(self, event: Event) -> Result | None:
         self.shared.entered += 1
-        assert self.shared.entered == 1, "two callbacks at once"
-        assert self.shared.inside == self.source
+        # Time enough for the others to come in.
+        threading.Event().wait(0.0005)
+        if self.shared.entered != 1 or self.shared.inside != self.source:
+            self.shared.overlaps.append((self.source, self.shared.inside))
         if self.fails_at and event.scn >= self.fails_at:
             self.shared.entered -= 1
             self.shared.inside = None
@@ -60,7 +64,8 @@ class One(Recorder):
         return answer
 
     def on_end_window(self, window: Window) -> Result | None:
-        assert self.shared.inside == self.source
+        if self.shared.inside != self.source:
+            self.shared.overlaps.append((self.source, self.shared.inside))
         self.shared.inside = None
         return super().on_end_window(window)
 
@@ -102,6 +107,7 @@ def test_each_source_comes_whole_and_in_its_order_and_windows_never_overlap(
     shared = Shared()
     consumers = {name: One(name, shared) for name in SOURCES}
     Together([subscription(url, logs[name], consumers[name]) for name in SOURCES]).run()
+    assert shared.overlaps == []
     for name in SOURCES:
         told = sorted(consumers[name].told, key=lambda one: one[:2])
         assert told == told_by(logs[name].blocks)

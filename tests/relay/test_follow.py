@@ -119,12 +119,14 @@ def test_a_follower_that_starts_again_goes_on_at_its_own_end(leader, tmp_path, s
 
 
 @req("D39")
-def test_a_block_of_which_a_part_is_held_is_cut(leader, tmp_path):
+@pytest.mark.parametrize("first", [2, 3])
+def test_a_block_of_which_a_part_is_held_is_cut(leader, tmp_path, first):
     """The upstream has other block cuts: what is held already is left out, to the row."""
     leader.append(window(1), window(2), window(3))
     other = LogFolder(tmp_path / "other")
     other.register(TABLE)
-    other.append(window(1), joined([window(2), window(3), window(4)]), window(5))
+    other.append(*(window(scn) for scn in range(1, first)))
+    other.append(joined([window(scn) for scn in range(first, 5)]), window(5))
     with served({"shop": leader.folder}) as first, following(tmp_path / "copy", first) as copy:
         copy.covers(3)
     with served({"shop": other.folder}) as second, following(tmp_path / "copy", second) as copy:
@@ -232,6 +234,26 @@ def test_a_follower_that_fell_off_its_upstream_stops_by_name_and_never_skips(tmp
     log.close()
 
 
+@req("D39")
+def test_a_follower_goes_on_where_its_upstream_has_just_dropped_all_that_it_holds(tmp_path):
+    log = LogFolder(tmp_path / "leader", ChangeLogSettings(segment_bytes=4096, retain_bytes=0))
+    log.register(TABLE)
+    register_job(log.folder, "somebody", 0)
+    log.append(*(window(scn, 200) for scn in (1, 2, 3)))
+    with served({"shop": log.folder}, heartbeat_s=0.1) as first:
+        with following(tmp_path / "copy", first) as copy:
+            copy.covers(3)
+        log.append(window(4, 200), window(5, 200))
+        register_job(log.folder, "somebody", 3)
+        log.writer.retain()
+        assert log.writer.tail.oldest_scn == 3
+        with following(tmp_path / "copy", first) as copy:
+            copy.covers(5)
+            assert FELL_OFF not in [status.state for status in copy.statuses]
+    assert scns(ChangeLogReader(copy.folder).blocks(0)) == [1, 2, 3, 4, 5]
+    log.close()
+
+
 @req("B-10")
 def test_an_upstream_with_another_log_is_refused_by_name(leader, tmp_path):
     """Its log was begun anew: it has nothing of the copy's last transaction, and says of none that it was dropped."""
@@ -249,7 +271,10 @@ def test_an_upstream_with_another_log_is_refused_by_name(leader, tmp_path):
 
 
 @req("D39", "D49")
-def test_another_upstream_takes_over_and_one_that_is_behind_is_waited_for(leader, tmp_path):
+@pytest.mark.parametrize("behind_at", [3, 6])
+def test_another_upstream_takes_over_and_one_that_is_behind_is_waited_for(
+    leader, tmp_path, behind_at
+):
     leader.append(*(window(scn) for scn in range(1, 6)))
     with served({"shop": leader.folder}, heartbeat_s=0.1) as first:
         with (
@@ -265,13 +290,14 @@ def test_another_upstream_takes_over_and_one_that_is_behind_is_waited_for(leader
             third.covers(7)
         behind = LogFolder(tmp_path / "behind")
         behind.register(TABLE)
-        behind.append(*(window(scn) for scn in range(1, 4)))
+        behind.append(*(window(scn) for scn in range(1, behind_at + 1)))
         with (
             served({"shop": behind.folder}, heartbeat_s=0.1) as late,
             following(third.folder, late) as third,
         ):
             third.said(WAITING_FOR_UPSTREAM)
-            behind.append(*(window(scn) for scn in range(4, 10)))
+            assert REFUSED not in [status.state for status in third.statuses]
+            behind.append(*(window(scn) for scn in range(behind_at + 1, 10)))
             third.covers(9)
         behind.close()
     assert scns(ChangeLogReader(third.folder).blocks(0)) == list(range(1, 10))
