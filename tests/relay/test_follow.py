@@ -24,7 +24,7 @@ from headrace.testing.histories import TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.notation import table_of
 from headrace.testing.relay import served
-from tests.changelog.windows import OTHER, TABLE, coverage, joined, scns, window
+from tests.changelog.windows import OTHER, TABLE, commit_us, coverage, joined, scns, window
 from tests.client.conftest import QUICK
 from tests.client.logs import LogFolder, random_blocks, told_by
 from tests.client.recording import Recorder
@@ -204,6 +204,11 @@ def test_a_follower_begins_where_its_upstream_does_and_says_so(tmp_path):
     tail = ChangeLogReader(copy.folder).tail()
     assert (tail.oldest_scn, tail.complete_scn) == (oldest, 120)
     assert windows_of(copy.folder, oldest) == windows_of(log.folder, oldest)
+    with served({"shop": copy.folder}) as second:
+        # What lies before its first window may have been at that time.
+        asked = {"source": "shop", "mode": "pull", "since_us": commit_us(oldest + 1) - 1}
+        assert ask(second, "/stream", **asked).error["type"] == "ScnNotFound"
+        assert ask(second, "/stream", **asked | {"since_us": commit_us(oldest + 1)}).status == 200
     log.close()
 
 
