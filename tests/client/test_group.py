@@ -18,7 +18,12 @@ import sqlalchemy as sa
 
 from headrace.client import Consumer, Group, GroupStore, Partition, Result, SqlGroupStore, State
 from headrace.client.consumer import Event, Window
-from headrace.client.errors import CheckpointUnusable, ConsumerRefused, FatalResult
+from headrace.client.errors import (
+    CheckpointUnusable,
+    ConsumerRefused,
+    FatalResult,
+    StaleGeneration,
+)
 from headrace.client.group_state import Claim, GroupState
 from headrace.errors import ConfigError
 from headrace.model.block import Block
@@ -382,6 +387,29 @@ def test_a_partition_that_fails_at_once_is_begun_with_again_at_the_next_turn_and
     group.stop()
     thread.join(60)
     assert store.loads[4] - store.loads[0] > LEASE_S
+
+
+def test_a_partition_that_was_lost_before_it_was_begun_with_ends_nobody(log, members, relay):
+    class Late(CutGroupStore):
+        loads = 0
+
+        def load(self, group: str, claim: Claim) -> Place:
+            self.loads += 1
+            if self.loads == 1:
+                raise StaleGeneration(group, claim.number, claim.generation)
+            return super().load(group, claim)
+
+    store = Late(members.store)
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": LEASE_S}
+    group = Group(relay, "shop", lambda p: Storing(members.kept, p), store, "g", 2, **options)
+    thread = threading.Thread(target=group.run, daemon=True)
+    thread.start()
+    until(lambda: members.kept.changes() == expected(1), "everything")
+    group.stop()
+    thread.join(60)
+    assert store.loads == 3
 
 
 def test_a_store_that_does_not_answer_is_waited_for_and_a_member_may_run_again(log, members):

@@ -206,9 +206,13 @@ def test_a_follower_begins_where_its_upstream_does_and_says_so(tmp_path):
     assert windows_of(copy.folder, oldest) == windows_of(log.folder, oldest)
     with served({"shop": copy.folder}) as second:
         # What lies before its first window may have been at that time.
-        asked = {"source": "shop", "mode": "pull", "since_us": commit_us(oldest + 1) - 1}
-        assert ask(second, "/stream", **asked).error["type"] == "ScnNotFound"
-        assert ask(second, "/stream", **asked | {"since_us": commit_us(oldest + 1)}).status == 200
+        known = commit_us(oldest + 1)
+        answers = [
+            ask(second, "/stream", source="shop", mode="pull", since_us=since)
+            for since in (known - 1, known)
+        ]
+        assert [answer.status for answer in answers] == [410, 200]
+        assert answers[0].error["type"] == "ScnNotFound"
     log.close()
 
 
