@@ -409,7 +409,7 @@ def test_a_partition_that_was_lost_before_it_was_begun_with_ends_nobody(log, mem
     until(lambda: members.kept.changes() == expected(1), "everything")
     group.stop()
     thread.join(60)
-    assert store.loads == 3
+    assert store.loads >= 3
 
 
 def test_a_store_that_does_not_answer_is_waited_for_and_a_member_may_run_again(log, members):
