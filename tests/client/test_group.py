@@ -325,7 +325,7 @@ def test_what_a_group_is_made_with_reaches_each_partition(log, members):
             seen.append((str(event.table), set(event.row)))
 
     log.register(TABLE, OTHER)
-    log.append(*(window(scn, ROWS) for scn in range(1, 4)))
+    log.append(*(window(scn, ROWS, tables=(TABLE, OTHER)) for scn in range(1, 4)))
     shapes = {"public.other": pa.schema([("k", pa.int64()), ("later", pa.string())])}
     options: dict[str, Any] = {"filter": {"tables": ["public.other"]}, "shapes": shapes}
     members.join(lambda _: Seeing(), partitions=2, start="newest", **options)

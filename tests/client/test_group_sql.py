@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
@@ -95,6 +96,29 @@ def test_what_was_changed_is_what_every_other_process_reads(engine):
     assert state is not None
     assert state.definition == "{}"
     assert state.generation > 5
+
+
+def test_every_part_of_a_group_is_kept_and_what_is_no_more_is_gone(engine):
+    store = SqlGroupStore(engine)
+    store.create("g", begun("{}", 3, Place(0)))
+
+    def more(state: GroupState, _: int) -> GroupState:
+        state.generation, state.target, state.barrier = 9, 7, 40
+        state.members = {"a": 5, "b": 6}
+        state.partitions[1].owner, state.partitions[1].generation = "a", 9
+        state.partitions[2].place = Place(3, 4)
+        return deepcopy(state)
+
+    def less(state: GroupState, _: int) -> GroupState:
+        state.target = state.barrier = None
+        state.members = {"b": 8}
+        state.partitions[1].owner = None
+        state.partitions.pop()
+        return deepcopy(state)
+
+    for act in (more, less):
+        left = store.change("g", act)
+        assert SqlGroupStore(engine).read("g") == left
 
 
 def test_a_place_that_is_changed_with_the_group_is_kept(engine):
