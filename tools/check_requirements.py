@@ -1,9 +1,10 @@
 """Hold docs/requirements.md and the tests together.
 
 Every requirement has one row in the table of docs/requirements.md: id, text, and the tests that
-prove it or the word ``open``. Tests name the ids they prove by ``@req("P35", …)``. Without options
-this fails when a test names an id that the table does not have, or when the table calls an id done
-that no test names. With ``--write`` it fills in the last column.
+prove it or the word ``open``. ``open: reason`` says why, behind tests: what is missing of the whole.
+Tests name the ids they prove by ``@req("P35", …)``. Without options this fails when a test names an
+id that the table does not have, or when the table calls an id done that no test names. With
+``--write`` it fills in the last column, and keeps reasons as they are.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ TESTS = ROOT / "tests"
 OPEN = "open"
 SHOWN_TESTS = 3
 
+_REASON = re.compile(r"(?:^|; )open: (?P<reason>.+)$")
 _ROW = re.compile(r"^\| (?P<id>[A-Z](?:-?\d+)) \| (?P<text>.*?) \| (?P<proof>[^|]*) \|$")
 
 
@@ -58,11 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         faults += [
             f"docs/requirements.md calls {id_} done, but no test names it"
             for id_, proof in rows.items()
-            if proof != OPEN and not proofs.get(id_)
+            if not proofs.get(id_) and not _is_open(proof)
         ]
     for fault in faults:
         print(f"requirements: {fault}", file=sys.stderr)
-    stale = sum(proof != shown(proofs.get(id_, ())) for id_, proof in rows.items())
+    stale = sum(
+        proof != shown(proofs.get(id_, ()), reason_of(proof)) for id_, proof in rows.items()
+    )
     if stale and not options.write:
         print(f"requirements: {stale} rows are out of date: make requirements ARGS=--write")
     print(f"requirements: {len(rows)} in all, {sum(map(bool, proofs.values()))} with a test")
@@ -80,19 +84,32 @@ def rewritten(lines: Sequence[str], proofs: Mapping[str, Sequence[str]]) -> Iter
     for line in lines:
         found = _ROW.match(line)
         if found:
-            yield f"| {found['id']} | {found['text']} | {shown(proofs.get(found['id'], ()))} |"
+            tests = proofs.get(found["id"], ())
+            yield f"| {found['id']} | {found['text']} | {shown(tests, reason_of(found['proof']))} |"
         else:
             yield line
 
 
-def shown(tests: Sequence[str]) -> str:
+def shown(tests: Sequence[str], reason: str = "") -> str:
     """How the column of tests reads."""
+    left = f"{OPEN}: {reason}" if reason else ""
     if not tests:
-        return OPEN
+        return left or OPEN
     names = sorted(tests)
     text = ", ".join(f"`{name}`" for name in names[:SHOWN_TESTS])
     more = len(names) - SHOWN_TESTS
-    return f"{text} and {more} more" if more > 0 else text
+    text = f"{text} and {more} more" if more > 0 else text
+    return f"{text}; {left}" if left else text
+
+
+def reason_of(proof: str) -> str:
+    """What a column of tests says of why something is open; empty where it says nothing."""
+    found = _REASON.search(proof)
+    return found["reason"] if found else ""
+
+
+def _is_open(proof: str) -> bool:
+    return proof == OPEN or proof.startswith(f"{OPEN}: ")
 
 
 def collect(folder: Path) -> tuple[list[Mark], list[str]]:

@@ -58,7 +58,6 @@ def between(
     return contents(part for block in chosen if len((part := block.after(after).upto(upto)).index))
 
 
-@req("D41", "D42", "B-1")
 @settings(max_examples=40)
 @given(steps, st.data())
 def test_joined_or_not_the_rows_their_order_and_the_positions_are_the_same(history, data):

@@ -21,7 +21,6 @@ READERS = 4
 LAST = 300
 
 
-@req("P28")
 def test_many_reader_processes_see_the_same_stream_while_it_is_written(tmp_path):
     command = [sys.executable, "-m", "tests.changelog.reader_process", str(tmp_path), str(LAST)]
     readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(READERS)]

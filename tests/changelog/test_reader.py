@@ -41,7 +41,7 @@ def test_a_log_that_does_not_exist_yet_is_empty(reader):
         list(reader.blocks(1))
 
 
-@req("D42", "D41", "P28")
+@req("D42")
 def test_everything_after_a_position_comes_once_and_in_order(writer, reader):
     synced(writer, *(window(scn) for scn in range(10, 40)))
     for after in (*range(12), 25, 38, 39):
@@ -136,7 +136,7 @@ def test_the_index_has_one_entry_per_transaction(writer, reader):
     assert index.dtype == np.asarray(window(1).index).dtype
 
 
-@req("D45")
+@req("D59")
 def test_a_position_that_was_dropped_or_never_was_is_refused_with_what_there_is(writer, reader):
     for scn in range(1, 60):
         synced(writer, window(scn))

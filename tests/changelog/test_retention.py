@@ -28,7 +28,6 @@ def filled(folder, settings=SMALL, last=60, **hooks) -> ChangeLogWriter:
     return writer
 
 
-@req("D45")
 @pytest.mark.parametrize("applied", [0, 1, 17, 30, 59, 60])
 def test_what_a_job_has_not_applied_is_never_dropped(tmp_path, applied):
     register_job(tmp_path, "fast", 60)

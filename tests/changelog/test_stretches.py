@@ -66,7 +66,7 @@ def decoded(data: bytes) -> list[Block]:
     return blocks
 
 
-@req("D55", "D116", "B-1", "D42")
+@req("D55", "B-1", "D42")
 @settings(max_examples=40)
 @given(steps, st.data())
 def test_any_position_gives_the_stored_bytes_of_a_whole_suffix_or_is_refused(history, data):
@@ -142,7 +142,6 @@ def test_a_transaction_that_has_not_ended_is_not_given_out(writer, reader):
     reopened.close()
 
 
-@req("D45")
 def test_a_spot_in_a_segment_that_was_dropped_is_refused_with_what_there_is(writer, reader):
     for scn in range(1, 30):
         synced(writer, window(scn))
@@ -262,7 +261,7 @@ def test_who_looks_at_a_damaged_tail_again_and_again_is_told_at_once_and_of_its_
     assert reader.tail.complete_scn == 1
 
 
-@req("D39", "B-11")
+@req("B-11")
 def test_who_waited_at_an_empty_log_is_told_when_it_begins_further_on(writer, reader):
     spot = found(reader, 0)
     writer.begin_at(50, commit_us(50))
@@ -274,7 +273,6 @@ def test_who_waited_at_an_empty_log_is_told_when_it_begins_further_on(writer, re
     assert scns(decoded(bytes_from(reader, 50))) == [51]
 
 
-@req("D39", "B-3")
 def test_of_a_time_before_the_beginning_of_a_log_nothing_is_promised(writer, reader):
     writer.begin_at(50, commit_us(51) - 1)
     synced(writer, window(51), window(60))

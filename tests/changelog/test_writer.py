@@ -111,7 +111,6 @@ def slow_disk() -> Iterator[_SlowDisk]:
     disk.may.set()
 
 
-@req("P28")
 def test_a_sync_beside_shows_its_blocks_and_no_later_ones(tmp_path, slow_disk):
     reader = ChangeLogReader(tmp_path)
     with ChangeLogWriter.open(tmp_path, SMALL, sync=slow_disk) as writer:
@@ -203,7 +202,7 @@ def test_after_a_failed_sync_the_log_must_be_opened_again(tmp_path):
         synced(writer, window(9))
 
 
-@req("D39", "D55")
+@req("D55")
 def test_stored_blocks_are_taken_over_byte_by_byte(tmp_path):
     stored = [window(3), window(6, last=False), window(6, first=2), coverage(9)]
     with ChangeLogWriter.open(tmp_path, SMALL) as writer:
@@ -228,7 +227,6 @@ def test_a_stored_block_that_leaves_a_transaction_open_is_split_as_any_other(tmp
     assert scns(ChangeLogReader(tmp_path).blocks(0)) == [3, 6]
 
 
-@req("D39")
 def test_a_log_that_begins_behind_an_scn_says_so_from_then_on(tmp_path):
     with ChangeLogWriter.open(tmp_path, SMALL) as writer:
         writer.begin_at(50, 7)

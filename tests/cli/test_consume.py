@@ -186,17 +186,25 @@ class Own(Lines):
     assert "--checkpoint" in refused.stderr
 
 
-@req("P30")
+@req("H18")
 def test_outputs_are_known_by_name(log, relay, module, tmp_path):
     simple(log, 1, 2)
     module(CONSUMER)
     assert consume("noop", relay, *UP).exit_code == 0
+    # Nothing is discarded because somebody forgot to say where to.
+    assert consume(relay, *UP).exit_code == 2
     ndjson = consume("ndjson", relay, *UP, "--to", "changes", "--checkpoint", "place")
     assert ndjson.exit_code == 0
     lines = [json.loads(line) for line in (tmp_path / "changes").read_text().splitlines()]
     assert [(line["scn"], line.get("ord")) for line in lines] == [
         *((1, 0), (1, 1), (1, None), (2, 0), (2, 1), (2, None))
     ]
+
+
+@req("H16")
+def test_rows_are_there_for_sql_after_one_command(log, relay, module, tmp_path):
+    simple(log, 1, 2)
+    module(CONSUMER)
     environment = {"COPY": "duckdb:copy.duckdb"}
     sql = consume("sql", relay, *UP, "--to", "env:COPY", env=environment)
     assert sql.exit_code == 0, sql.output

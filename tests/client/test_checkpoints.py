@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -15,10 +16,23 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from headrace.client import Checkpoints, FileCheckpoints, NoCheckpoints, SqlCheckpoints
+from headrace.changelog import ChangeLogSettings
+from headrace.client import (
+    Checkpoints,
+    FileCheckpoints,
+    NoCheckpoints,
+    SqlCheckpoints,
+    Subscription,
+)
 from headrace.client.errors import CheckpointUnusable
+from headrace.testing.histories import TABLES
+from headrace.testing.relay import served
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, window
+from tests.client.conftest import QUICK
+from tests.client.logs import LogFolder, random_blocks, told_by
+from tests.client.recording import Recorder
+from tests.client.test_relays import whole
 from tests.requirements import req
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +76,7 @@ def logged(log) -> Counter:
     return Counter({(scn, order): 1 for scn in range(1, WINDOWS + 1) for order in range(3)})
 
 
-@req("D97", "D98", "D27", "F6")
+@req("D98", "D27")
 def test_a_consumer_killed_at_any_moment_has_each_change_once_with_its_place(log, relay, tmp_path):
     expected = logged(log)
     rng = random.Random(1)
@@ -92,7 +106,7 @@ def test_a_consumer_killed_beside_its_file_gets_at_most_the_last_window_again(lo
 PLACES = [Place(0), Place(7), Place(8, 0), Place(8, 12), Place(2**62)]
 
 
-@req("D97", "D98")
+@req("D98")
 @pytest.mark.parametrize("kind", ["file", "sql", "memory"])
 def test_what_was_stored_is_what_is_loaded(tmp_path, kind):
     def opened() -> FileCheckpoints | SqlCheckpoints:
@@ -109,12 +123,65 @@ def test_what_was_stored_is_what_is_loaded(tmp_path, kind):
             assert opened().load() == place
 
 
+@req("D18", "D44")
+@pytest.mark.parametrize("kind", ["file", "sql"])
+def test_a_place_is_the_sources_own_number_and_holds_where_blocks_are_cut_otherwise(
+    log, relay, tmp_path, kind
+):
+    blocks = random_blocks(31)
+    log.append(*blocks)
+    other = LogFolder(tmp_path / "other", ChangeLogSettings(segment_bytes=8192))
+    other.register(*TABLES)
+    other.append(*whole(blocks))
+    half = next(b for b in blocks[len(blocks) // 2 :] if b.ends_complete and len(b.index)).last_scn
+    database = sa.create_engine(f"sqlite:///{tmp_path}/places.db")
+
+    def store() -> Checkpoints:
+        if kind == "file":
+            return FileCheckpoints(tmp_path / "place")
+        return SqlCheckpoints(database, "me")
+
+    told = []
+    with served({"shop": other.folder}) as second:
+        for url, upto in ((relay, half), (second, blocks[-1].covered_scn)):
+            consumer = Recorder()
+            Subscription(url, "shop", consumer, store(), upto=upto, settings=QUICK).run()
+            told += consumer.told
+            # Nothing but this number and the time is kept: it alone says where to go on.
+            if kind == "file":
+                kept = json.loads((tmp_path / "place").read_text())
+            else:
+                with database.connect() as connection:
+                    (kept,) = connection.execute(
+                        sa.text("SELECT place, stored_us FROM headrace_checkpoints")
+                    ).mappings()
+            assert dict(kept) == {"place": str(upto), "stored_us": kept["stored_us"]}
+    assert sorted(told, key=lambda one: one[:2]) == told_by(blocks)
+    other.close()
+
+
 def test_consumers_in_one_database_do_not_see_each_other(tmp_path):
     one, other = (SqlCheckpoints(f"sqlite:///{tmp_path}/a.db", name) for name in ("one", "other"))
     one.store(Place(5))
     assert other.load() is None
     other.store(Place(6))
     assert one.load() == Place(5)
+
+
+def test_consumers_that_begin_at_the_same_time_make_one_table(tmp_path):
+    engine, other = (sa.create_engine(f"sqlite:///{tmp_path}/a.db") for _ in range(2))
+    made: list[Place] = []
+
+    @sa.event.listens_for(engine, "before_cursor_execute")
+    def somebody_else_is_faster(connection, cursor, statement, *_):
+        if "CREATE TABLE" in statement and not made:
+            connection.rollback()
+            made.append(Place(6))
+            SqlCheckpoints(other, "other").store(made[0])
+
+    assert SqlCheckpoints(engine, "me").load() is None
+    assert made
+    assert SqlCheckpoints(engine, "other").load() == Place(6)
 
 
 @req("D98")

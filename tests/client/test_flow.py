@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import statistics
 import subprocess
 import sys
 import threading
+import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from headrace.client.buffer import ByteBuffer
 from headrace.client.workers import Workers
 from headrace.wire import encode_block
 from headrace.wire.place import Place
+from tests.changelog.windows import TABLE, window
 from tests.client.conftest import QUICK, running
 from tests.client.logs import random_blocks, told_by
 from tests.client.recording import Recorder, Told, told_of
@@ -27,7 +30,7 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[2]
 
 
-@req("D100", "B-3")
+@req("D100", "P28", "P29")
 def test_a_slow_consumer_bounds_what_is_held(log, relay):
     blocks = [wide(10 * i, 40) for i in range(1, 200)]
     log.append(*blocks)
@@ -49,6 +52,7 @@ def test_a_slow_consumer_bounds_what_is_held(log, relay):
         gate.set()
         until(lambda: consumer.windows and consumer.windows[-1] == 1990, "everything")
         assert subscription.status.peak_bytes <= 500_000
+    assert consumer.windows == list(range(10, 2000, 10))
     assert sum(len(encode_block(block)) for block in blocks) > 10 * 500_000
 
 
@@ -157,7 +161,7 @@ def keys_of(event: Event) -> set[tuple[str, object]]:
     return {(str(event.table), key) for key in {*event.key[:1], *moved}}
 
 
-@req("D101", "D102", "F6")
+@req("D101", "D102")
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("seed", range(2))
 def test_workers_keep_each_keys_order_and_the_barriers(log, relay, seed, across):
@@ -204,7 +208,7 @@ def test_workers_keep_each_keys_order_and_the_barriers(log, relay, seed, across)
     assert any(len(keys_of(event)) == 2 for event in events)
 
 
-@req("D94", "D101")
+@req("D94")
 def test_a_failure_in_a_worker_rolls_back(log, relay):
     log.append(*random_blocks(95))
     end = log.blocks[-1].covered_scn
@@ -275,6 +279,30 @@ def test_a_filter_is_carried_out_at_the_relay(log, relay):
     assert {dict(told[4])["k"] % 10 for told in consumer.told} == {3}
     assert {tuple(dict(told[4])) for told in consumer.told} == {("k",)}
     assert len(consumer.told) == 49 * 2
+
+
+@req("D129")
+def test_a_long_lived_answer_brings_windows_sooner_than_polling_and_is_one_request(log, relay):
+    log.register(TABLE)
+    log.append(window(1))
+    waits: dict[bool, list[float]] = {True: [], False: []}
+    requests = {}
+    for pull, waited in waits.items():
+        consumer = Recorder()
+        settings = replace(QUICK, pull=pull, pull_wait_ms=0, pull_every_s=0.1)
+        subscription = Subscription(relay, "shop", consumer, settings=settings)
+        with running(subscription):
+            for _ in range(20):
+                newest = log.blocks[-1].covered_scn
+                until(lambda: consumer.windows[-1:] == [newest], "the window", pause_s=0.001)  # noqa: B023
+                log.append(window(newest + 1))
+                began = time.monotonic()
+                until(lambda: consumer.windows[-1:] == [newest + 1], "the next", pause_s=0.001)  # noqa: B023
+                waited.append(time.monotonic() - began)
+            requests[pull] = subscription.status.connections
+    assert statistics.median(waits[False]) < statistics.median(waits[True])
+    assert requests[False] == 1
+    assert requests[True] >= 20
 
 
 @req("D24")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -18,12 +19,19 @@ WINDOWS_ALONE = replace(QUICK, idle_checkpoint_s=3_600.0)
 """Whether coverage is remembered apart from the next window depends on when that comes."""
 
 
+FAILING = {
+    *("on_start_window", "on_start_source", "on_data_event", "on_system_event"),
+    *("on_end_source", "on_end_window", "on_checkpoint"),
+}
+"""Every callback whose failure means that windows come again."""
+
+
 def run_to_end(relay: str, consumer: Recorder, last: int) -> None:
     settings = WINDOWS_ALONE
     Subscription(relay, "shop", consumer, NoCheckpoints(), upto=last, settings=settings).run()
 
 
-@req("D82", "D83", "D84", "D85", "D86", "D87", "D90", "D26", "F6")
+@req("D82", "D83", "D85", "D86", "D90", "D26", "F6", "D41")
 @pytest.mark.parametrize("seed", range(6))
 def test_every_event_comes_once_and_in_order_when_nothing_fails(log, relay, seed):
     log.append(*random_blocks(seed))
@@ -32,6 +40,17 @@ def test_every_event_comes_once_and_in_order_when_nothing_fails(log, relay, seed
     assert sorted(consumer.told, key=lambda told: told[:2]) == told_by(log.blocks)
     assert consumer.grammar.state == "over"
     assert consumer.rollbacks == 0
+    scns = sorted({int(scn) for block in log.blocks for scn in block.index["scn"]})
+    for name in ("on_start_window", "on_end_window"):
+        assert [window.scn for told, window in consumer.log if told == name] == scns
+    table = None
+    for name, argument in consumer.log:
+        if name == "on_start_source":
+            table = argument
+            assert table == log.registry.get(table.schema_id)
+        elif name == "on_data_event":
+            assert table is not None
+            assert {*argument.row, *argument.missing} == set(table.names)
     assert len(consumer.told) == consumer.deliveries + sum(
         len(block.system) for block in log.blocks
     )
@@ -42,21 +61,20 @@ def test_every_event_comes_once_and_in_order_when_nothing_fails(log, relay, seed
 
 
 @req("D88", "D94", "D95", "F6", "B-4")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, 9, 11])
 def test_a_failure_of_any_callback_brings_exactly_what_lies_behind_the_last_checkpoint(
     log, relay, seed
 ):
-    log.append(*random_blocks(seed, steps=60))
+    log.append(*random_blocks(seed, steps=100))
     last = log.blocks[-1].covered_scn
     calm = Recorder()
     run_to_end(relay, calm, last)
     rng = random.Random(seed)
-    failed = set()
-    for k in sorted(rng.sample(range(2, len(calm.log)), 40)):
-        name = calm.log[k - 1][0]
-        if name in ("on_stop", "on_start"):
-            continue
-        failed.add(name)
+    at: dict[str, list[int]] = defaultdict(list)
+    for k, (name, _) in enumerate(calm.log, 1):
+        at[name].append(k)
+    assert set(at) == {*FAILING, "on_start", "on_stop"}
+    for k in sorted(k for name in FAILING for k in rng.sample(at[name], min(6, len(at[name])))):
 
         def fail(name: str, number: int, k: int = k) -> Result | None:
             if number == k:
@@ -69,11 +87,10 @@ def test_a_failure_of_any_callback_brings_exactly_what_lies_behind_the_last_chec
         run_to_end(relay, consumer, last)
         assert consumer.rollbacks == 1
         assert consumer.told == calm.told
-        at = [name for name, _ in consumer.log].index("on_rollback")
-        place = consumer.log[at][1]
+        back = [name for name, _ in consumer.log].index("on_rollback")
+        place = consumer.log[back][1]
         before = [one for one in consumer.checkpoints if one <= place]
         assert place in (before[-1] if before else Place(0), Place(0))
         # What followed the checkpoint in the calm run follows the rollback here.
         begun = next((i for i, one in enumerate(calm.log) if one == ("on_checkpoint", place)), 0)
-        assert consumer.log[at + 1 : -1] == calm.log[begun + 1 : -1]
-    assert failed >= {"on_start_window", "on_data_event", "on_end_window", "on_checkpoint"}
+        assert consumer.log[back + 1 : -1] == calm.log[begun + 1 : -1]

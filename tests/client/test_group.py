@@ -7,21 +7,28 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
 from headrace.client import Consumer, Group, GroupStore, Partition, Result, SqlGroupStore, State
 from headrace.client.consumer import Event, Window
-from headrace.client.errors import FatalResult
-from headrace.client.group_state import GroupState
+from headrace.client.errors import (
+    CheckpointUnusable,
+    ConsumerRefused,
+    FatalResult,
+    StaleGeneration,
+)
+from headrace.client.group_state import Claim, GroupState
 from headrace.errors import ConfigError
 from headrace.model.block import Block
 from headrace.testing.group import CutGroupStore
 from headrace.wire.place import Place
-from tests.changelog.windows import TABLE, window
+from tests.changelog.windows import OTHER, TABLE, window
 from tests.client.grouping import GROUP_SETTINGS, Kept, Storing
 from tests.requirements import req
 from tests.waiting import until
@@ -231,7 +238,7 @@ class Recording(Consumer):
         self._told.append((own.generation, own.number, event.scn, event.ord, event.key[0]))
 
 
-@req("D10", "D108", "B-7")
+@req("D108", "B-7")
 def test_a_silent_member_goes_on_delivering_and_stores_nothing_any_more(log, members):
     told: list[tuple[int, int, int, int, int]] = []
 
@@ -265,7 +272,7 @@ def test_a_silent_member_goes_on_delivering_and_stores_nothing_any_more(log, mem
     assert not members.failed
 
 
-@req("D108", "D10")
+@req("B-7")
 def test_a_member_that_cannot_renew_its_lease_stops_before_others_may_begin(log, relay, members):
     log.register(TABLE)
     log.append(window(1, ROWS))
@@ -284,13 +291,146 @@ def test_a_member_that_cannot_renew_its_lease_stops_before_others_may_begin(log,
     thread = threading.Thread(target=group.run, daemon=True)
     thread.start()
     until(lambda: len(group.subscriptions) == 2, "it delivers")
+    # However long it has been a member: what counts is the last turn that came through.
+    now.now_s += 10 * LEASE_S
+
+    def renewed() -> bool:
+        state = members.store.read("g")
+        return (
+            state is not None and state.members[group.member] > members.clock.us() + LEASE_S * 9e5
+        )
+
+    for _ in range(2):
+        # A turn that had begun before does not count.
+        members.clock.now_s += LEASE_S / 2
+        until(renewed, "it renewed its lease")
     line.cut.set()
-    assert len(group.subscriptions) == 2
+    until(lambda: line.refused > 2, "its turns do not come through")
+    log.append(window(2, ROWS))
+    until(lambda: members.kept.changes() == expected(2), "it goes on while its lease lasts")
     now.now_s += LEASE_S
     until(lambda: not group.subscriptions, "it stopped by itself")
     line.cut.clear()
     until(lambda: len(group.subscriptions) == 2, "it delivers again")
     group.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_what_a_group_is_made_with_reaches_each_partition(log, members):
+    seen: list[tuple[str, set[str]]] = []
+
+    class Seeing(Consumer):
+        def on_data_event(self, event: Event) -> None:
+            seen.append((str(event.table), set(event.row)))
+
+    log.register(TABLE, OTHER)
+    log.append(*(window(scn, ROWS, tables=(TABLE, OTHER)) for scn in range(1, 4)))
+    shapes = {"public.other": pa.schema([("k", pa.int64()), ("later", pa.string())])}
+    options: dict[str, Any] = {"filter": {"tables": ["public.other"]}, "shapes": shapes}
+    members.join(lambda _: Seeing(), partitions=2, start="newest", **options)
+    members.settled(2, 3)
+    log.append(window(4, ROWS, tables=(TABLE, OTHER)))
+    members.settled(2, 4)
+    assert seen == [("public.other", {"k", "later"})] * ROWS
+
+
+@pytest.mark.parametrize("wanted", ["wait", "raise"])
+def test_a_partition_that_fails_for_good_waits_or_ends_its_member_and_keeps_its_windows_apart(
+    log, members, tmp_path, wanted
+):
+    class Poisoned(Consumer):
+        def __init__(self, partition: Partition) -> None:
+            self.number = partition.number
+
+        def on_end_window(self, window: Window) -> Result | None:
+            return Result.ERROR if self.number == 1 and window.scn == 2 else None
+
+    log.register(TABLE)
+    log.append(*(window(scn, ROWS) for scn in range(1, 4)))
+    settings = replace(GROUP_SETTINGS, retries=0)
+    options: dict[str, Any] = {"on_suspended": wanted, "dead_letters": tmp_path / "dead"}
+    group = members.join(Poisoned, partitions=2, settings=settings, **options)
+    if wanted == "raise":
+        members.threads[group.member].join(60)
+        assert [type(error) for error in members.failed] == [ConsumerRefused]
+        members.live.remove(group)
+        return
+    until(lambda: group.subscriptions, "it delivers")
+    stuck = until(lambda: group.subscriptions.get(1), "partition 1")
+    until(lambda: stuck.status.state is State.SUSPENDED_ON_ERROR, "suspended")
+    stuck.skip_window()
+    members.settled(2, 3)
+    assert [path.name for path in (tmp_path / "dead").iterdir()] == ["g-1-of-2"]
+
+
+def test_a_partition_that_fails_at_once_is_begun_with_again_at_the_next_turn_and_no_sooner(
+    log, members, relay
+):
+    class Unreadable(CutGroupStore):
+        loads = 0
+
+        def load(self, group: str, claim: Claim) -> Place:
+            self.loads += 1
+            raise CheckpointUnusable("It does not read.", next_step="none: a test did it.")
+
+    store = Unreadable(members.store)
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": 60.0}
+    group = Group(relay, "shop", lambda _: Consumer(), store, "g", 1, **options)
+    thread = threading.Thread(target=group.run, daemon=True)
+    thread.start()
+    until(lambda: store.loads, "it was begun with")
+    threading.Event().wait(1.0)
+    assert store.loads == 1
+    # Whoever asks for a count wakes its own member.
+    group.resize(1)
+    until(lambda: store.loads == 2, "it was begun with again")
+    group.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_partition_that_was_lost_before_it_was_begun_with_ends_nobody(log, members, relay):
+    class Late(CutGroupStore):
+        loads = 0
+
+        def load(self, group: str, claim: Claim) -> Place:
+            self.loads += 1
+            if self.loads == 1:
+                raise StaleGeneration(group, claim.number, claim.generation)
+            return super().load(group, claim)
+
+    store = Late(members.store)
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": LEASE_S}
+    group = Group(relay, "shop", lambda p: Storing(members.kept, p), store, "g", 2, **options)
+    thread = threading.Thread(target=group.run, daemon=True)
+    thread.start()
+    until(lambda: members.kept.changes() == expected(1), "everything")
+    group.stop()
+    thread.join(60)
+    assert store.loads >= 3
+
+
+def test_a_store_that_does_not_answer_is_waited_for_and_a_member_may_run_again(log, members):
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    one = members.join()
+    members.settled(4, 1)
+    members.leave(one)
+    line = members.lines[one.member]
+    line.cut.set()
+    before = line.refused
+    thread = threading.Thread(target=one.run, daemon=True)
+    thread.start()
+    until(lambda: line.refused > before + 1, "it asks again")
+    line.cut.clear()
+    log.append(window(2, ROWS))
+    until(lambda: members.kept.changes() == expected(2), "it is a member again")
+    one.stop()
     thread.join(60)
     assert not thread.is_alive()
 
@@ -321,6 +461,48 @@ def test_one_member_of_all_partitions_is_told_each_of_them_in_order(log, members
         assert own
         assert own == sorted(own)
     assert all(key % 4 == number for _, number, _, _, key in told)
+
+
+@req("D111")
+def test_a_transaction_is_whole_within_a_partition_and_nothing_waits_across_them(log, members):
+    """One partition cannot process a window: the others are past it, and its own part comes whole when it can."""
+    repaired = threading.Event()
+    done: dict[tuple[int, int], set[int]] = {}
+
+    class Parts(Consumer):
+        def __init__(self, partition: Partition) -> None:
+            self.number, self.keys = partition.number, set[int]()
+
+        def on_start_window(self, window: Window) -> None:
+            self.keys = set()
+
+        def on_data_event(self, event: Event) -> None:
+            self.keys.add(event.key[0])
+
+        def on_end_window(self, window: Window) -> None:
+            if self.number == 0 and window.scn == 3 and not repaired.is_set():
+                raise RuntimeError
+            assert done.setdefault((self.number, window.scn), self.keys) == self.keys
+
+    def place(number: int) -> Place | None:
+        state = members.store.read("g")
+        return state.partitions[number].place if state else None
+
+    log.register(TABLE)
+    log.append(*(window(scn, ROWS) for scn in range(1, 6)))
+    settings = replace(GROUP_SETTINGS, retries=1)
+    group = members.join(Parts, partitions=2, settings=settings)
+    until(lambda: (place(0), place(1)) == (Place(2), Place(5)), "the other one is past it")
+    stuck = group.subscriptions[0]
+    until(lambda: stuck.status.state is State.SUSPENDED_ON_ERROR, "suspended")
+    assert {scn for number, scn in done if number == 0} == {1, 2}
+    repaired.set()
+    stuck.resume()
+    members.settled(2, 5)
+    for scn in range(1, 6):
+        assert done[0, scn] == done[0, 1]
+        assert done[0, scn] | done[1, scn] == set(range(ROWS))
+        assert not done[0, scn] & done[1, scn]
 
 
 @req("D110")
@@ -367,7 +549,6 @@ class Refusing(Consumer):
         return Result.ERROR_FATAL
 
 
-@req("D10")
 def test_a_fatal_answer_ends_the_member_and_frees_what_it_owned(log, members):
     log.register(TABLE)
     log.append(window(1, ROWS))

@@ -164,6 +164,36 @@ def test_shares_are_equal_within_one_and_together_everything(members, partitions
         assert max(shares.values()) - min(shares.values()) <= 1
 
 
+@req("D107")
+def test_who_holds_more_keeps_it_whatever_the_names():
+    assert fair_shares({"b": 3, "c": 4}, 7) == {"b": 3, "c": 4}
+    assert fair_shares({"b": 4, "c": 3}, 7) == {"b": 4, "c": 3}
+    assert fair_shares({"a": 0, "b": 4, "c": 3}, 7) == {"a": 2, "b": 3, "c": 2}
+
+
+def test_who_leaves_is_told_to_keep_nothing_and_claims_nothing():
+    state = begun("{}", 3, Place(0))
+    owned = turn(state, "a", 1, LEASE_US)
+    assert turn(state, "a", 2, LEASE_US, owned[:1], leaving=True) == []
+    assert [p.owner for p in state.partitions] == [None, "a", "a"]
+    assert state.members["a"] == 2 + LEASE_US
+
+
+@req("B-7")
+def test_a_partition_whose_place_is_being_stored_neither_moves_nor_is_claimed():
+    state = begun("{}", 2, Place(0))
+    turn(state, "a", 1, LEASE_US)
+    state.partitions[0].busy = True
+    assert [claim.number for claim in turn(state, "b", LEASE_US + 1, LEASE_US)] == [1]
+    assert state.partitions[0].owner == "a"
+    # Given up in the meantime, and still being stored.
+    state.partitions[0].owner = None
+    assert [claim.number for claim in turn(state, "b", LEASE_US + 1, LEASE_US)] == [1]
+    state.partitions[0].busy = False
+    told = turn(state, "b", LEASE_US + 1, LEASE_US)
+    assert sorted(claim.number for claim in told) == [0, 1]
+
+
 @req("D109")
 def test_a_newcomer_is_given_its_share_and_nothing_else_moves():
     state = begun("{}", 12, Place(0))
@@ -180,7 +210,7 @@ def test_a_newcomer_is_given_its_share_and_nothing_else_moves():
     assert {after[number] for number in after if after[number] != before[number]} == {"c"}
 
 
-@req("D107", "B-7")
+@req("B-7")
 def test_a_partition_is_claimed_only_after_its_owner_said_that_it_ended():
     state = begun("{}", 2, Place(0))
     first = turn(state, "a", 1, LEASE_US)
@@ -225,6 +255,33 @@ def test_another_count_begins_only_behind_a_place_that_all_partitions_reached():
         (number, 3, None) for number in range(3)
     ]
     assert [p.place for p in state.partitions] == [Place(70)] * 3
+
+
+@req("D110")
+def test_on_the_way_to_another_count_no_partition_changes_hands_for_the_balance():
+    state = begun("{}", 3, Place(0))
+    owned = turn(state, "a", 1, LEASE_US)
+    state.partitions[0].place = Place(70)
+    resize(state, 5)
+    turn(state, "a", 1, LEASE_US, owned)
+    levelling = turn(state, "a", 1, LEASE_US)
+    assert [(claim.number, claim.upto) for claim in levelling] == [(1, 70), (2, 70)]
+    assert turn(state, "b", 1, LEASE_US) == []
+    assert turn(state, "a", 1, LEASE_US) == levelling
+
+
+@req("D110")
+def test_the_count_that_there_is_already_stops_nobody():
+    state = begun("{}", 3, Place(0))
+    owned = turn(state, "a", 1, LEASE_US)
+    resize(state, 3)
+    assert turn(state, "a", 1, LEASE_US) == owned
+    # Back to it from another one, which had begun already.
+    resize(state, 5)
+    assert turn(state, "a", 1, LEASE_US) == []
+    resize(state, 3)
+    turn(state, "a", 1, LEASE_US, owned)
+    assert len(turn(state, "a", 1, LEASE_US)) == len(state.partitions) == 3
 
 
 @pytest.mark.parametrize("count", [0, -1, 65_537])

@@ -33,7 +33,6 @@ def test_iterating_gives_what_callbacks_get(log, relay, seed):
     assert seen == [argument for name, argument in called.log if name == "on_end_window"]
 
 
-@req("D91", "D97")
 def test_whoever_comes_again_begins_behind_what_was_done(log, relay):
     log.register(TABLE)
     log.append(*(window(scn) for scn in range(1, 8)))
@@ -68,7 +67,6 @@ def test_a_window_comes_as_batches_too(log, relay):
     assert rows == {1: [4], 2: [5] * 6}
 
 
-@req("B-8")
 def test_coverage_moves_the_place_of_whoever_is_done_and_of_nobody_else(log, relay):
     log.register(TABLE)
     log.append(window(1))

@@ -8,10 +8,8 @@ from headrace.client import rows as rows_module
 from headrace.client.rows import Rows
 from headrace.model.block import Body
 from headrace.testing.notation import parse_history, table_of
-from tests.requirements import req
 
 
-@req("D84")
 @pytest.mark.parametrize("at_once", [1, 2, 3, 4096])
 def test_an_update_of_two_images_is_one_event_and_what_was_not_sent_is_left_out(
     monkeypatch, at_once

@@ -30,6 +30,7 @@ class Shared:
         self.order: list[tuple[str, int]] = []
         self.inside: str | None = None
         self.entered = 0
+        self.overlaps: list[tuple[str, str | None]] = []
 
 
 class One(Recorder):
@@ -42,14 +43,17 @@ class One(Recorder):
         self.fails_at = fails_at
 
     def on_start_window(self, window: Window) -> Result | None:
-        assert self.shared.inside is None
+        if self.shared.inside is not None:
+            self.shared.overlaps.append((self.source, self.shared.inside))
         self.shared.inside = self.source
         return super().on_start_window(window)
 
     def on_data_event(self, event: Event) -> Result | None:
         self.shared.entered += 1
-        assert self.shared.entered == 1, "two callbacks at once"
-        assert self.shared.inside == self.source
+        # Time enough for the others to come in.
+        threading.Event().wait(0.0005)
+        if self.shared.entered != 1 or self.shared.inside != self.source:
+            self.shared.overlaps.append((self.source, self.shared.inside))
         if self.fails_at and event.scn >= self.fails_at:
             self.shared.entered -= 1
             self.shared.inside = None
@@ -60,7 +64,8 @@ class One(Recorder):
         return answer
 
     def on_end_window(self, window: Window) -> Result | None:
-        assert self.shared.inside == self.source
+        if self.shared.inside != self.source:
+            self.shared.overlaps.append((self.source, self.shared.inside))
         self.shared.inside = None
         return super().on_end_window(window)
 
@@ -95,13 +100,14 @@ def waiting(turns: Turns, count: int) -> bool:
     return len(turns._waiting) == count
 
 
-@req("D104", "D05", "D111")
+@req("D104", "D05")
 def test_each_source_comes_whole_and_in_its_order_and_windows_never_overlap(
     url: str, logs: dict[str, LogFolder]
 ) -> None:
     shared = Shared()
     consumers = {name: One(name, shared) for name in SOURCES}
     Together([subscription(url, logs[name], consumers[name]) for name in SOURCES]).run()
+    assert shared.overlaps == []
     for name in SOURCES:
         told = sorted(consumers[name].told, key=lambda one: one[:2])
         assert told == told_by(logs[name].blocks)
@@ -111,7 +117,7 @@ def test_each_source_comes_whole_and_in_its_order_and_windows_never_overlap(
     assert len({source for source, _ in shared.order[: len(shared.order) // 2]}) > 1
 
 
-@req("D104", "D13", "D96")
+@req("D13", "D96")
 def test_one_that_is_suspended_holds_up_nobody_else(tmp_path: Path) -> None:
     shared = Shared()
     logs = {name: LogFolder(tmp_path / name) for name in SOURCES[:2]}
@@ -152,7 +158,6 @@ def test_one_that_is_suspended_holds_up_nobody_else(tmp_path: Path) -> None:
         log.close()
 
 
-@req("D89", "D104")
 def test_an_error_that_ends_one_ends_all(url: str, logs: dict[str, LogFolder]) -> None:
     class Fatal(One):
         def on_data_event(self, event: Event) -> Result | None:

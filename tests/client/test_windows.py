@@ -7,10 +7,8 @@ from headrace.client.windows import Windows
 from headrace.model.block import Block, Body, SystemEvent, SystemKind, transaction_index
 from headrace.testing.notation import parse_history, table_of
 from headrace.wire.place import Place
-from tests.requirements import req
 
 
-@req("D90", "F6")
 def test_a_system_event_stands_between_the_rows_before_it_and_those_behind():
     schema = table_of(2)
     history = parse_history("+I(1,a) +I(2,b) T +I(3,c) T")

@@ -63,7 +63,7 @@ def gaps(pipeline: Pipeline) -> int:
     )
 
 
-@req("H26", "N24")
+@req("H26")
 def test_a_lost_slot_is_recovered_on_a_word_and_by_policy(url: str, tmp_path: Path) -> None:
     write(url, SCHEMA, 0)
     pipeline = Pipeline(tmp_path, url, ("public.*",), "changelog: {retain: 1GiB}\n")

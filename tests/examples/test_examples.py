@@ -25,7 +25,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
 ROOT = EXAMPLES.parent
-PAGE = ROOT / "docs" / "consuming.md"
+PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("consuming", "groups")}
 
 
 def blocks(page: Path) -> list[str]:
@@ -71,16 +71,21 @@ def test_the_consumer_of_the_readme_has_ten_lines_and_prints_every_change(place,
     assert (tmp_path / "printed.place").exists()
 
 
-def test_every_program_of_the_page_is_a_piece_of_an_example_and_every_example_is_named():
+@pytest.mark.parametrize(("page", "least"), [("consuming", 6), ("groups", 2)])
+def test_every_program_of_a_page_is_a_piece_of_an_example(page, least):
     programs = [path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")]
-    page = PAGE.read_text(encoding="utf-8")
-    assert len(blocks(PAGE)) >= 6
-    for block in blocks(PAGE):
+    found = blocks(PAGES[page])
+    assert len(found) >= least
+    for block in found:
         # Pieces are parted by an ellipsis.
         for piece in re.split(r"^ *# …\n", block, flags=re.M):
             assert any(piece.strip("\n") in program for program in programs), piece
+
+
+def test_every_example_is_named_by_a_page():
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES.values())
     for path in EXAMPLES.glob("*.py"):
-        assert f"examples/{path.name}" in page
+        assert f"examples/{path.name}" in text
 
 
 @req("D91")
@@ -91,6 +96,7 @@ def test_asking_for_windows_gives_the_same_changes(place):
     assert found == {"public.orders": len(told(place))}
 
 
+@req("N30")
 def test_batches_add_up_to_what_events_do(place):
     turnover = example("windows").Turnover()
     Subscription(place.relay, "shop", turnover, upto=place.upto["shop"]).run()
@@ -160,7 +166,6 @@ def test_the_command_runs_the_exactly_once_example_and_counts_nothing_twice(plac
     assert found == [len(told(place))]
 
 
-@req("D103")
 def test_a_part_of_the_stream_holds_the_rows_that_meet_the_condition(place):
     module = example("part")
     paid = module.Paid()

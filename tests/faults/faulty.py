@@ -17,7 +17,7 @@ from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.relay.capture import Capture, CaptureSettings, CaptureStatus
 from headrace.replicator.capture_log import CaptureLog
-from headrace.sources.postgres import PostgresSource
+from headrace.sources.base import Source
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.watermark.settings import DumpSettings
 from tests.integration.running import Running
@@ -63,7 +63,7 @@ class AtWork(Running):
 
 @contextmanager
 def at_work(
-    source: PostgresSource,
+    source: Source,
     folder: Path,
     settings: ChangeLogSettings | None = None,
     retry_s: float = 0.05,
@@ -120,7 +120,7 @@ class CaptureLogs:
         self._log.close()
 
 
-def copied(source: PostgresSource, folder: Path) -> None:
+def copied(source: Source, folder: Path) -> None:
     """Copy everything once and stop."""
     with at_work(source, folder) as running:
         until(running.dumped, "the first copy")

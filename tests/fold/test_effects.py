@@ -91,7 +91,7 @@ CASES = [
 ]
 
 
-@req("T2", "T11", "T15", "D04")
+@req("T2", "T11", "T15")
 @pytest.mark.parametrize(
     ("check", "start", "log", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )

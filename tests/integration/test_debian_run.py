@@ -105,7 +105,7 @@ CHANGES = (
 )
 
 
-@req("C70", "C75", "C24")
+@req("C70", "C75", "C24", "H14")
 def test_run_once_and_verify_with_a_limited_role_over_tls(
     server: DebianPostgres, shop: psycopg.Connection, tmp_path: Path
 ) -> None:

@@ -54,7 +54,7 @@ def values(batch: pa.RecordBatch) -> Row:
     return {name: value for name, value in row.items() if not name.startswith("_")}
 
 
-@req("F12", "P33", "P34", "P22")
+@req("F12", "P33", "P34", "P22", "D114")
 def test_every_row_keeps_the_shape_it_was_written_in_and_old_and_new_readers_understand_it(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

@@ -170,7 +170,7 @@ def test_only_what_differs_is_read_again_and_vanished_rows_vanish(shop: Shop, sq
     assert shop.state.gaps() == set()
 
 
-@req("H26", "N24")
+@req("H26")
 @pytest.mark.parametrize(
     "seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 3, 4, 5, 6, 7))]
 )

@@ -49,7 +49,7 @@ def marks(windows: dict[int, list[tuple]]) -> dict[int, list[tuple]]:
     return {scn: rows for scn, rows in windows.items() if len(rows) > 1}
 
 
-@req("D28", "D36")
+@req("D28")
 def test_two_captures_of_one_database_give_equal_log_windows(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ import os
 import pytest
 
 from headrace.lake import CorruptFrontier, FrontierStore, Manifest, TableEntry
-from tests.requirements import req
 
 
 def manifest(scn: int, **tables: TableEntry) -> Manifest:
@@ -24,7 +23,6 @@ def test_nothing_written_is_nothing_found(store):
     assert store.list() == ()
 
 
-@req("D30")
 def test_a_manifest_comes_back_as_it_was_written(store):
     one = Manifest(
         7,

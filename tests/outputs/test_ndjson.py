@@ -35,6 +35,7 @@ def started(path: Path, **options: Any) -> NdjsonOutput:
     return output
 
 
+@req("H15")
 def test_a_window_is_its_changes_its_events_and_its_end(tmp_path):
     output = started(tmp_path / "new" / "changes.ndjson")
     truncate = SystemEvent(81, 2, SystemKind.TRUNCATE, TABLE.table)

@@ -58,6 +58,7 @@ def started(warehouse: Warehouse) -> SqlOutput:
     return output
 
 
+@req("D30", "D27")
 def test_rows_and_place_are_there_together(warehouse):
     output = started(warehouse)
     assert output.load() is None
@@ -244,7 +245,7 @@ def window(output: SqlOutput, transaction: Transaction) -> None:
     output.on_end_window(window_of(scn))
 
 
-@req("N24")
+@req("N24", "H17")
 @pytest.mark.parametrize("seed", range(3))
 def test_every_kind_of_table_ends_as_its_source_wherever_the_connection_breaks(warehouse, seed):
     rng = random.Random(seed)

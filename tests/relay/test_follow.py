@@ -24,7 +24,7 @@ from headrace.testing.histories import TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.notation import table_of
 from headrace.testing.relay import served
-from tests.changelog.windows import OTHER, TABLE, coverage, joined, scns, window
+from tests.changelog.windows import OTHER, TABLE, commit_us, coverage, joined, scns, window
 from tests.client.conftest import QUICK
 from tests.client.logs import LogFolder, random_blocks, told_by
 from tests.client.recording import Recorder
@@ -100,7 +100,7 @@ def test_lines_that_break_and_damage_bytes_change_nothing_of_the_copy(leader, tm
     assert told_of_log(copy.folder) == told_by(blocks)
 
 
-@req("D39", "D46")
+@req("D39", "D36")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_follower_that_starts_again_goes_on_at_its_own_end(leader, tmp_path, seed):
     blocks = random_blocks(seed + 80)
@@ -119,12 +119,14 @@ def test_a_follower_that_starts_again_goes_on_at_its_own_end(leader, tmp_path, s
 
 
 @req("D39")
-def test_a_block_of_which_a_part_is_held_is_cut(leader, tmp_path):
+@pytest.mark.parametrize("first", [2, 3])
+def test_a_block_of_which_a_part_is_held_is_cut(leader, tmp_path, first):
     """The upstream has other block cuts: what is held already is left out, to the row."""
     leader.append(window(1), window(2), window(3))
     other = LogFolder(tmp_path / "other")
     other.register(TABLE)
-    other.append(window(1), joined([window(2), window(3), window(4)]), window(5))
+    other.append(*(window(scn) for scn in range(1, first)))
+    other.append(joined([window(scn) for scn in range(first, 5)]), window(5))
     with served({"shop": leader.folder}) as first, following(tmp_path / "copy", first) as copy:
         copy.covers(3)
     with served({"shop": other.folder}) as second, following(tmp_path / "copy", second) as copy:
@@ -160,7 +162,6 @@ def test_coverage_and_events_pass_as_they_are(leader, tmp_path):
     assert registry.get(OTHER.schema_id) == OTHER
 
 
-@req("D39")
 def test_no_block_is_copied_before_the_version_that_it_names(leader, tmp_path):
     """The upstream has lost a version: the follower says so and stops before the block, and goes on when it is back."""
     leader.append(window(1))
@@ -193,7 +194,6 @@ def append(log: LogFolder, first: int, last: int) -> None:
         log.append(window(scn, 30))
 
 
-@req("D39", "D45")
 def test_a_follower_begins_where_its_upstream_does_and_says_so(tmp_path):
     log = short_log(tmp_path / "leader")
     append(log, 1, 120)
@@ -204,10 +204,19 @@ def test_a_follower_begins_where_its_upstream_does_and_says_so(tmp_path):
     tail = ChangeLogReader(copy.folder).tail()
     assert (tail.oldest_scn, tail.complete_scn) == (oldest, 120)
     assert windows_of(copy.folder, oldest) == windows_of(log.folder, oldest)
+    with served({"shop": copy.folder}) as second:
+        # What lies before its first window may have been at that time.
+        known = commit_us(oldest + 1)
+        answers = [
+            ask(second, "/stream", source="shop", mode="pull", since_us=since)
+            for since in (known - 1, known)
+        ]
+        assert [answer.status for answer in answers] == [410, 200]
+        assert answers[0].error["type"] == "ScnNotFound"
     log.close()
 
 
-@req("D39", "D37", "B-11")
+@req("D37", "B-11")
 def test_a_follower_that_fell_off_its_upstream_stops_by_name_and_never_skips(tmp_path):
     log = short_log(tmp_path / "leader")
     append(log, 1, 3)
@@ -234,7 +243,27 @@ def test_a_follower_that_fell_off_its_upstream_stops_by_name_and_never_skips(tmp
     log.close()
 
 
-@req("D39", "B-10")
+@req("D39")
+def test_a_follower_goes_on_where_its_upstream_has_just_dropped_all_that_it_holds(tmp_path):
+    log = LogFolder(tmp_path / "leader", ChangeLogSettings(segment_bytes=4096, retain_bytes=0))
+    log.register(TABLE)
+    register_job(log.folder, "somebody", 0)
+    log.append(*(window(scn, 200) for scn in (1, 2, 3)))
+    with served({"shop": log.folder}, heartbeat_s=0.1) as first:
+        with following(tmp_path / "copy", first) as copy:
+            copy.covers(3)
+        log.append(window(4, 200), window(5, 200))
+        register_job(log.folder, "somebody", 3)
+        log.writer.retain()
+        assert log.writer.tail.oldest_scn == 3
+        with following(tmp_path / "copy", first) as copy:
+            copy.covers(5)
+            assert FELL_OFF not in [status.state for status in copy.statuses]
+    assert scns(ChangeLogReader(copy.folder).blocks(0)) == [1, 2, 3, 4, 5]
+    log.close()
+
+
+@req("B-10")
 def test_an_upstream_with_another_log_is_refused_by_name(leader, tmp_path):
     """Its log was begun anew: it has nothing of the copy's last transaction, and says of none that it was dropped."""
     leader.append(window(3), window(6))
@@ -251,7 +280,10 @@ def test_an_upstream_with_another_log_is_refused_by_name(leader, tmp_path):
 
 
 @req("D39", "D49")
-def test_another_upstream_takes_over_and_one_that_is_behind_is_waited_for(leader, tmp_path):
+@pytest.mark.parametrize("behind_at", [3, 6])
+def test_another_upstream_takes_over_and_one_that_is_behind_is_waited_for(
+    leader, tmp_path, behind_at
+):
     leader.append(*(window(scn) for scn in range(1, 6)))
     with served({"shop": leader.folder}, heartbeat_s=0.1) as first:
         with (
@@ -267,19 +299,19 @@ def test_another_upstream_takes_over_and_one_that_is_behind_is_waited_for(leader
             third.covers(7)
         behind = LogFolder(tmp_path / "behind")
         behind.register(TABLE)
-        behind.append(*(window(scn) for scn in range(1, 4)))
+        behind.append(*(window(scn) for scn in range(1, behind_at + 1)))
         with (
             served({"shop": behind.folder}, heartbeat_s=0.1) as late,
             following(third.folder, late) as third,
         ):
             third.said(WAITING_FOR_UPSTREAM)
-            behind.append(*(window(scn) for scn in range(4, 10)))
+            assert REFUSED not in [status.state for status in third.statuses]
+            behind.append(*(window(scn) for scn in range(behind_at + 1, 10)))
             third.covers(9)
         behind.close()
     assert scns(ChangeLogReader(third.folder).blocks(0)) == list(range(1, 10))
 
 
-@req("D39")
 def test_two_followers_never_write_one_log(leader, tmp_path):
     leader.append(window(1))
     with (
@@ -324,6 +356,20 @@ def test_a_full_disk_holds_the_copy_up_and_loses_nothing(leader, tmp_path):
             copy.covers(39)
             assert copy.state == FOLLOWING
     assert windows_of(copy.folder) == windows_of(leader.folder)
+
+
+@req("D45")
+def test_a_follower_drops_what_is_old_as_its_own_settings_say(leader, tmp_path):
+    leader.append(*(window(scn, 30) for scn in range(1, 100)))
+    little = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
+    with (
+        served({"shop": leader.folder}, heartbeat_s=0.1) as first,
+        following(tmp_path / "copy", first, settings=little) as copy,
+    ):
+        copy.covers(99)
+        until(lambda: ChangeLogReader(copy.folder).tail().oldest_scn > 80, "the old ones are gone")
+    assert scns(ChangeLogReader(copy.folder).blocks(98)) == [99]
+    assert scns(ChangeLogReader(leader.folder).blocks(0)) == list(range(1, 100))
 
 
 @req("D39")

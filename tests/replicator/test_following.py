@@ -14,13 +14,16 @@ from pathlib import Path
 import pytest
 
 from headrace.changelog import ChangeLogReader
-from headrace.errors import ConfigError
+from headrace.client import HttpSettings
+from headrace.errors import ConfigError, RelayUnavailable
 from headrace.relay.server.settings import Role, Token
 from headrace.replicator.config_file import load, load_relay
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.relaying import relay_settings
+from headrace.replicator.upstream import RelayUpstream
 from headrace.testing.histories import TABLES
+from headrace.testing.line_faults import Damage, FaultyLine
 from headrace.testing.relay import served
 from tests.changelog.windows import TABLE, window
 from tests.client.logs import LogFolder, random_blocks
@@ -103,7 +106,25 @@ def test_a_followers_file_is_no_replicator_and_says_how_it_is_started(tmp_path):
     assert "headrace relay shop.yaml" in refused.value.next_step
 
 
-@req("D39", "D46", "D50")
+def test_what_came_before_a_line_broke_is_given_out_before_the_break_is_told(tmp_path):
+    log = LogFolder(tmp_path / "leader")
+    log.register(TABLE)
+    log.append(*(window(scn) for scn in range(1, 9)))
+    with served({"shop": log.folder}) as first, FaultyLine(first) as line:
+        line.rule = lambda _: Damage(cut_at=5_000)
+        upstream = RelayUpstream([line.url], "shop", HttpSettings())
+        upstream.open(0, 0)
+        assert upstream._thread is not None
+        upstream._thread.join(60)
+        blocks = upstream.take(1.0)
+        assert [block.header.last_scn for block in blocks] == [*range(1, len(blocks) + 1)] != []
+        with pytest.raises(RelayUnavailable):
+            upstream.take(1.0)
+        upstream.close()
+    log.close()
+
+
+@req("D39", "D46", "D50", "D22")
 def test_a_chain_of_processes_survives_kills_and_freezes_byte_for_byte(tmp_path):
     log = LogFolder(tmp_path / "leader")
     log.register(*TABLES)
@@ -139,7 +160,7 @@ def test_a_chain_of_processes_survives_kills_and_freezes_byte_for_byte(tmp_path)
     log.close()
 
 
-@req("D39", "B-11")
+@req("B-11")
 def test_a_follower_that_lost_its_upstream_says_so_and_serves_what_it_holds(tmp_path):
     log = LogFolder(tmp_path / "leader")
     log.register(TABLE)

@@ -118,7 +118,6 @@ def test_several_files_share_one_relay_and_say_the_same_about_it(tmp_path):
         settings_of(write(tmp_path), write(twice))
 
 
-@req("D22")
 def test_a_replicator_starts_a_relay_where_its_file_has_the_section(tmp_path):
     for relay, roles in ((None, ["capture", "apply"]), ("{}", ["capture", "apply", "relay"])):
         file = write(tmp_path, relay)

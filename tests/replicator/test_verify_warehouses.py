@@ -26,7 +26,6 @@ from tests.fixtures_postgres import database, postgres_server
 from tests.lake.sql.warehouses import STAGES
 from tests.places import local
 from tests.replicator.verify_bench import MISSING, PIPELINE, Bench, change_rows
-from tests.requirements import req
 
 __all__ = ["database", "postgres_server"]
 
@@ -95,7 +94,6 @@ def shop(database: str, tmp_path: Path, warehouse: Warehouse) -> Iterator[Shop]:
     made.bench.close()
 
 
-@req("P31")
 def test_what_is_applied_and_what_waits_in_the_log_is_equal(shop: Shop) -> None:
     scn = shop.commit("INSERT INTO items VALUES (1, 'a', 1.50)", "+I", 1, "a", "1.50")
     shop.apply(scn, "+I", 1, "a", "1.50")
@@ -110,7 +108,6 @@ def test_what_is_applied_and_what_waits_in_the_log_is_equal(shop: Shop) -> None:
     assert (table.source_rows, table.target_rows) == (2, 2)
 
 
-@req("P31")
 @pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.HISTORY])
 def test_rows_that_are_gone_at_the_source_are_no_difference(shop: Shop, mode: Mode) -> None:
     shop.mode = mode
@@ -132,7 +129,6 @@ def test_rows_that_are_gone_at_the_source_are_no_difference(shop: Shop, mode: Mo
     assert shop.verify().tables[0].different == 1
 
 
-@req("P31")
 def test_a_row_that_somebody_changed_in_the_warehouse_is_found(shop: Shop) -> None:
     scn = shop.commit("INSERT INTO items VALUES (1, 'a', 1.50)", "+I", 1, "a", "1.50")
     shop.apply(scn, "+I", 1, "a", "1.50")
@@ -144,7 +140,6 @@ def test_a_row_that_somebody_changed_in_the_warehouse_is_found(shop: Shop) -> No
     assert (table.state, table.different) == ("different", 1)
 
 
-@req("P31")
 def test_a_warehouse_ahead_of_the_snapshot_is_looked_at_again(shop: Shop) -> None:
     """The ledger is further than the last frontier: the rows are held against the ledger's position."""
     scn = shop.commit("INSERT INTO items VALUES (1, 'a', 1.50)", "+I", 1, "a", "1.50")

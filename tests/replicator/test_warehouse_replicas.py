@@ -80,7 +80,6 @@ def life() -> list[Transaction]:
     return [one, two]
 
 
-@req("P31")
 @pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.HISTORY])
 def test_the_live_rows_are_those_of_the_source(tmp_path: Path, mode: Mode) -> None:
     place = Place(tmp_path, TableSettings(mode))
@@ -129,7 +128,7 @@ def test_columns_that_the_target_lacks_makes_or_names_otherwise_are_no_differenc
     assert place.uncompared() == "where"
 
 
-@req("P31", "C30")
+@req("C30")
 def test_kept_columns_are_told_ahead_and_passed_over(tmp_path: Path) -> None:
     keeping = Policies(Incompatible.NEW_COLUMN, Dropped.KEEP)
     place = Place(tmp_path, TableSettings(policies=keeping))
@@ -145,7 +144,7 @@ def test_kept_columns_are_told_ahead_and_passed_over(tmp_path: Path) -> None:
     assert place.shown(later) == {(1, None, "b"): 1}
 
 
-@req("P31", "C30")
+@req("C30")
 def test_a_table_that_is_copied_again_shows_its_old_rows_at_their_position(tmp_path: Path) -> None:
     place = Place(tmp_path, TableSettings(policies=Policies(Incompatible.RECOPY)))
     place.make(SOURCE)

@@ -102,7 +102,7 @@ def ends_of(source: HeadraceSource, rows: int) -> list[int]:
     return ends
 
 
-@req("H14", "D42")
+@req("D42")
 @pytest.mark.parametrize("seed", range(4))
 def test_any_range_in_any_slices_gives_the_rows_of_the_folder(shop, url, seed):
     rng = random.Random(seed)
@@ -171,7 +171,7 @@ def test_bytes_limit_a_micro_batch_too(shop, url):
     reader.stop()
 
 
-@req("D26", "D48", "B-6")
+@req("D48", "B-6")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_task_goes_on_at_another_relay_inside_a_transaction(shop, url, tmp_path, seed):
     blocks = random_blocks(seed + 60)
@@ -200,7 +200,6 @@ def test_a_place_before_the_first_change_of_a_transaction_is_behind_the_one_befo
     assert (str(Place(5, 0)), str(Place(5))) == ("5:0", "5")
 
 
-@req("D26")
 def test_a_relay_that_ends_in_mid_batch_and_comes_back_costs_nothing(shop):
     shop.append(*wide_blocks())
     with ExitStack() as first:
@@ -281,7 +280,6 @@ def test_a_source_that_no_relay_has_is_named(url):
         of_relay(url, source="nobody", table=PATCHY.table).schema()
 
 
-@req("D58")
 def test_a_place_that_was_dropped_is_named_with_what_there_is(tmp_path):
     small = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
     log = LogFolder(tmp_path / "log", small)
@@ -324,6 +322,7 @@ def test_options_that_do_not_go_together_are_named(tmp_path, url):
         of_relay("ftp://nowhere", table="public.patchy").schema()
 
 
+@req("N30")
 def test_spark_reads_a_relay_in_batches_and_streams(spark: SparkSession, shop, tmp_path):
     shop.append(*whole(random_blocks(8)))
     register_source(spark)

@@ -72,6 +72,24 @@ def test_a_row_called_done_that_no_test_names_fails(
     assert "| P01 | Something. | open |" in (place / "requirements.md").read_text()
 
 
+def test_a_reason_why_something_is_open_stays_whatever_is_written(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(place, P01="open: comes later", A1="`test_gone.py::test_x`; open: half of it")
+    assert check_requirements.main(["--write"]) == 0
+    text = (place / "requirements.md").read_text()
+    both = "`test_x.py::TestMany::test_two`, `test_x.py::test_one`; open: comes later |"
+    assert both in text
+    assert "| A-1 | Something else. | `test_x.py::TestMany::test_two`; open: half of it |" in text
+    write(place, tests="", P01="open: comes later", A1="open: half of it")
+    capsys.readouterr()
+    assert check_requirements.main([]) == 0
+    assert "out of date" not in capsys.readouterr().out
+    write(place, tests="", A1="`test_gone.py::test_x`; open: half of it")
+    assert check_requirements.main([]) == 1
+    assert "calls A-1 done" in capsys.readouterr().err
+
+
 def test_ids_that_cannot_be_read_without_running_fail(place: Path) -> None:
     write(place, tests='ALL = ["P01"]\n@req(*ALL)\ndef test_x(): ...\n')
     assert check_requirements.main([]) == 1

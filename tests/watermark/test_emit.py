@@ -128,7 +128,6 @@ def test_a_window_begins_with_schema_and_truncate_and_counts_on_through_its_piec
     assert {body.schema_id for block in blocks for body in block.bodies} == {TABLE.schema_id}
 
 
-@req("B-1")
 def test_only_the_last_piece_ends_the_window_and_covers_it() -> None:
     blocks = window(batch((1, "a"), (1, "a"), (2, "b")))
     index = np.concatenate([block.index for block in blocks])

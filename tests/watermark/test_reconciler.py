@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,6 +108,28 @@ def test_composite_keys_collide_only_as_a_whole() -> None:
     schema = table_of(3, key=2)
     rows = "+R(1,a,x) +R(1,b,y)"
     assert survivors(schema, "=U(1,b,z)", rows, saw()) == [(1, "a", "x")]
+
+
+@req("N13")
+def test_ten_times_the_keys_take_about_ten_times_as_long() -> None:
+    """Each row is looked up by its key: comparing all with all would take a hundred times as long."""
+    schema = table_of(3, key=2)
+
+    def took_s(count: int) -> float:
+        reconciler = Reconciler(lambda _: schema)
+        changes = [(10, i, "=U", (i, f"k{i % 7}", "new")) for i in range(0, count, 2)]
+        body = Body(schema.schema_id, schema.table, change_batch(schema, changes))
+        index = transaction_index([(10, 10, 10, len(changes), 0, 1)])
+        reconciler.remember(Block(index, (body,), (), 10))
+        rows = chunk_rows(schema, [(i, f"k{i % 7}", "old") for i in range(count)])
+        began = time.perf_counter()
+        left = reconciler.reconcile(schema, rows, saw()).rows
+        took = time.perf_counter() - began
+        assert left.num_rows == count // 2
+        return took
+
+    few, many = (min(took_s(count) for _ in range(3)) for count in (2_000, 20_000))
+    assert many < 40 * few
 
 
 @req("P49", "P50")

@@ -167,9 +167,16 @@ class SqlCheckpoints:
 
     def _make(self) -> None:
         """Make the table before the first use: not inside the consumer's transaction, where some databases cannot."""
-        if not self._made:
+        import sqlalchemy as sa
+
+        if self._made:
+            return
+        try:
             self._table.create(self._engine, checkfirst=True)
-            self._made = True
+        except sa.exc.SQLAlchemyError:
+            # Another consumer made it between our looking and making.
+            self._table.create(self._engine, checkfirst=True)
+        self._made = True
 
     @property
     def _what(self) -> str:

@@ -9,7 +9,6 @@ Source: Databus, section 3.4 (a cluster of consumers that share partitions of a 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -25,6 +24,7 @@ import pyarrow as pa
 
 from headrace.client.consumer import Consumer
 from headrace.client.errors import CheckpointUnusable, GroupUnavailable, StaleGeneration
+from headrace.client.group_begin import defined, found
 from headrace.client.group_share import Partition, Share
 from headrace.client.group_state import Claim, GroupState, begun, leave, resize, turn
 from headrace.client.group_store import GroupStore
@@ -33,7 +33,7 @@ from headrace.client.settings import Settings
 from headrace.client.start import Start, resolve
 from headrace.client.subscription import Subscription
 from headrace.client.transport import StreamRequest
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError
 from headrace.wire.place import Place
 
 if TYPE_CHECKING:
@@ -100,15 +100,6 @@ class Group:
     ) -> None:
         if lease_s <= 0:
             raise ConfigError(f"lease_s is {lease_s}.", next_step="set lease_s above 0.")
-        if by not in ("hash", "mod"):
-            raise ConfigError(
-                f"A group cannot be spread by {by!r}.", next_step="spread it by 'hash' or 'mod'."
-            )
-        if filter is not None and "partition" in filter:
-            raise ConfigError(
-                "The filter of a group names a partition.",
-                next_step="leave it out: each member is given partitions of its own.",
-            )
         self.name = name
         self.member = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._relays = [relays] if isinstance(relays, str) else list(relays)
@@ -126,9 +117,7 @@ class Group:
         self._lease_s = lease_s
         self._clock = clock
         self._rng = rng or random.Random()
-        self._definition = json.dumps(
-            {"source": source, "by": by, "filter": self._filter}, sort_keys=True
-        )
+        self._definition = defined(source, by, self._filter)
         # Refused here and not when it is too late to ask the person who wrote it.
         begun(self._definition, partitions, Place(0))
         self._partitions = partitions
@@ -180,7 +169,14 @@ class Group:
                 partition.
         """
         try:
-            if self._found():
+            if found(
+                self._store,
+                self.name,
+                self._definition,
+                self._begun,
+                self._stopping,
+                self._lease_s / _TURNS,
+            ):
                 self._take_part()
         finally:
             self._stopping.clear()
@@ -194,30 +190,6 @@ class Group:
                 self._woken.clear()
         finally:
             self._leave()
-
-    def _found(self) -> bool:
-        """Make sure that the group is there, and that it is ours; return False when the end is wanted before."""
-        while not self._stopping.is_set():
-            try:
-                state = self._store.read(self.name)
-                if state is None:
-                    self._store.create(self.name, self._begun())
-                    state = self._store.read(self.name)
-            except GroupUnavailable as error:
-                _log.warning("%s", error)
-                self._stopping.wait(self._lease_s / _TURNS)
-                continue
-            except HeadraceError:
-                if self._stopping.is_set():
-                    return False
-                raise
-            if state is not None and state.definition != self._definition:
-                raise ConfigError(
-                    f"Group {self.name} shares {state.definition}, and this member {self._definition}.",
-                    next_step="give all members the same source, filter and by, or another name to the group.",
-                )
-            return True
-        return False
 
     def _begun(self) -> GroupState:
         """Return the new group. It begins at one place: what a start means moves while members come."""

@@ -153,6 +153,9 @@ class _Order:
         """
         if not header.transactions:
             return
+        if not self._began and header.last_scn <= self._last < header.covered_scn:
+            # A block that goes on behind the place, of which a filter left only what lies before it.
+            return
         goes_on = self._open and header.first_scn == self._last
         # Nothing is cut from a block: the first may hold what lies below, but not that alone.
         lowest_new = header.first_scn if self._began else header.last_scn

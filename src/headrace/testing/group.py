@@ -27,11 +27,13 @@ class CutGroupStore:
 
     Attributes:
         cut: set while the line is.
+        refused: how often something did not get through.
     """
 
     def __init__(self, store: GroupStore) -> None:
         self._store = store
         self.cut = threading.Event()
+        self.refused = 0
 
     def read(self, group: str) -> GroupState | None:
         """As the real one, unless the line is cut."""
@@ -60,4 +62,5 @@ class CutGroupStore:
 
     def _check(self) -> None:
         if self.cut.is_set():
+            self.refused += 1
             raise GroupUnavailable("The line is cut.", next_step="none: a test did it.")

@@ -63,7 +63,7 @@ def test_a_stretch_tells_its_rows_its_bytes_and_its_tables(writer, folder, url):
     }
 
 
-@req("D41", "T14")
+@req("T14")
 @pytest.mark.parametrize("seed", range(4))
 def test_every_transaction_is_in_one_stretch_however_the_answers_are_cut(writer, folder, url, seed):
     rng = random.Random(seed)
@@ -91,7 +91,6 @@ def test_every_transaction_is_in_one_stretch_however_the_answers_are_cut(writer,
     assert part["upto_scn"] == end
 
 
-@req("D41")
 def test_a_block_that_ends_a_transaction_and_holds_others_is_one_stretch_with_its_beginning(
     writer, url
 ):

@@ -36,7 +36,6 @@ def test_sources_say_what_they_hold(writer, tmp_path):
         assert (later["name"], later["state"], later["covered_scn"]) == ("later", "none", 0)
 
 
-@req("D65")
 def test_every_table_version_is_registered_or_those_that_were_asked_for(writer, folder, url):
     def versions(**query: Any) -> list[TableSchema]:
         found = ask(url, "/register", source="shop", **query).json["schemas"]
@@ -145,7 +144,7 @@ def test_health_tells_what_is_wrong(writer, folder, url):
     assert "tail" in answer.json["wrong"][0]
 
 
-@req("D47", "D19")
+@req("D47")
 def test_a_noisy_source_evicts_nothing_of_another(tmp_path):
     quiet, noisy = tmp_path / "quiet", tmp_path / "noisy"
     with (

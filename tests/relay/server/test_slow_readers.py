@@ -96,7 +96,6 @@ def test_a_slow_reader_that_takes_something_is_not_cut(full):
         assert counted(url, "streams") == 1
 
 
-@req("D13", "D19")
 def test_many_readers_at_different_places_all_get_everything(full):
     writer, folder = full
     with served({"shop": folder}) as url, ExitStack() as opened:

@@ -40,7 +40,7 @@ def published(url: str, name: str) -> set[str]:
     return {str(table) for (table,) in rows}
 
 
-@req("H12")
+@req("H12", "D36")
 def test_what_was_not_acknowledged_comes_again_unchanged_and_the_rest_does_not(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

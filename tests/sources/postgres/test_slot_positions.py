@@ -65,7 +65,7 @@ def test_a_commit_that_begins_where_the_last_one_ended_is_neither_lost_nor_sent_
             raise AssertionError("no commit ended where the next began")
 
 
-@req("C25", "C28")
+@req("C25", "C28", "D36")
 @pytest.mark.parametrize("seed", [8, 9, 10])
 def test_reading_goes_on_behind_any_position_that_was_acknowledged(
     database: str, sql: Sql, tmp_path: Path, seed: int
@@ -166,6 +166,7 @@ def test_transaction_ids_past_their_first_four_billion_are_widened_and_seen(
             assert running.content(PUBLIC_T).total() == 50
 
 
+@req("D06")
 def test_a_role_that_owns_nothing_adopts_slot_and_publication(
     database: str, sql: Sql, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:

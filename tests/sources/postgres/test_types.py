@@ -202,7 +202,7 @@ def prepare(sql: Sql, url: str, kinds: Sequence[Kind]) -> None:
     sql(*(f"ALTER DATABASE {name} SET {key} = {value}" for key, value in HOSTILE.items()))
 
 
-@req("T1", "D112")
+@req("T1", "D112", "D113")
 def test_every_type_is_the_same_value_whichever_way_it_comes(
     database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +258,7 @@ def test_a_column_of_which_only_the_text_is_known_turns_the_log_to_text(
         assert log.collect().changes("t") == [("+I", 1, "a"), ("+I", 2, "b", "{1,NULL}")]
 
 
-@req("D112")
+@req("D113")
 def test_a_column_may_be_wanted_as_text(database: str, sql: Sql, tmp_path: Path) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, a numeric(9,2), b timestamp, c date)")
     texts = {TableId("public", "t"): frozenset({"a", "b"})}

@@ -94,7 +94,7 @@ PARTIAL_IMAGES: list[tuple[str, Meets]] = [
 ]
 
 
-@req("B-9", "F10")
+@req("B-9")
 @pytest.mark.parametrize(("schema", "text", "meets"), WHOLE_IMAGES)
 def test_with_whole_images_the_filtered_stream_folds_to_the_filtered_table(schema, text, meets):
     filter_ = parse_filter({"where": {str(schema.table): text}}).bound(SCHEMAS.__getitem__)

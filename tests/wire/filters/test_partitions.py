@@ -122,7 +122,6 @@ def same_cells(sent: tuple[Any, ...], found: tuple[Any, ...]) -> bool:
     return all(s is UNSENT or repr(s) == repr(f) for s, f in zip(sent, found, strict=True))
 
 
-@req("D105")
 @pytest.mark.parametrize("name", KEYS)
 def test_a_hash_partition_is_the_crc_of_the_encoded_key(name):
     schema = KEYS[name]
