@@ -78,8 +78,14 @@ hypothesis.settings.load_profile("headrace")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--long``."""
+    """Add ``--long`` and ``--chaos-minutes``."""
     parser.addoption("--long", action="store_true", help="also run the tests marked long")
+    parser.addoption(
+        "--chaos-minutes",
+        type=float,
+        default=30.0,
+        help="how long the long chaos test breaks things",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
