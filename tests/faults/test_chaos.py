@@ -186,10 +186,12 @@ def broken(world: World, seconds: float, least: int) -> tuple[Faults, dict[str, 
     )
     world.wait(lambda: owners(world) == len(MEMBERS), "all members own something")
     plan, pause, rng = planned(random.Random(SEED)), threading.Event(), random.Random(SEED)
-    ends_at = time.monotonic() + seconds
+    begun = time.monotonic()
     with source.writes(world.source, random.Random(SEED)):
-        while time.monotonic() < ends_at or min(map(faults.of_kind, FAULTS)) < least:
-            faults.bring(next(plan))
+        while time.monotonic() - begun < seconds or min(map(faults.of_kind, FAULTS)) < least:
+            fault = next(plan)
+            print(f"{time.monotonic() - begun:8.1f} s  {fault.kind}: {fault.role}", flush=True)
+            faults.bring(fault)
             pause.wait(rng.uniform(0.1, 0.6))
     ended(world)
     figures = {
@@ -245,7 +247,7 @@ def copied(world: World) -> dict[int, int]:
 
 def judged(world: World) -> dict[str, int]:
     """Check what consumers were told and kept; return the deliveries and duplicates of each."""
-    figures = {}
+    figures: dict[str, int] = {}
     told = world.told
     for name, one in told.items():
         assert one.wrong == [], name
