@@ -23,6 +23,7 @@ LONGEST_FIRST = (
     "scenarios/test_random_histories.py",
     "spark/test_partitions.py",
     "e2e/test_kill.py",
+    "faults/test_chaos.py",
     "integration/test_restart.py",
     "spark/test_targets.py",
     "spark/test_targets_in_time.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,18 +29,26 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
 
 
 @contextmanager
-def full(disk: Path) -> Iterator[None]:
-    """Leave no room on a disk inside the block."""
+def full(disk: Path) -> Iterator[Callable[[], None]]:
+    """Leave no room on a disk inside the block.
+
+    Gives a function that takes what has become free since: one page is enough for a small file that is replaced again
+    and again.
+    """
     ballast = disk / "ballast"
     try:
         with ballast.open("wb", buffering=0) as file:
+
+            def take() -> None:
+                with suppress(OSError):
+                    while True:
+                        file.write(bytes(4096))
+
             free = os.statvfs(disk)
             os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_bsize - _LEFT_BYTES))
             file.seek(0, os.SEEK_END)
             # The rest page by page, for others write beside us.
-            with suppress(OSError):
-                while True:
-                    file.write(bytes(4096))
-        yield
+            take()
+            yield take
     finally:
         ballast.unlink()

@@ -39,7 +39,7 @@ SEED = 64
 MEMBERS = ("member-1", "member-2", "member-3")
 SHORT_S = 12.0
 WHOLE_MINUTES = 30.0
-END_S = 240.0
+END_S = 300.0
 DISK_BYTES = 192 << 20
 
 
@@ -137,6 +137,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @req("D44", "D49", "D10", "D108", "F11")
+@pytest.mark.timeout(1_200)
 def test_whatever_breaks_every_consumer_ends_with_the_state_of_the_source(world: World) -> None:
     broken(world, SHORT_S, 1)
 
@@ -230,6 +231,10 @@ def ended(world: World) -> None:
     world.wait(is_processed, "the state at the group")
     world.wait(lambda: copied(world) == wanted, "the state in the database")
     world.keeper.check()
+    with ExitStack() as stack:
+        for process in world.keeper.processes:
+            assert stack.enter_context(process.frozen())
+        source.takes_writes(world.source)
     world.keeper.end()
     written: dict[int, int] = {}
     lines = (world.disks["consumer"] / "ndjson.out").read_bytes().splitlines()

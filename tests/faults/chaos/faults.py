@@ -24,7 +24,7 @@ __all__ = ["FAULTS", "Bite", "Faults", "Place", "planned"]
 
 _T = TypeVar("_T")
 
-_WITHIN_S = 120.0
+_WITHIN_S = 200.0
 _ROLES = ("capture", "leader", "follower", "consumer", "member")
 FAULTS = {
     "kill": _ROLES,
@@ -174,21 +174,27 @@ class Faults:
         disk = self._place.disks[role]
         places = {path.stem for path in disk.glob("*.place")}
         processes = [p for p in self._keeper.of(role) if not places or p.name in places]
-
-        def refused() -> int:
-            return sum(process.said(*_NO_ROOM) for process in processes)
-
-        before = refused()
-        with full(disk):
-            self._until(lambda: refused() > before, f"{role} has no room")
+        # Some say it once, and perhaps before anybody looks.
+        before = _refusals(processes)
+        with full(disk) as take:
+            self._wait_for_refusal(processes, before, take)
             if self._rng.random() < 0.5:
                 # Who begins on a full disk waits for room too.
                 one = self._rng.choice(processes)
                 one.kill()
-                again = one.said(*_NO_ROOM)
-                self._until(lambda: one.said(*_NO_ROOM) > again, f"a new {one.name} has no room")
+                self._wait_for_refusal([one], _refusals([one]), take)
         self._goes_on(role)
         return True
+
+    def _wait_for_refusal(
+        self, processes: list[Running], before: int, take: Callable[[], None]
+    ) -> None:
+        def is_refused() -> bool:
+            take()
+            return _refusals(processes) > before
+
+        names = ", ".join(process.name for process in processes)
+        self._until(is_refused, f"no room for {names}")
 
     def _goes_on(self, role: str) -> None:
         """Wait until what had no room moves on: only then another refusal can be told from this one."""
@@ -209,6 +215,11 @@ class Faults:
             return condition()
 
         return until(checked, what, _WITHIN_S)
+
+
+def _refusals(processes: list[Running]) -> int:
+    """Return how often processes have said that a write was refused."""
+    return sum(process.said(*_NO_ROOM) for process in processes)
 
 
 _SESSIONS = b"SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"

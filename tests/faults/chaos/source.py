@@ -12,7 +12,15 @@ import psycopg
 from tests.fixtures_postgres import name_of
 from tests.waiting import until
 
-__all__ = ["KEPT_MB", "SETTINGS", "is_left_alone", "make_table", "rows_of", "writes"]
+__all__ = [
+    "KEPT_MB",
+    "SETTINGS",
+    "is_left_alone",
+    "make_table",
+    "rows_of",
+    "takes_writes",
+    "writes",
+]
 
 KEPT_MB = 64
 """Log that a slot may keep back at the source."""
@@ -80,6 +88,17 @@ def rows_of(url: str) -> dict[int, int]:
     """Return the rows of the table, by key."""
     with psycopg.connect(url) as connection:
         return dict(connection.execute("SELECT id, v FROM t").fetchall())
+
+
+def takes_writes(url: str) -> None:
+    """Check that writes to any row are answered at once; none of them stays."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SET statement_timeout = '5s'")
+        connection.execute("SET lock_timeout = '1s'")
+        connection.execute("INSERT INTO t VALUES (1000, 0)")
+        connection.execute("UPDATE t SET v = v + 1")
+        connection.execute("DELETE FROM t")
+        connection.rollback()
 
 
 def is_left_alone(url: str) -> None:
