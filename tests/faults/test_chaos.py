@@ -20,6 +20,7 @@ import pytest
 import sqlalchemy as sa
 
 from benchmarks import harness
+from headrace.changelog import ChangeLogReader
 from headrace.client import SqlGroupStore
 from headrace.testing.line_faults import FaultyLine
 from headrace.testing.postgres import EmbeddedPostgres
@@ -199,6 +200,7 @@ def broken(world: World, seconds: float, least: int) -> tuple[Faults, dict[str, 
         **{f"{bite.kind}: {bite.role}": n for bite, n in sorted(faults.bites.items())},
         "frozen members succeeded": faults.takeovers,
         **judged(world),
+        **{f"bytes of the log of {role}": held(log) for role, log in world.place.logs.items()},
     }
     print("\n".join(f"{n:>9,}  {name}" for name, n in figures.items()))
     assert min(map(faults.of_kind, FAULTS)) >= least
@@ -209,6 +211,11 @@ def broken(world: World, seconds: float, least: int) -> tuple[Faults, dict[str, 
 def summed(figures: dict[str, int], name: str) -> int:
     """Return the sum of all figures whose names begin so."""
     return sum(figure for key, figure in figures.items() if key.startswith(name))
+
+
+def held(log: Path) -> int:
+    """Return what the segments of a change log take."""
+    return ChangeLogReader(log).used_bytes()
 
 
 def owners(world: World) -> int:
