@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from headrace.changelog import ChangeLogReader
+from headrace.client import FileCheckpoints
+from headrace.client.errors import CheckpointUnusable
 from headrace.errors import Retry, StateFull
 from headrace.observe.status import ProcessState, ProcessStatus, StatusFile
 from headrace.replicator import lock
 from headrace.replicator.worker import EXIT_RETRY
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import StateStore
+from headrace.wire.place import Place
 from tests.faults.disks import full, small_disk
 from tests.faults.faulty import PUBLIC_T, at_work, failure_of, follows, named, position
 from tests.fixtures_postgres import Sql
@@ -140,3 +143,17 @@ def test_a_report_without_room_leaves_the_one_before(disk: Path) -> None:
 def test_a_lock_is_taken_on_a_full_disk_too(disk: Path) -> None:
     with full(disk), lock.held(disk / "capture.lock", "capture"):
         assert (disk / "capture.lock").read_text() == ""
+
+
+def test_a_checkpoint_without_room_says_so_and_the_one_before_stays(disk: Path) -> None:
+    checkpoints = FileCheckpoints(disk / "place.json")
+    checkpoints.store(Place(7))
+    with full(disk), pytest.raises(CheckpointUnusable) as caught:
+        checkpoints.store(Place(8))
+    named(caught.value, CheckpointUnusable, "place.json", "No space left")
+    # Whoever removed it, as where it is damaged, would begin from nothing.
+    assert "room" in caught.value.next_step
+    assert "remove" not in caught.value.next_step
+    assert checkpoints.load() == Place(7)
+    checkpoints.store(Place(8))
+    assert checkpoints.load() == Place(8)
