@@ -41,7 +41,7 @@ MEMBERS = ("member-1", "member-2", "member-3")
 SHORT_S = 12.0
 WHOLE_MINUTES = 30.0
 END_S = 300.0
-DISK_BYTES = 192 << 20
+DISK_BYTES = 256 << 20
 
 
 class World:
