@@ -141,6 +141,12 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "violations": Figure("random histories that did not end as the source did", most=0),
         "seconds": Figure("all of them"),
     },
+    "chaos": {
+        "violations": Figure("promises that half an hour of kills and the like broke", most=0),
+        "least_bites": Figure("bites of the kind of fault that bit least", least=5),
+        "faults": Figure("bites of all faults"),
+        "duplicates_per_million": Figure("deliveries that came again, of a million"),
+    },
     "apply": {
         "uniform_10k_vs_merge_vectors": Figure(
             f"10,000 changes over the whole table, {_FASTER}", least=7

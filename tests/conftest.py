@@ -23,6 +23,7 @@ LONGEST_FIRST = (
     "scenarios/test_random_histories.py",
     "spark/test_partitions.py",
     "e2e/test_kill.py",
+    "faults/test_chaos.py",
     "integration/test_restart.py",
     "spark/test_targets.py",
     "spark/test_targets_in_time.py",
@@ -78,8 +79,14 @@ hypothesis.settings.load_profile("headrace")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--long``."""
+    """Add ``--long`` and ``--chaos-minutes``."""
     parser.addoption("--long", action="store_true", help="also run the tests marked long")
+    parser.addoption(
+        "--chaos-minutes",
+        type=float,
+        default=30.0,
+        help="how long the long chaos test breaks things",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -43,6 +43,7 @@
     │   ├── FellOffUpstream          a relay's upstream no longer has what the relay needs next
     │   └── ForeignUpstream          a relay's upstream serves another change log
     ├── StateError                   our own small state cannot be read or written
+    │   └── StateFull                its disk has no room; tried again
     └── LeaseLost                    another process owns this work now
 
 Each class says who must act through ``retry``; each instance carries a ``next_step`` for a person.
@@ -88,6 +89,7 @@ __all__ = [
     "SourceReplaced",
     "SourceUnavailable",
     "StateError",
+    "StateFull",
     "StoreRefused",
     "StoreUnavailable",
     "StoreUnfit",
@@ -376,6 +378,12 @@ class ForeignUpstream(RelayError):
 
 class StateError(HeadraceError):
     """Progress, requests or the ledger cannot be read or written."""
+
+
+class StateFull(StateError):
+    """Progress or requests cannot be written because their disk has no room; whoever starts again finds everything."""
+
+    retry = Retry.TIMED
 
 
 class LeaseLost(HeadraceError):

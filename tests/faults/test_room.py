@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from headrace.changelog.jobs import register_job
 from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import RequestState
+from tests.faults import disks
 from tests.faults.faulty import AtWork, at_work, confirmed, follows, position
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
@@ -52,14 +52,8 @@ def files_at_most(size: int) -> Iterator[None]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a small file system."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root may mount a small file system")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with disks.small_disk(tmp_path / "disk", 8 << 20) as disk:
+        yield disk
 
 
 FILL = "INSERT INTO t SELECT n, repeat(md5(n::text), 30) FROM generate_series({0}, {0} + 999) n"

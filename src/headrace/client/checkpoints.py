@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -85,8 +86,10 @@ class FileCheckpoints:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, text.encode() + b"\n")
         except OSError as error:
-            raise _unusable(
-                str(self._path), f"cannot be written ({type(error).__name__})"
+            reason = os.strerror(error.errno) if error.errno else type(error).__name__
+            raise CheckpointUnusable(
+                f"The checkpoint {self._path} cannot be written ({reason}); the one before stays.",
+                next_step="make room on its file system, and check its rights; what lies behind it comes again.",
             ) from error
 
 

@@ -2,11 +2,13 @@
 
 In: a state, numbers, and at the end perhaps an error. Out: a JSON file that is replaced atomically,
 so a reader sees the old or the new text and never half of one. The supervisor, ``headrace
-status`` and the tests read it; nothing is ever decided from it that must survive a crash.
+status`` and the tests read it; nothing is ever decided from it that must survive a crash, and no work
+ends because it cannot be written.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -85,7 +87,10 @@ class StatusFile:
         error: dict[str, str] | None = None,
         force: bool = False,
     ) -> None:
-        """Replace the report, at most every half second unless the state is new or ``force``."""
+        """Replace the report, at most every half second unless the state is new or ``force``.
+
+        Where it cannot be written, on a full disk above all, the one before stays.
+        """
         with self._lock:
             recent = time.monotonic() - self._written_at < _SHORTEST_INTERVAL_S
             if recent and state is self._state and not force:
@@ -95,11 +100,19 @@ class StatusFile:
                 self._process, os.getpid(), state, time.time_ns() // 1000, detail or {}, error
             )
             value = {**asdict(status), "state": state.value}
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft = self._path.with_suffix(f".{os.getpid()}.tmp")
-            draft.write_text(json.dumps(value, default=str), encoding="utf-8")
-            draft.replace(self._path)
             self._written_at = time.monotonic()
+            with contextlib.suppress(OSError):
+                self._replace(json.dumps(value, default=str))
+
+    def _replace(self, text: str) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(self._path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
 
 def describe_error(error: BaseException) -> dict[str, str]:

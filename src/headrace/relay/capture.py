@@ -154,6 +154,7 @@ class Capture:
         self._steer_at = 0.0
         self._deliver_at = 0.0
         self._status_at = 0.0
+        self._waits = ""
         self._retain_at = 0.0
         self._progress: list[DumpProgress] = []
         self._progress_until = 0.0
@@ -244,6 +245,7 @@ class Capture:
             while not stop.is_set():
                 try:
                     self.step(self._settings.poll_s)
+                    self._waits = ""
                     self._report(self.doing, "")
                 except SourceUnavailable as error:
                     self._wait("waiting for source", error)
@@ -296,6 +298,10 @@ class Capture:
                 return
 
     def _wait(self, state: str, error: HeadraceError) -> None:
+        if state != self._waits:
+            self._waits = state
+            # The report may be what there is no room for.
+            _LOG.warning("%s: %s: %s", self._source.name, state, error)
         self._telling.waiting(state, error)
         self._report(state, str(error), at_once=True)
 

@@ -93,6 +93,4 @@ class _Running:
     def _tell(self, status: FollowStatus) -> None:
         fresh = status.state != self._told
         self._told = status.state
-        # On a full disk there is no room to say so either; the log of the process does.
-        with contextlib.suppress(OSError):
-            self._status.write(ProcessState.RUNNING, asdict(status), force=fresh)
+        self._status.write(ProcessState.RUNNING, asdict(status), force=fresh)

@@ -32,8 +32,10 @@ def held(path: Path, what: str, *, wait_s: float = 0.0) -> Iterator[None]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _take(handle, path, what, time.monotonic() + wait_s)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        with contextlib.suppress(OSError):
+            # For people only: a full disk, which the work waits out, does not keep it from beginning.
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(handle)

@@ -6,7 +6,9 @@ see half a change. Every write that belongs to a finished chunk goes into one tr
 
 from __future__ import annotations
 
+import errno
 import json
+import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -25,10 +27,10 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from headrace.errors import StateError
+from headrace.errors import StateError, StateFull
 from headrace.model.schema import TableId
 from headrace.state import tables as t
 from headrace.state.copies import Copy, copies_of
@@ -51,6 +53,9 @@ Key = tuple[str, ...]
 
 _WAIT_S = 30.0
 """How long is tried to get at a database that another process holds, unless told otherwise."""
+
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+"""What SQLite says on a full disk, of its files and of the index of its log."""
 
 _PACE = "pace."
 """What the names of values begin with that make up the pace."""
@@ -118,6 +123,11 @@ class StateStore:
         try:
             yield
         except (SQLAlchemyError, OSError) as error:
+            if _has_no_room(error):
+                raise StateFull(
+                    f"The state database {self._path.name} has no room; nothing of the change is in it.",
+                    next_step="free space on its file system; it is tried again.",
+                ) from error
             raise StateError(
                 f"The state database {self._path.name} cannot be used ({type(error).__name__}).",
                 next_step="check that its folder is writable and has room; the change log is untouched.",
@@ -319,6 +329,13 @@ class StateStore:
             writer = StateWriter(connection)
             for change in changes:
                 change(writer)
+
+
+def _has_no_room(error: SQLAlchemyError | OSError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    code = getattr(error.orig, "sqlite_errorcode", None) if isinstance(error, DBAPIError) else None
+    return code in _NO_ROOM
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

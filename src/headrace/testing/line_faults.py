@@ -53,7 +53,7 @@ class FaultyLine:
         self.connections = 0
         self.received = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = []
+        self._open: list[tuple[socket.socket, socket.socket]] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     @property
@@ -61,11 +61,10 @@ class FaultyLine:
         """Where clients connect to."""
         return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
 
-    def cut(self) -> None:
-        """Break every connection that is open."""
-        for held in self._open:
-            _end(held)
-        self._open.clear()
+    def cut(self) -> int:
+        """Break every connection that is open, and return how many there were."""
+        held, self._open = self._open, []
+        return sum(_end(client) | _end(server) for client, server in held)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -94,7 +93,7 @@ class FaultyLine:
             except OSError:
                 client.close()
                 continue
-            self._open += [client, server]
+            self._open.append((client, server))
             for work in ((self._up, client, server), (self._down, client, server, damage)):
                 threading.Thread(target=work[0], args=work[1:], daemon=True).start()
 
@@ -125,7 +124,12 @@ class FaultyLine:
         _end(server)
 
 
-def _end(held: socket.socket) -> None:
-    with contextlib.suppress(OSError):
+def _end(held: socket.socket) -> bool:
+    """Close a connection, and return whether it was open."""
+    try:
         held.shutdown(socket.SHUT_RDWR)
-    held.close()
+    except OSError:
+        return False
+    finally:
+        held.close()
+    return True

@@ -1,0 +1,1 @@
+"""What the chaos test is made of: processes, what breaks them, what they were told, and their source."""

@@ -1,0 +1,54 @@
+"""Small file systems of one's own that are filled and emptied."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+__all__ = ["full", "small_disk"]
+
+_LEFT_BYTES = 1 << 20
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    """Mount a file system of so many bytes inside the block; skips the test where that is not allowed."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a small file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def full(disk: Path) -> Iterator[Callable[[], None]]:
+    """Leave no room on a disk inside the block.
+
+    Gives a function that takes what has become free since: one page is enough for a small file that is replaced again
+    and again.
+    """
+    ballast = disk / "ballast"
+    try:
+        with ballast.open("wb", buffering=0) as file:
+
+            def take() -> None:
+                with suppress(OSError):
+                    while True:
+                        file.write(bytes(4096))
+
+            free = os.statvfs(disk)
+            os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_bsize - _LEFT_BYTES))
+            file.seek(0, os.SEEK_END)
+            # The rest page by page, for others write beside us.
+            take()
+            yield take
+    finally:
+        ballast.unlink()
