@@ -43,6 +43,7 @@ STEERING = (
     "log pause",
     "log resume",
     "log pace",
+    "log retain",
     "schema diff",
 )
 
