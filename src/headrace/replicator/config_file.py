@@ -31,6 +31,7 @@ from headrace.replicator.config import (
     TargetConfig,
 )
 from headrace.replicator.follower_config import FollowerConfig
+from headrace.replicator.relay_config import FollowingRelayConfig
 
 __all__ = ["load", "load_relay"]
 
@@ -107,7 +108,9 @@ def load_relay(path: Path) -> Config | FollowerConfig:
     config = _checked(path, document, FollowerConfig)
     return config.model_copy(
         update={
-            "relay": _with_absolute_relay_paths(config.relay, path.parent),
+            "relay": _with_absolute_upstream(
+                _with_absolute_relay_paths(config.relay, path.parent), path.parent
+            ),
             "state": _absolute_state(config, path.parent),
         }
     )
@@ -314,6 +317,13 @@ def _with_absolute_relay_paths(relay: _Relay, base: Path) -> _Relay:
     if isinstance(routes, Path):
         routes = _absolute(base, routes)
     return relay.model_copy(update={"tls": tls, "routes": routes})
+
+
+def _with_absolute_upstream(relay: FollowingRelayConfig, base: Path) -> FollowingRelayConfig:
+    if relay.upstream.ca is None:
+        return relay
+    upstream = relay.upstream.model_copy(update={"ca": _absolute(base, relay.upstream.ca)})
+    return relay.model_copy(update={"upstream": upstream})
 
 
 def _absolute(base: Path, path: Path) -> Path:

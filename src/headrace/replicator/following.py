@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from headrace.client.http import HttpSettings
+from headrace.client.trust import trusting
 from headrace.observe.status import ProcessState, StatusFile
 from headrace.registry.file import FileRegistry
 from headrace.relay.follow import Follower, FollowStatus
@@ -61,7 +62,11 @@ class _Running:
         self._upstream = RelayUpstream(
             upstream.urls,
             config.name,
-            HttpSettings(read_timeout_s=upstream.read_timeout_s, token=token),
+            HttpSettings(
+                read_timeout_s=upstream.read_timeout_s,
+                token=token,
+                tls=trusting(upstream.ca, "relay.upstream.ca") if upstream.ca else None,
+            ),
         )
         self._status = StatusFile(paths.status(FOLLOWER), FOLLOWER)
         self._told = ""
