@@ -13,6 +13,7 @@ from headrace.replicator.section import Section
 __all__ = [
     "FollowingRelayConfig",
     "RelayConfig",
+    "RelaySourceConfig",
     "RelayTlsConfig",
     "RelayTokenConfig",
     "UpstreamConfig",
@@ -133,6 +134,12 @@ class UpstreamConfig(Section):
         if not all(map(_is_relay, value)):
             raise ValueError("a list of URLs such as http://host:7070")
         return value
+
+
+class RelaySourceConfig(UpstreamConfig):
+    """The source of a replicator that reads its changes from relays, and no database."""
+
+    type: Literal["relay"]
 
 
 class FollowingRelayConfig(RelayConfig):
