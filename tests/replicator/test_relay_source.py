@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
 
+from headrace.changelog import ChangeLogReader, register_job
 from headrace.errors import ConfigError
+from headrace.relay import follow
 from headrace.replicator import runner
 from headrace.replicator.config import RelaySourceConfig
 from headrace.replicator.config_file import load
+from headrace.replicator.paths import StatePaths
 from headrace.replicator.relaying import relay_settings
 from headrace.replicator.requests import Requests
 from headrace.testing.relay import served
 from tests.changelog.windows import TABLE, window
 from tests.client.logs import LogFolder
 from tests.requirements import req
+from tests.waiting import until
 
 TOKEN = "swordfish-swordfish"
 
@@ -87,6 +92,42 @@ def test_preflight_and_the_goal_ask_the_relay(tmp_path: Path) -> None:
     (finding,) = runner.preflight(config)
     assert finding.name == "no-relay"
     assert finding.suggestion
+
+
+@req("D45")
+def test_nothing_is_dropped_from_the_copy_before_the_tables_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_RETAIN_S", 0.0)
+    log = LogFolder(tmp_path / "log")
+    log.register(TABLE)
+    log.append(*(window(scn, text="x" * 20_000) for scn in range(1, 20)))
+    stop = threading.Event()
+    with served({"shop": log.folder}, heartbeat_s=0.1) as url:
+        kept = "changelog: {segment: 64KiB, retain: 0}"
+        config = load(write(tmp_path, f"{{type: relay, urls: ['{url}']}}", kept))
+        told: list[dict[str, object]] = []
+        assert isinstance(config.source, RelaySourceConfig)
+        thread = threading.Thread(
+            target=runner.follow, args=(config, config.source, stop, told.append)
+        )
+        thread.start()
+        try:
+            folder = StatePaths.of(config).changelog
+            reader = ChangeLogReader(folder)
+            until(lambda: reader.tail().covered_scn == 19, "the copy")
+            log.append(window(20))
+            until(lambda: reader.tail().covered_scn == 20, "another round")
+            assert reader.tail().oldest_scn == 0
+            assert len(list(folder.glob("*.seg"))) > 5
+            register_job(folder, "shop", 20)
+            until(lambda: reader.tail().oldest_scn > 0, "what the tables have may go")
+            assert told[-1]["covered_scn"] == 20
+        finally:
+            stop.set()
+            thread.join(30)
+        assert not thread.is_alive()
+    log.close()
 
 
 def test_it_can_be_served_on_as_a_copy(tmp_path: Path) -> None:

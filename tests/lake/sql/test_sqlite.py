@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -79,6 +80,16 @@ def test_others_read_the_forms_that_the_page_names(warehouse: SqliteWarehouse) -
     assert [type_ for (type_,) in declared] == [
         *("BOOLEAN", "TEXT", "FLOAT BLOB", "FLOAT BLOB", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "BLOB")
     ]
+
+
+def test_numbers_that_print_alike_are_told_apart(warehouse: SqliteWarehouse) -> None:
+    close, by = 0.1, math.nextafter(0.1, 1.0)
+    schema = TableSchema(
+        TableId("public", "t"), (Column("x", pa.float64(), "float8"),), (), KeyCheck.NONE
+    )
+    apply(warehouse, schema, changed(schema, 1, "+I", [pa.array([close, by, by])]), 1)
+    apply(warehouse, schema, changed(schema, 2, "-D", [pa.array([by])]), 2)
+    assert sorted(content(warehouse, schema)["x"].to_pylist()) == [close, by]
 
 
 def test_years_that_no_calendar_prints_come_back(warehouse: SqliteWarehouse) -> None:

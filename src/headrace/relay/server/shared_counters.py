@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Counts", "SharedCounters", "forget"]
+__all__ = ["Counts", "SharedCounters"]
 
 Counts = Mapping[tuple[str, str, str], int]
 """By name, source and kind."""
@@ -54,11 +54,6 @@ class SharedCounters:
                 found[int(path.stem)] = {tuple(key): value for *key, value in values}
         found.pop(self._worker, None)
         return found
-
-
-def forget(folder: Path, worker: int) -> None:
-    """Remove what a worker has left that ended."""
-    _file(folder, worker).unlink(missing_ok=True)
 
 
 def _file(folder: Path, worker: int) -> Path:

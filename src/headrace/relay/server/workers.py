@@ -21,7 +21,6 @@ from pathlib import Path
 from headrace.errors import HeadraceError, RelayUnavailable
 from headrace.relay.server.serve import bound, check_tls, serve
 from headrace.relay.server.settings import RelaySettings
-from headrace.relay.server.shared_counters import forget
 
 __all__ = ["run_relay"]
 
@@ -102,7 +101,6 @@ class _Worker:
         if self.process is None or (code := self.process.poll()) is None:
             return None
         self.process = None
-        forget(self.counts, self.number)
         now = time.monotonic()
         self.deaths = 1 if now - self.started_at > _HEALTHY_S else self.deaths + 1
         self.again_at = now + min(_AGAIN_S * 2 ** (self.deaths - 1), _LONGEST_S)
