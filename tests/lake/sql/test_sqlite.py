@@ -130,16 +130,29 @@ def test_rows_are_found_by_an_index_also_after_their_key_has_become_wider(
     assert counted(content(warehouse, wide)) == Counter(
         {(Decimal(1), "a"): 1, (Decimal(2), "c"): 1}
     )
-    plan = asked(warehouse, """EXPLAIN QUERY PLAN SELECT a FROM "public.t" WHERE k = '2.0'""")
+    wider = of(pa.decimal128(14, 3))
+    keys = pa.array([Decimal(1), Decimal(2)], pa.decimal128(14, 3))
+    apply(warehouse, wider, changed(wider, 3, "=U", [keys, pa.array(["d", "e"])]), 3)
+    assert asked(warehouse, 'SELECT k, a FROM "public.t" ORDER BY k') == [
+        ("1.000", "d"),
+        ("2.000", "e"),
+    ]
+    plan = asked(warehouse, """EXPLAIN QUERY PLAN SELECT a FROM "public.t" WHERE k = '2.000'""")
     assert "USING INDEX headrace_key_" in plan[0][3]
 
 
-def test_others_read_on_while_a_batch_is_written(warehouse: SqliteWarehouse) -> None:
+def test_a_batch_is_written_while_others_read_and_they_see_one_moment(
+    warehouse: SqliteWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "_LOCK_WAIT_S", 0.05)
     told_rows(warehouse, 1, "+I(1,a)")
-    with warehouse.opened() as session, session.transaction():
-        session.run('UPDATE "public"."orders" SET c1 = NULL')
-        assert asked(warehouse, 'SELECT c1 FROM "public.orders"') == [("a",)]
-    assert asked(warehouse, 'SELECT c1 FROM "public.orders"') == [(None,)]
+    query = 'SELECT c1 FROM "public.orders"'
+    with closing(sqlite3.connect(warehouse.path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        assert other.execute(query).fetchall() == [("a",)]
+        told_rows(warehouse, 2, "=U(1,b)")
+        assert other.execute(query).fetchall() == [("a",)]
+    assert asked(warehouse, query) == [("b",)]
 
 
 def test_a_reader_makes_no_file(warehouse: SqliteWarehouse) -> None:
