@@ -14,7 +14,7 @@ import pytest
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.ledger import table_path
 from headrace.model.schema import TableId
-from headrace.relay.server.settings import Role, Token
+from headrace.relay.server.settings import Role, ServedSource, Token
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.relay import served
 from tests.certificates import self_signed
@@ -61,6 +61,7 @@ def test_tables_follow_a_relay_through_restarts_on_either_side(url: str, tmp_pat
     pair = self_signed(tmp_path / "certificates")
     first, second = tmp_path / "first", tmp_path / "second"
     second.mkdir()
+    sources = (ServedSource("shop", first / "changelog", first / "schemas"),)
     settings: dict[str, Any] = {
         "tokens": (TOKEN,),
         "certificate": pair.certificate,
@@ -72,7 +73,7 @@ def test_tables_follow_a_relay_through_restarts_on_either_side(url: str, tmp_pat
 
     with running_capture(PostgresSource(url), first) as running:
         until(running.dumped, "the first copy")
-        with served({"shop": first / "changelog"}, **settings) as relay:
+        with served(sources, **settings) as relay:
             text = (
                 f"name: shop\nsource: {{type: relay, urls: ['{relay}'], token: {TOKEN.secret}, "
                 f"ca: {pair.certificate}}}\ntarget: {{type: delta, path: ./lake}}\n"
@@ -94,7 +95,7 @@ def test_tables_follow_a_relay_through_restarts_on_either_side(url: str, tmp_pat
             replicator.running("the changes", lambda: shown(replicator))
         port = int(relay.rpartition(":")[2])
         run(url, "TRUNCATE bag", "INSERT INTO bag VALUES (42)", "DELETE FROM orders WHERE id > 400")
-        with served({"shop": first / "changelog"}, port=port, **settings):
+        with served(sources, port=port, **settings):
             replicator.running("what came while there was no relay", lambda: shown(replicator))
             for role in ("capture", "apply"):
                 _kill(replicator, role)
