@@ -259,7 +259,7 @@ def test_retention_moves_the_oldest_place_and_who_fell_off_is_told(writer, url):
     assert (refused.error["oldest_scn"], refused.error["newest_scn"]) == (oldest, 39)
     assert refused.error["next_step"]
     assert scns(pulled(url, after=oldest)) == list(range(oldest + 1, 40))
-    assert f'headrace_relay_oldest_scn{{source="shop",worker="0"}} {oldest}' in metrics(url)
+    assert f'headrace_relay_oldest_scn{{source="shop"}} {oldest}' in metrics(url)
 
 
 def metrics(url: str) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,12 @@ def counts_of(url: str, name: str) -> dict[str, int]:
     return {worker: int(value) for worker, value in lines}
 
 
+def all_told(url: str, streams: int) -> dict[str, int]:
+    """Return how many streams each worker has begun, once that makes so many."""
+    found = counts_of(url, "streams_total")
+    return found if sum(found.values()) == streams else {}
+
+
 def test_a_scrape_tells_of_every_worker_whichever_answers(writer, folder):
     synced(writer, window(1))
     with running(folder, 3) as relay:
@@ -80,16 +87,15 @@ def test_a_scrape_tells_of_every_worker_whichever_answers(writer, folder):
             for _ in range(20):
                 assert scns(pulled(relay.url, after=0)) == [1]
             asked += 20
-            until(
-                lambda asked=asked: sum(counts_of(relay.url, "streams_total").values()) == asked,  # type: ignore[misc]
-                "the counts of all workers",
-            )
-            per_worker = counts_of(relay.url, "streams_total")
-        for _ in range(20):
-            assert counts_of(relay.url, "streams_total") == per_worker
-            text = ask(relay.url, "/metrics").body.decode()
-            assert text.count("headrace_relay_covered_scn{") == 1
-            assert 'headrace_relay_covered_scn{source="shop"} 1' in text
+            per_worker = until(partial(all_told, relay.url, asked), "the counts of all workers")
+        # What a worker knows of the others may be a second old.
+        until(
+            lambda: all(counts_of(relay.url, "streams_total") == per_worker for _ in range(20)),
+            "the same from whoever answers",
+        )
+        text = ask(relay.url, "/metrics").body.decode()
+        assert text.count("headrace_relay_covered_scn{") == 1
+        assert 'headrace_relay_covered_scn{source="shop"} 1' in text
         killed = relay.pids[0]
         os.kill(killed, signal.SIGKILL)
         until(lambda: relay.pids.get(0, killed) != killed, "another process")
