@@ -15,7 +15,6 @@ from headrace.testing.relay import served
 from tests.certificates import Pair, self_signed
 from tests.changelog.windows import OTHER, TABLE, window
 from tests.client.logs import LogFolder
-from tests.requirements import req
 
 READER = Token("reports", "swordfish-of-reports", Role.READER)
 PLACES = [(scn, order) for scn in (1, 2, 3) for order in range(4)]
@@ -62,7 +61,6 @@ def refused(done: Result, name: str) -> str:
     return " ".join(done.stderr.split())
 
 
-@req("D17")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_everything_comes_through_tls_to_who_has_a_token(
     command: str, url: str, pair: Pair

@@ -48,7 +48,7 @@ def held(replicator: Replicator, name: str) -> Counter[tuple[Any, ...]]:
     )
 
 
-@req("D39", "F9")
+@req("D39")
 def test_tables_follow_a_relay_through_restarts_on_either_side(url: str, tmp_path: Path) -> None:
     run(
         url,

@@ -342,7 +342,7 @@ def test_a_follower_of_a_log_that_is_still_empty_gets_its_first_block(leader, tm
     assert scns(ChangeLogReader(copy.folder).blocks(0)) == [7]
 
 
-@req("D17", "D39")
+@req("D39")
 def test_a_chain_goes_through_tls_and_tokens_and_waits_for_what_is_not_believed(leader, tmp_path):
     blocks = random_blocks(31)
     leader.append(*blocks)

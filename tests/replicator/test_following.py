@@ -85,7 +85,7 @@ def test_an_upstreams_authority_is_looked_for_beside_the_file(tmp_path):
     assert config.relay.upstream.ca is None
 
 
-@req("D17", "D39")
+@req("D39")
 def test_a_follower_reads_from_a_relay_with_tls_and_a_token(tmp_path):
     log = LogFolder(tmp_path / "leader")
     log.register(*TABLES)

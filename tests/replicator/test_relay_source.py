@@ -79,7 +79,6 @@ def test_what_takes_the_database_is_refused_by_name(tmp_path: Path) -> None:
         assert "where the source's capture runs" in refused.value.next_step
 
 
-@req("D17")
 def test_preflight_and_the_goal_ask_the_relay(tmp_path: Path) -> None:
     log = LogFolder(tmp_path / "log")
     log.register(TABLE)
