@@ -24,7 +24,7 @@ from headrace.registry.file import FileRegistry
 from headrace.replicator.verify_tail import LogView, fold_tail
 from headrace.spark.rows import change_batches
 from headrace.spark.slices import cut
-from tests.changelog.test_reader import SMALL, next_blocks, steps
+from tests.changelog.played import STEPS, played
 from tests.changelog.windows import OTHER, TABLE, joined, scns, seen, synced, window
 from tests.requirements import req
 
@@ -59,20 +59,13 @@ def between(
 
 
 @settings(max_examples=40)
-@given(steps, st.data())
+@given(STEPS, st.data())
 def test_joined_or_not_the_rows_their_order_and_the_positions_are_the_same(history, data):
     with tempfile.TemporaryDirectory() as name:
-        last = 0
-        written: list[Block] = []
-        with ChangeLogWriter.open(Path(name), SMALL) as writer:
-            for kind, number, _ in history:
-                for block in next_blocks(kind, number, last):
-                    writer.append(block)
-                    written.append(block)
-                    last = max(last, block.last_scn)
-            writer.sync()
-            covered = writer.tail.covered_scn
+        with played(Path(name), [step for step in history if step[0] != "retain"]) as written:
+            pass
         reader = ChangeLogReader(Path(name))
+        covered = reader.tail().covered_scn
         ids = data.draw(st.sampled_from([ALL, {OTHER.schema_id}, set()]))
         cuts = sorted(data.draw(st.sets(st.integers(1, covered + 2), max_size=4)))
         rows, size = data.draw(st.integers(1, 60)), data.draw(st.integers(64, 60_000))

@@ -12,13 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter, Tail
+from headrace.changelog import ChangeLogReader, ChangeLogWriter, Tail
 from headrace.errors import ScnNotFound
-from headrace.model.block import Block
+from tests.changelog.played import SMALL, STEPS, last_scn, played
 from tests.changelog.windows import OTHER, TABLE, coverage, joined, scns, seen, synced, window
 from tests.requirements import req
-
-SMALL = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
 
 
 @pytest.fixture
@@ -186,67 +184,24 @@ def test_wait_returns_when_the_tail_has_passed(writer, reader):
     assert answers == [True]
 
 
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(["window", "window", "pieces", "many", "coverage", "retain", "restart"]),
-        st.integers(1, 4),
-        st.booleans(),
-    ),
-    max_size=25,
-)
-
-
-def next_blocks(kind: str, number: int, last: int) -> list[Block]:
-    """Return what one step appends; SCNs have gaps."""
-    scn = last + number
-    match kind:
-        case "window":
-            return [window(scn, number * 3, tables=(TABLE, OTHER), truncate=number == 4)]
-        case "pieces":
-            return [
-                window(scn, 9, first=9 * i, last=i == number, text="piece")
-                for i in range(number + 1)
-            ]
-        case "many":
-            return [joined(window(scn + i) for i in range(number))]
-        case _:
-            return [coverage(scn)]
-
-
 @req("B-1", "D42")
 @settings(max_examples=40)
-@given(steps, st.data())
+@given(STEPS, st.data())
 def test_any_position_gives_a_whole_suffix_or_is_refused(history, data):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        writer = ChangeLogWriter.open(folder, SMALL)
         early = ChangeLogReader(folder)
-        truth: list[tuple[int, int, str]] = []
-        last = 0
-        for kind, number, sync in history:
-            if kind == "retain":
-                writer.retain()
-            elif kind == "restart":
-                writer.close()
-                writer = ChangeLogWriter.open(folder, SMALL)
-            else:
-                for block in next_blocks(kind, number, last):
-                    writer.append(block)
-                    truth += seen([block])
-                    last = max(last, block.last_scn)
-            if sync:
-                writer.sync()
-        writer.sync()
-        for reader in (early, ChangeLogReader(folder)):
-            check_every_position(reader, sorted(truth), last)
-            after = data.draw(st.integers(reader.tail().oldest_scn, max(last, 0)))
-            upto = data.draw(st.integers(0, last + 3))
-            wanted = [row for row in sorted(truth) if after < row[0] <= upto]
-            assert seen(reader.blocks(after, upto)) == wanted
-            assert seen(
-                reader.load(ref).after(after).upto(upto) for ref in reader.refs(after, upto)
-            ) == (wanted)
-        writer.close()
+        with played(folder, history) as blocks:
+            truth, last = seen(blocks), last_scn(blocks)
+            for reader in (early, ChangeLogReader(folder)):
+                check_every_position(reader, truth, last)
+                after = data.draw(st.integers(reader.tail().oldest_scn, last))
+                upto = data.draw(st.integers(0, last + 3))
+                wanted = [row for row in truth if after < row[0] <= upto]
+                assert seen(reader.blocks(after, upto)) == wanted
+                assert seen(
+                    reader.load(ref).after(after).upto(upto) for ref in reader.refs(after, upto)
+                ) == (wanted)
 
 
 def check_every_position(reader: ChangeLogReader, truth: list, last: int) -> None:

@@ -22,11 +22,9 @@ from headrace.changelog.segment import SEGMENT_HEADER_BYTES
 from headrace.errors import CorruptSegment, ScnNotFound
 from headrace.model.block import Block
 from headrace.wire import decode_block, read_header
-from tests.changelog.test_reader import next_blocks, steps
+from tests.changelog.played import SMALL, STEPS, last_scn, played
 from tests.changelog.windows import commit_us, coverage, scns, seen, synced, window
 from tests.requirements import req
-
-SMALL = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
 
 
 @pytest.fixture
@@ -68,44 +66,31 @@ def decoded(data: bytes) -> list[Block]:
 
 @req("D55", "B-1", "D42")
 @settings(max_examples=40)
-@given(steps, st.data())
+@given(STEPS, st.data())
 def test_any_position_gives_the_stored_bytes_of_a_whole_suffix_or_is_refused(history, data):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        writer = ChangeLogWriter.open(folder, SMALL)
         early = StretchReader(folder)
-        last = 0
-        for kind, number, sync in history:
-            if kind == "retain":
-                writer.retain()
-            elif kind == "restart":
-                writer.close()
-                writer = ChangeLogWriter.open(folder, SMALL)
-            else:
-                for block in next_blocks(kind, number, last):
-                    writer.append(block)
-                    last = max(last, block.last_scn)
-            if sync:
-                writer.sync()
-                early.look()
-                early.find(early.tail.covered_scn, data.draw(st.sampled_from([1, 4000, 1 << 30])))
-        writer.sync()
-        rows = ChangeLogReader(folder)
-        tail = rows.tail()
-        for reader in (early, StretchReader(folder)):
-            for after in range(last + 3):
-                if not tail.oldest_scn <= after <= tail.covered_scn:
-                    with pytest.raises(ScnNotFound):
-                        found(reader, after)
-                    continue
-                most = data.draw(st.sampled_from([1, 700, 5000, 1 << 30]))
-                blocks = decoded(
-                    bytes_from(reader, after, most, data.draw(st.sampled_from([1, 3000])))
-                )
-                assert seen(block.after(after) for block in blocks) == seen(rows.blocks(after))
-                sent = bytes_from(reader, after)
-                assert all(stored_bytes(folder, ref) in sent for ref in rows.refs(after))
-        writer.close()
+
+        def looked() -> None:
+            early.look()
+            early.find(early.tail.covered_scn, data.draw(st.sampled_from([1, 4000, 1 << 30])))
+
+        with played(folder, history, looked) as blocks:
+            rows = ChangeLogReader(folder)
+            tail = rows.tail()
+            for reader in (early, StretchReader(folder)):
+                for after in range(last_scn(blocks) + 3):
+                    if not tail.oldest_scn <= after <= tail.covered_scn:
+                        with pytest.raises(ScnNotFound):
+                            found(reader, after)
+                        continue
+                    most = data.draw(st.sampled_from([1, 700, 5000, 1 << 30]))
+                    step = data.draw(st.sampled_from([1, 3000]))
+                    given_out = decoded(bytes_from(reader, after, most, step))
+                    assert seen(b.after(after) for b in given_out) == seen(rows.blocks(after))
+                    sent = bytes_from(reader, after)
+                    assert all(stored_bytes(folder, ref) in sent for ref in rows.refs(after))
 
 
 def stored_bytes(folder: Path, ref: BlockRef) -> bytes:

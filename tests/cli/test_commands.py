@@ -43,6 +43,7 @@ STEERING = (
     "log pause",
     "log resume",
     "log pace",
+    "log retain",
     "schema diff",
 )
 
@@ -305,3 +306,24 @@ def test_status_says_resync_needed_and_what_the_slot_keeps(file: Path) -> None:
     shown = call("status", str(file)).stdout
     assert "RESYNC NEEDED: run `headrace resync FILE`" in shown
     assert "keeps 1.0 GiB" in shown
+
+
+@req("D45")
+def test_what_a_log_retains_is_shown_changed_and_given_back(file: Path) -> None:
+    def said(*words: str) -> str:
+        done = call("log", "retain", str(file), *words)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert "1,073,741,824 bytes, and what is younger than 0 s" in said()
+    assert "4,294,967,296 bytes" in said("--size", "4GiB")
+    assert "4,294,967,296 bytes, and what is younger than 60 s" in said("--seconds", "60")
+    assert "100 bytes, and what is younger than 0 s" in said("--reset", "--size", "100")
+    assert "1,073,741,824 bytes" in said("--reset")
+    for words, named in (
+        (("--size", "much"), "--size: 'much' is no size"),
+        (("--seconds", "-1"), "retain_s must lie between"),
+    ):
+        refused = call("log", "retain", str(file), *words)
+        assert refused.exit_code == 2
+        assert named in refused.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -119,6 +120,7 @@ def test_a_window_that_never_works_suspends_and_can_be_put_aside(log, relay, mod
     assert (tmp_path / "tries").read_text().split() == ["2", "2"]
     assert "--skip-window 2 --dead-letters FOLDER" in stuck.stderr
     assert "secret" not in stuck.output
+    assert stuck.stderr.lower().count("suspended") == 1
     assert written(tmp_path) == ["1:0", "1:1"]
 
     other = consume(*words, "--dead-letters", "aside", "--skip-window", "4", env=poison)
@@ -137,6 +139,23 @@ def test_a_window_that_never_works_suspends_and_can_be_put_aside(log, relay, mod
     repaired = consume(*words)
     assert repaired.exit_code == 0, "the same command resumes"
     assert written(tmp_path)[4:] == ["4:0", "4:1"]
+
+
+def test_a_suspension_is_said_once_by_the_command_as_people_start_it(log, relay, module, tmp_path):
+    simple(log, 1, 2)
+    name = module(CONSUMER)
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace.cli.main", "consume", f"{name}:Lines", relay, *QUICK],
+        env=os.environ | {"POISON": "2"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 3
+    assert done.stderr.lower().count("suspended") == 1
+    # Why it was delivered again, and why it ended.
+    assert done.stderr.count("on_data_event of the consumer failed at 2:0") == 2
 
 
 def test_a_window_that_works_after_all_is_not_put_aside(log, relay, module, tmp_path):
@@ -215,6 +234,13 @@ def test_rows_are_there_for_sql_after_one_command(log, relay, module, tmp_path):
         assert connection.execute(f"SELECT k FROM {table} ORDER BY k").fetchall() == [(0,), (1,)]
         places = connection.execute("SELECT consumer, place FROM headrace.places").fetchall()
         assert places == [("shop-copy", "2")]
+    sqlite = consume("sql", relay, *UP, "--to", "sqlite:copy.sqlite")
+    assert sqlite.exit_code == 0, sqlite.output
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect("copy.sqlite")) as file:
+        assert file.execute(f'SELECT k FROM "{TABLE.table}" ORDER BY k').fetchall() == [(0,), (1,)]
 
 
 def test_a_webhook_is_signed_with_the_secret_of_the_environment(log, relay, module, tmp_path):
@@ -281,7 +307,7 @@ def test_a_relay_that_went_away_is_said(log, tmp_path):
         (("kafka",), "'kafka' is none of ndjson, http, sql, noop"),
         (("http",), "needs to know where"),
         (("sql",), "needs to know where"),
-        (("sql", "--to", "mysql://u:swordfish@h/d"), "neither a DuckDB file nor"),
+        (("sql", "--to", "mysql://u:swordfish@h/d"), "neither an SQLite file, nor a DuckDB file"),
         (("sql", "--to", "env:NOT_SET"), "NOT_SET"),
         (("noop", "--to", "x"), "--to says nothing"),
         (("{}:Lines", "--to", "x"), "--to says nothing"),

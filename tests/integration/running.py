@@ -82,12 +82,13 @@ def running_capture(
     dump: DumpSettings | None = None,
     tap: Tap = NO_TAP,
     stop: threading.Event | None = None,
+    kept: ChangeLogSettings | None = None,
 ) -> Iterator[Running]:
     """Run a capture in a thread until the block ends."""
     running = Running(folder)
     stop = stop or threading.Event()
     source.prepare()
-    log = CaptureLog(folder / "changelog", ChangeLogSettings())
+    log = CaptureLog(folder / "changelog", kept or ChangeLogSettings())
     capture = Capture(
         source=source,
         log=log,

@@ -13,6 +13,8 @@ import pytest
 
 from headrace.client import Batch, Consumer, Event
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
+from headrace.lake.sql.session import Warehouse
+from headrace.lake.sql.sqlite_file import SqliteWarehouse
 from headrace.outputs import HttpOutput, NdjsonOutput, Webhook, WebhookSettings
 from headrace.outputs.sql import SqlOutput
 from headrace.testing.notation import change_batch
@@ -61,9 +63,15 @@ def webhook(_: Path, receiver: Receiver) -> Subject:
     )
 
 
-def database(folder: Path, _: Receiver) -> Subject:
-    warehouse = DuckdbWarehouse(folder / "copy.duckdb")
+def duckdb_file(folder: Path, _: Receiver) -> Subject:
+    return database(DuckdbWarehouse(folder / "copy.duckdb"))
 
+
+def sqlite_file(folder: Path, _: Receiver) -> Subject:
+    return database(SqliteWarehouse(folder / "copy.sqlite"))
+
+
+def database(warehouse: Warehouse) -> Subject:
     def shown() -> Rows:
         rows = counted(content(warehouse, TABLE, "copy"))
         return {int(str(row[0])): str(row[1]) for row in rows}
@@ -113,7 +121,9 @@ def random_windows(rng: random.Random, count: int) -> tuple[list[list[Event]], R
 
 
 @req("P30")
-@pytest.mark.parametrize("make", [ndjson, webhook, database], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [ndjson, webhook, duckdb_file, sqlite_file], ids=lambda make: make.__name__
+)
 def test_nothing_is_missing_and_the_newest_came_last_whatever_failed(make, tmp_path, receiver):
     rng = random.Random(7)
     windows, rows = random_windows(rng, 40)

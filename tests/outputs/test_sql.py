@@ -22,14 +22,14 @@ from headrace.sources.scripted.database import MISSING, ScriptedDatabase, Transa
 from headrace.testing.histories import TABLES, RandomHistory
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.wire.place import Place
-from tests.lake.sql.warehouses import KINDS, content, counted, made
+from tests.lake.sql.warehouses import MIRRORS, content, counted, made
 from tests.outputs.windows import TABLE, window_of
 from tests.requirements import req
 
 Cells = tuple[Any, ...]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=MIRRORS)
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
     return made(request.param, request, tmp_path)
 

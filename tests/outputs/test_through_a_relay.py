@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.client import Settings, Subscription
-from headrace.lake.sql.duckdb_file import DuckdbWarehouse
+from headrace.lake.sql.session import Warehouse
 from headrace.model.schema import TableSchema
 from headrace.outputs import NdjsonOutput
 from headrace.outputs.sql import SqlOutput
@@ -18,7 +18,7 @@ from headrace.sources.scripted.database import ScriptedDatabase
 from headrace.testing.histories import BAG, TABLES, WHOLE, RandomHistory
 from tests.client.conftest import log, relay
 from tests.client.logs import LogFolder, random_blocks
-from tests.lake.sql.warehouses import content, counted
+from tests.lake.sql.warehouses import content, counted, made
 
 pytest.importorskip("duckdb", reason="installed without the extra duckdb")
 
@@ -37,6 +37,12 @@ def top(log: LogFolder) -> int:
     return blocks[-1].covered_scn
 
 
+@pytest.fixture(params=["duckdb", "sqlite"])
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
+    """Return an empty file of each kind."""
+    return made(request.param, request, tmp_path)
+
+
 def truth(schema: TableSchema) -> Counter[tuple[object, ...]]:
     """Return what the same history leaves at its source."""
     database = ScriptedDatabase(TABLES)
@@ -47,8 +53,7 @@ def truth(schema: TableSchema) -> Counter[tuple[object, ...]]:
     return +database.state_at(database.log[-1].scn)[schema.table]
 
 
-def test_a_database_has_the_sources_rows(relay: str, top: int, tmp_path: Path) -> None:
-    warehouse = DuckdbWarehouse(tmp_path / "copy.duckdb")
+def test_a_database_has_the_sources_rows(relay: str, top: int, warehouse: Warehouse) -> None:
     output = SqlOutput(warehouse, "copy")
     Subscription(relay, "shop", output, output, upto=top, settings=OFTEN).run()
     for schema in (WHOLE, BAG):
@@ -58,8 +63,7 @@ def test_a_database_has_the_sources_rows(relay: str, top: int, tmp_path: Path) -
     assert place.scn == top
 
 
-def test_a_condition_leaves_its_rows_alone(relay: str, top: int, tmp_path: Path) -> None:
-    warehouse = DuckdbWarehouse(tmp_path / "copy.duckdb")
+def test_a_condition_leaves_its_rows_alone(relay: str, top: int, warehouse: Warehouse) -> None:
     output = SqlOutput(warehouse, "copy")
     wanted = {"tables": ["public.whole"], "where": {"public.whole": "k > 5"}}
     Subscription(relay, "shop", output, output, filter=wanted, upto=top, settings=OFTEN).run()
@@ -68,8 +72,9 @@ def test_a_condition_leaves_its_rows_alone(relay: str, top: int, tmp_path: Path)
     assert counted(content(warehouse, WHOLE, "copy")) == kept
 
 
-def test_batches_say_which_columns_a_filter_left(relay: str, top: int, tmp_path: Path) -> None:
-    warehouse = DuckdbWarehouse(tmp_path / "copy.duckdb")
+def test_batches_say_which_columns_a_filter_left(
+    relay: str, top: int, warehouse: Warehouse
+) -> None:
     output = SqlOutput(warehouse, "copy")
     wanted = {"tables": ["public.whole"], "columns": {"public.whole": ["k"]}}
     Subscription(

@@ -63,11 +63,15 @@ class Following:
 
 @contextmanager
 def following(
-    folder: Path, *urls: str, source: str = "shop", settings: ChangeLogSettings | None = None
+    folder: Path,
+    *urls: str,
+    source: str = "shop",
+    settings: ChangeLogSettings | None = None,
+    http: HttpSettings | None = None,
 ) -> Iterator[Following]:
     """Follow relays in a thread until the block ends; an error of it waits in ``error``."""
     found = Following(folder)
-    upstream = RelayUpstream(urls, source, HttpSettings(read_timeout_s=5.0), _QUICK)
+    upstream = RelayUpstream(urls, source, http or HttpSettings(read_timeout_s=5.0), _QUICK)
     follower = Follower(
         name=source,
         upstream=upstream,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWriter, register_job
-from headrace.client import Subscription
+from headrace.client import HttpSettings, Subscription
+from headrace.client.trust import trusting
 from headrace.errors import LeaseLost
 from headrace.model.block import Block, SystemEvent, SystemKind, transaction_index
 from headrace.registry.file import FileRegistry
@@ -20,10 +21,12 @@ from headrace.relay.follow import (
     WAITING_FOR_ROOM,
     WAITING_FOR_UPSTREAM,
 )
+from headrace.relay.server.settings import Role, Token
 from headrace.testing.histories import TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.notation import table_of
 from headrace.testing.relay import served
+from tests.certificates import Pair, self_signed
 from tests.changelog.windows import OTHER, TABLE, commit_us, coverage, joined, scns, window
 from tests.client.conftest import QUICK
 from tests.client.logs import LogFolder, random_blocks, told_by
@@ -383,3 +386,35 @@ def test_a_follower_of_a_log_that_is_still_empty_gets_its_first_block(leader, tm
         leader.append(window(7))
         copy.covers(7)
     assert scns(ChangeLogReader(copy.folder).blocks(0)) == [7]
+
+
+@req("D39")
+def test_a_chain_goes_through_tls_and_tokens_and_waits_for_what_is_not_believed(leader, tmp_path):
+    blocks = random_blocks(31)
+    leader.append(*blocks)
+    end = blocks[-1].covered_scn
+    known, other = self_signed(tmp_path / "known"), self_signed(tmp_path / "other")
+    tokens = (Token("second", "swordfish-of-second", Role.READER),)
+
+    def http(token: str, pair: Pair = known) -> HttpSettings:
+        tls = trusting(pair.certificate, "ca")
+        return HttpSettings(read_timeout_s=5.0, token=token, tls=tls)
+
+    with served(
+        {"shop": leader.folder},
+        heartbeat_s=0.1,
+        tokens=tokens,
+        certificate=known.certificate,
+        key=known.key,
+    ) as url:
+        copy = tmp_path / "second"
+        with following(copy, url, http=http("swordfish-of-nobody")) as two:
+            refused = two.said(REFUSED)
+            assert "NotAllowed" in refused.detail or "token" in refused.detail
+            assert "swordfish" not in refused.detail
+        with following(copy, url, http=http("swordfish-of-second", other)) as two:
+            assert "not believed" in two.said(WAITING_FOR_UPSTREAM).detail
+        assert not list(copy.glob("*.seg"))
+        with following(copy, url, http=http("swordfish-of-second")) as two:
+            two.covers(end)
+    assert held_bytes(copy) == held_bytes(leader.folder)

@@ -14,6 +14,7 @@ from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.model.schema import TableId
 from headrace.replicator.asked import table_settings
+from headrace.replicator.config import PostgresConfig
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.reading import read
@@ -54,6 +55,7 @@ def test_the_smallest_form_gets_defaults_and_absolute_paths(tmp_path: Path) -> N
     assert config.state_dir == tmp_path / ".headrace" / "shop"
     assert StatePaths.of(config).changelog == tmp_path / ".headrace" / "shop" / "changelog"
     assert (config.dump.chunk_rows, config.dump.load) == (None, 0.25)
+    assert isinstance(config.source, PostgresConfig)
     assert config.source.watermark == "message"
 
 
@@ -100,6 +102,7 @@ def test_secrets_come_from_the_environment_and_are_never_shown(
 
     config = load(write(tmp_path, text))
 
+    assert isinstance(config.source, PostgresConfig)
     assert config.source.url.get_secret_value() == "postgresql://user:swordfish@host/db"
     for shown in (repr(config), str(config), config.model_dump_json()):
         assert "swordfish" not in shown
@@ -143,7 +146,7 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
     [
         ("tables:", "table:", "source.table: unknown name; did you mean tables?"),
         ("name: shop", "name: Shop 1", "name: expected lower-case letters, digits"),
-        ("type: postgres", "type: oracle", "source.type: expected 'postgres'"),
+        ("type: postgres", "type: oracle", "source.type: expected one of 'postgres', 'relay'"),
         ("postgresql://", "https://", "source.url: expected a URL such as postgresql://"),
         ('["public.*"]', "[orders]", "source.tables[0]: expected a pattern schema.table"),
         ("./lake", "gs://bucket/x", "target.path: expected a folder on this machine, or s3://"),

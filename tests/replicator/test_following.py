@@ -25,6 +25,7 @@ from headrace.replicator.upstream import RelayUpstream
 from headrace.testing.histories import TABLES
 from headrace.testing.line_faults import Damage, FaultyLine
 from headrace.testing.relay import served
+from tests.certificates import self_signed
 from tests.changelog.windows import TABLE, window
 from tests.client.logs import LogFolder, random_blocks
 from tests.relay.following import held_bytes
@@ -76,6 +77,41 @@ def test_the_smallest_file_of_a_follower_is_read(tmp_path):
     assert (source.name, source.log, source.registry) == ("shop", paths.changelog, paths.registry)
     # There is no capture that could be told anything.
     assert source.state is None
+
+
+def test_an_upstreams_authority_is_looked_for_beside_the_file(tmp_path):
+    config = load_relay(write(tmp_path, "{urls: ['https://a:1'], ca: certificates/ca.pem}"))
+    assert isinstance(config, FollowerConfig)
+    assert config.relay.upstream.ca == tmp_path / "certificates" / "ca.pem"
+    config = load_relay(write(tmp_path, "{urls: ['https://a:1']}"))
+    assert isinstance(config, FollowerConfig)
+    assert config.relay.upstream.ca is None
+
+
+@req("D39")
+def test_a_follower_reads_from_a_relay_with_tls_and_a_token(tmp_path):
+    log = LogFolder(tmp_path / "leader")
+    log.register(*TABLES)
+    blocks = random_blocks(8)
+    log.append(*blocks)
+    pair = self_signed(tmp_path / "certificates")
+    tokens = (Token("second", TOKEN, Role.READER),)
+    with served(
+        {"shop": log.folder},
+        heartbeat_s=0.2,
+        tokens=tokens,
+        certificate=pair.certificate,
+        key=pair.key,
+    ) as first:
+        said = f"{{urls: ['{first}'], token: {TOKEN}, ca: certificates/relay.pem}}"
+        with relay(write(tmp_path, said, "second")) as (url, _):
+            folder = tmp_path / "second" / "changelog"
+            end = blocks[-1].covered_scn
+            until(lambda: ChangeLogReader(folder).tail().covered_scn >= end, "the copy")
+            (source,) = ask(url, "/sources").json["sources"]
+            assert source["state"] == "running"
+    assert held_bytes(folder) == held_bytes(log.folder)
+    log.close()
 
 
 def test_the_upstreams_token_is_not_shown(tmp_path):

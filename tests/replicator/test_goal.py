@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
+from headrace.cli.live import render
 from headrace.errors import StateError
 from headrace.model.schema import TableId
+from headrace.observe.status import ProcessState, ProcessStatus
+from headrace.relay.follow import FELL_OFF, FOLLOWING, REFUSED, WAITING_FOR_UPSTREAM
 from headrace.replicator.goal import Goal
 from headrace.replicator.picture import Picture, TablePicture
 from headrace.state.store import DumpProgress, DumpRequest, RequestState, Scope
@@ -85,3 +90,26 @@ def test_a_request_that_fails_ends_the_run_with_its_reason() -> None:
     with pytest.raises(StateError, match=r"asked: public\.t is gone") as caught:
         goal.is_reached(PICTURE, {}, [request("asked", RequestState.FAILED, "public.t is gone")])
     assert caught.value.next_step
+
+
+def test_relays_that_give_nothing_more_end_the_run_by_name() -> None:
+    def reading(state: str) -> Picture:
+        detail = {"state": state, "detail": "what stands in the way"}
+        capture = ProcessStatus("capture", 1, ProcessState.RUNNING, 1, detail)
+        return replace(PICTURE, covered_scn=0, frontier_scn=0, roles={"capture": capture})
+
+    goal = Goal.of(90, frozenset(), [])
+    for state in (FOLLOWING, WAITING_FOR_UPSTREAM):
+        assert not goal.is_reached(reading(state), {}, [])
+        assert "stands in the way" not in shown(reading(state))
+    for state in (FELL_OFF, REFUSED):
+        with pytest.raises(StateError, match="what stands in the way"):
+            goal.is_reached(reading(state), {}, [])
+        assert "what stands in the way" in shown(reading(state))
+
+
+def shown(picture: Picture) -> str:
+    """Return what people see of a picture."""
+    console = Console(file=io.StringIO(), width=120)
+    console.print(render("shop", picture))
+    return str(console.file.getvalue())  # type: ignore[attr-defined]

@@ -258,6 +258,10 @@ class ChangeLogWriter:
             self._publish(self._links[-1], self._progress)
         return self.tail
 
+    def keep(self, retain_bytes: int, retain_s: float) -> None:
+        """Retain so many bytes, and for so long, for late readers from now on."""
+        self._settings = replace(self._settings, retain_bytes=retain_bytes, retain_s=retain_s)
+
     def retain(self) -> int:
         """Drop old segments that nobody needs and return how many.
 

@@ -21,6 +21,8 @@ from headrace.cli.stream import (
 )
 
 if TYPE_CHECKING:
+    import logging
+
     from headrace.client import Checkpoints, Consumer
 
 __all__ = ["consume"]
@@ -46,7 +48,7 @@ def consume(
         typer.Option(
             metavar="PLACE",
             help="Where an output delivers. ndjson: a file, else the standard output. http: the address of a webhook. "
-            "sql: duckdb:FILE or postgresql://HOST/DATABASE. env:NAME takes it from the environment.",
+            "sql: sqlite:FILE, duckdb:FILE or postgresql://HOST/DATABASE. env:NAME takes it from the environment.",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -121,10 +123,11 @@ def consume(
     [bold]Examples[/bold]
       headrace consume orders:Orders http://127.0.0.1:7070 --checkpoint orders.place
       headrace consume ndjson shop.yaml --to changes.ndjson --checkpoint changes.place
-      headrace consume sql shop.yaml --to duckdb:copy.duckdb --every 1000
+      headrace consume sql shop.yaml --to sqlite:copy.sqlite --every 1000
       headrace consume http shop.yaml --to https://example.org/hook --checkpoint hook.place --table 'public.order*'
       headrace consume orders:Orders shop.yaml --checkpoint orders.place --skip-window 81 --dead-letters ./aside
     """
+    import logging
     import os
     from dataclasses import replace
 
@@ -164,6 +167,7 @@ def consume(
             patience_s=patience,
         ),
     )
+    logging.getLogger("headrace.client.delivery").addFilter(_is_no_error)
     with (
         Watch(subscription, stream.newest, report, skip_window or ()) as watch,
         ending_on_signals(subscription.stop),
@@ -183,6 +187,11 @@ def consume(
             soft_wrap=True,
         )
     raise typer.Exit(EXIT_SUSPENDED)
+
+
+def _is_no_error(record: logging.LogRecord) -> bool:
+    """Keep suspensions out of the log: the command says them itself, at its end."""
+    return record.levelname != "ERROR"
 
 
 def _checkpoints(consumer: Consumer, what: str, file: Path | None) -> Checkpoints | None:

@@ -67,7 +67,9 @@ class Watch:
             status = self._subscription.status
             if status.state is not self._state:
                 self._state = status.state
-                _say(line_of(status))
+                # Of a suspension more is to be said: which window was put aside, or why the command ends.
+                if status.state is not State.SUSPENDED_ON_ERROR:
+                    _say(line_of(status))
             if status.state is State.SUSPENDED_ON_ERROR and status.error is not self._passed:
                 self._resolve(status)
             if time.monotonic() - said_at >= self._every_s:

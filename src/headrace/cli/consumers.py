@@ -82,13 +82,17 @@ def _http(to: str | None, _name: str) -> Consumer:
 
 
 def _sql(to: str | None, name: str) -> Consumer:
-    place = _needed(to, "sql", "duckdb:FILE, or postgresql://HOST/DATABASE")
+    place = _needed(to, "sql", "sqlite:FILE, duckdb:FILE, or postgresql://HOST/DATABASE")
 
     from headrace.lake.sql.session import Warehouse
     from headrace.outputs.sql import SqlOutput
 
     warehouse: Warehouse
-    if place.startswith("duckdb:"):
+    if place.startswith("sqlite:"):
+        from headrace.lake.sql.sqlite_file import SqliteWarehouse
+
+        warehouse = SqliteWarehouse(Path(place.removeprefix("sqlite:")))
+    elif place.startswith("duckdb:"):
         from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 
         warehouse = DuckdbWarehouse(Path(place.removeprefix("duckdb:")))
@@ -99,8 +103,8 @@ def _sql(to: str | None, name: str) -> Consumer:
     else:
         # What was given may hold a password.
         raise ConfigError(
-            "consume: --to of sql is neither a DuckDB file nor a PostgreSQL database.",
-            next_step="write --to duckdb:FILE, or --to postgresql://HOST/DATABASE.",
+            "consume: --to of sql is neither an SQLite file, nor a DuckDB file, nor a PostgreSQL database.",
+            next_step="write --to sqlite:FILE, --to duckdb:FILE, or --to postgresql://HOST/DATABASE.",
         )
     return SqlOutput(warehouse, name)
 

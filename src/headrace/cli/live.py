@@ -45,7 +45,13 @@ def render(name: str, picture: Picture) -> RenderableType:
             f"{entry.lag_changes:,}",
         )
     line = f"{summary(picture)} · change log {_room(picture)}"
-    notes = [*_delivery(picture), *_slot(picture), *_resync(picture), *_errors(picture)]
+    notes = [
+        *_refused(picture),
+        *_delivery(picture),
+        *_slot(picture),
+        *_resync(picture),
+        *_errors(picture),
+    ]
     return Group(table, Text(line, style="bold"), *notes)
 
 
@@ -70,6 +76,11 @@ def _delivery(picture: Picture) -> list[Text]:
     if picture.log_paused:
         return [Text("log delivery paused; the source keeps its log", style="yellow")]
     return [Text(f"log delivery: at most {limit:,.0f} rows/s", style="yellow")] if limit else []
+
+
+def _refused(picture: Picture) -> list[Text]:
+    """Return why relays give nothing more."""
+    return [Text(picture.refused, style="bold red")] if picture.refused else []
 
 
 def _slot(picture: Picture) -> list[Text]:

@@ -1,4 +1,4 @@
-"""``headrace log``: hold the delivery of the source's log back, and let it go on."""
+"""``headrace log``: hold the delivery of the source's log back, let it go on, and say what is kept of it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ __all__ = ["log"]
 
 log = typer.Typer(
     help=(
-        "Pause or throttle the delivery of the source's log.\n\n"
+        "Pause or throttle the delivery of the source's log, and say how much of it is kept.\n\n"
         "What is held back stays at the source, whose disk must have room for it; nothing is lost. Dumps wait too "
         "while the log is paused: their windows close by marks in it. headrace status shows both.\n\n"
         "[bold]Examples[/bold]\n\n"
         "  headrace log pause shop.yaml\n\n"
         "  headrace log resume shop.yaml\n\n"
-        "  headrace log pace shop.yaml --rows-per-second 5000"
+        "  headrace log pace shop.yaml --rows-per-second 5000\n\n"
+        "  headrace log retain shop.yaml --size 4GiB"
     ),
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -66,6 +67,55 @@ def pace(
     _set(file, log_rows_per_s=rows_per_second)
     limit = f"at most {rows_per_second:,.0f} rows/s" if rows_per_second else "no limit"
     console.print(f"log delivery: {limit}")
+
+
+@log.command()
+@errors_without_traceback
+def retain(
+    file: ConfigFile,
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Keep so much for late readers: 4GiB, or bytes."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Keep what is younger than this, too.")
+    ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="First take both as the file has them.")
+    ] = False,
+) -> None:
+    """Change what the change log keeps for readers that come late; without an option, show it.
+
+    A running capture takes it up within a second.
+
+    What the apply job has not applied stays in any case, and the log never outgrows changelog.budget. It wins over
+    changelog.retain and changelog.retain_s of the file until --reset.
+
+    [bold]Examples[/bold]
+      headrace log retain shop.yaml --size 4GiB --seconds 86400
+      headrace log retain shop.yaml --reset
+    """
+    from headrace.replicator import config_file
+    from headrace.replicator.requests import Requests
+
+    given = {"retain_bytes": None if size is None else _size(size), "retain_s": seconds}
+    wanted = {name: value for name, value in given.items() if reset or value is not None}
+    config = config_file.load(file)
+    with Requests(config) as requests:
+        now = requests.set_pace(**wanted) if wanted else requests.pace()
+    kept = config.changelog.retain if now.retain_bytes is None else now.retain_bytes
+    for_s = config.changelog.retain_s if now.retain_s is None else now.retain_s
+    console.print(f"kept for late readers: {kept:,} bytes, and what is younger than {for_s:,.0f} s")
+
+
+def _size(text: str) -> int:
+    from headrace.errors import ConfigError
+    from headrace.replicator.units import parse_size
+
+    try:
+        return int(str(parse_size(text)))
+    except ValueError as error:
+        raise ConfigError(f"--size: {text!r} is no size.", next_step=f"write {error}.") from error
 
 
 def _set(file: ConfigFile, **settings: float | bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.errors import ConfigError, HeadraceError, NotServed
+from headrace.errors import ConfigError, HeadraceError, NotAllowed, NotServed
 
 if TYPE_CHECKING:
     from headrace.client import HttpSettings
@@ -145,6 +144,7 @@ def stream_of(where: Sequence[str], source: str | None, authority: Path | None) 
         HeadraceError: no relay answers, or none has the source.
     """
     from headrace.client import HttpSettings
+    from headrace.client.trust import trusting
 
     token = os.environ.get(TOKEN)
     if any("://" in each for each in where):
@@ -152,7 +152,7 @@ def stream_of(where: Sequence[str], source: str | None, authority: Path | None) 
     else:
         urls, name, told = _of_file(where)
         source, token = source or name, token or told
-    http = HttpSettings(token=token, tls=None if authority is None else _trusting(authority))
+    http = HttpSettings(token=token, tls=None if authority is None else trusting(authority, "--ca"))
     said = _sources(urls, http)
     if source is None:
         if len(said) != 1:
@@ -248,16 +248,6 @@ def _of_file(where: Sequence[str]) -> tuple[tuple[str, ...], str, str | None]:
     return (f"{scheme}://{host}:{relay.port}",), config.name, token
 
 
-def _trusting(authority: Path) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=authority)
-    except OSError as error:
-        raise ConfigError(
-            f"--ca: {authority} cannot be used ({type(error).__name__}).",
-            next_step="name a PEM file with the certificate of the authority.",
-        ) from error
-
-
 def _sources(urls: Sequence[str], http: HttpSettings) -> list[dict[str, Any]]:
     """Return what the first relay that answers says of its sources."""
     from headrace.client.transport import Relay
@@ -267,6 +257,11 @@ def _sources(urls: Sequence[str], http: HttpSettings) -> list[dict[str, Any]]:
         relay = Relay(url, http)
         try:
             return relay.sources()
+        except NotAllowed as error:
+            raise NotAllowed(
+                f"Relay {url}: {error.message}",
+                next_step=f"put a token of its relay.tokens into the environment's {TOKEN}.",
+            ) from error
         except HeadraceError as error:
             first = first or error
         finally:

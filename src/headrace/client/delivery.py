@@ -180,9 +180,9 @@ class Delivery:
         """Wait for a person; return False when that one wants an end or another place."""
         if self._control.stopping:
             return False
-        _log.error("Suspended: %s", error)
         if not self._wait_for_people:
             raise error
+        _log.error("Suspended: %s", error)
         self._dispatcher.error(error)
         go_on = self._control.suspend(error)
         self._failures, self._failed_at = 0, Place(-1)

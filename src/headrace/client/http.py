@@ -147,6 +147,12 @@ class Connection:
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     def _unavailable(self, error: OSError) -> RelayUnavailable:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return RelayUnavailable(
+                f"Relay {self.url}: its certificate is not believed ({error.verify_message}).",
+                next_step="name the authority that signed it: --ca FILE, relay.upstream.ca, or HttpSettings.tls; "
+                "or an address that the certificate is for.",
+            )
         return _gone(self.url, error.strerror or str(error) or type(error).__name__)
 
 

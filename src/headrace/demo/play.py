@@ -23,7 +23,7 @@ from headrace.demo.show import Story
 from headrace.demo.traffic import TrafficProcess
 from headrace.errors import PreflightFailed, StateError
 from headrace.replicator import config_file, runner
-from headrace.replicator.config import Config
+from headrace.replicator.config import Config, PostgresConfig
 from headrace.replicator.picture import Picture
 from headrace.replicator.run import Run
 from headrace.replicator.verify_report import VerifyReport
@@ -202,6 +202,7 @@ def _preflight(config: Config, story: Story) -> None:
 
 
 def _copy(settings: DemoSettings, story: Story, show: Show, file: Path, config: Config) -> Outcome:
+    assert isinstance(config.source, PostgresConfig)
     url = config.source.url.get_secret_value()
     at = (settings.seconds * 0.25, settings.seconds * 0.45, settings.seconds * 0.7)
     big_rows = min(200_000, settings.rows * 2 // 5)

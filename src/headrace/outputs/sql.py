@@ -1,4 +1,4 @@
-"""Changes into tables of a database: PostgreSQL, or a DuckDB file.
+"""Changes into tables of a database: PostgreSQL, a DuckDB file, or an SQLite file.
 
 Rows and place become durable in one transaction, so each change counts exactly once, whatever crashes. The statements
 are `headrace.lake.sql`'s, and so are the rules: changes are folded first, keys that move take their cells along, and
@@ -48,7 +48,7 @@ class SqlOutput(Consumer):
     brings the whole row. From then on it is `MissingBase`.
 
     Args:
-        warehouse: `headrace.lake.sql.postgres.PostgresWarehouse` or `headrace.lake.sql.duckdb_file.DuckdbWarehouse`.
+        warehouse: `PostgresWarehouse`, `DuckdbWarehouse` or `SqliteWarehouse` of `headrace.lake.sql`.
         name: of this consumer, unlike that of any other that writes there.
     """
 
@@ -57,7 +57,7 @@ class SqlOutput(Consumer):
         self._tables = WarehouseTables(warehouse, name)
         self._places = PlaceTable(warehouse.dialect, name)
         stage = f"stage{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-        # Staging tables of PostgreSQL lie in our schema, those of DuckDB in the session.
+        # Staging tables of PostgreSQL lie in our schema, those of a file in the session.
         self._stage = f"headrace.{stage}" if warehouse.dialect.keeps_keys else stage
         self._waiting: dict[TableId, _Waiting] = {}
         self._held = Held(None, frozenset())

@@ -285,6 +285,8 @@ class Capture:
         while not stop.wait(self._settings.retry_s):
             try:
                 self.close_connections()
+                # Somebody may make room by having less retained.
+                self._steer()
                 with contextlib.suppress(DiskBudgetReached):
                     self._log.retain(self.coordinator.needed_scn)
                 self.open_connections()
@@ -378,6 +380,10 @@ class Capture:
         pace = self._state.pace()
         if pace.log_rows_per_s != self._pace.log_rows_per_s:
             self._deliver_at = 0.0
+        retained = pace.retain_bytes, pace.retain_s
+        if retained != (self._pace.retain_bytes, self._pace.retain_s):
+            self._log.keep(*retained)
+            self._retain_at = 0.0
         self._pace = pace
         self.coordinator.pace = self._settings.dump.pace(pace)
 

@@ -43,6 +43,10 @@ class Log(Protocol):
         """Forget everything behind the last whole durable transaction: the source sends it again."""
         ...
 
+    def keep(self, retain_bytes: int | None, retain_s: float | None) -> None:
+        """Retain so much for late readers from now on; None for what the configuration says."""
+        ...
+
     def retain(self, needed_scn: int) -> None:
         """Drop what may be dropped; nothing above ``needed_scn``, which capture itself may read again."""
         ...

@@ -29,6 +29,7 @@ class CaptureLog:
 
     def __init__(self, folder: Path, settings: ChangeLogSettings) -> None:
         self._folder = folder
+        self._settings = settings
         self._writer = ChangeLogWriter.open(folder, settings)
         self._reader = ChangeLogReader(folder)
         self._needed_scn = -1
@@ -64,6 +65,14 @@ class CaptureLog:
         """Forget what is behind the last whole durable transaction, torn bytes included."""
         # Opening cuts the same tail as after a crash.
         self._writer = self._writer.reopened()
+
+    def keep(self, retain_bytes: int | None, retain_s: float | None) -> None:
+        """Retain so much for late readers from now on; None for what the configuration says."""
+        given = self._settings
+        self._writer.keep(
+            given.retain_bytes if retain_bytes is None else retain_bytes,
+            given.retain_s if retain_s is None else retain_s,
+        )
 
     def retain(self, needed_scn: int) -> None:
         """Drop what no job and not capture itself needs."""

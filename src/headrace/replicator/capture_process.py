@@ -1,4 +1,4 @@
-"""``python -m headrace.replicator.capture_process FILE``: reads the source into the change log."""
+"""``python -m headrace.replicator.capture_process FILE``: reads the source, or a relay of it, into the change log."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from headrace.replicator import runner
 from headrace.replicator.config import Config
 from headrace.replicator.lean import begin_lean, leave_to_stay
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.relay_config import RelaySourceConfig
 from headrace.replicator.worker import Report, run_worker
 
 __all__ = ["main"]
@@ -19,6 +20,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def _capture(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
+    if isinstance(config.source, RelaySourceConfig):
+        runner.follow(config, config.source, stop, report)
+        return
     while True:
         try:
             with (

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from headrace.replicator.relay_config import RelayConfig
+from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
 from headrace.replicator.section import Section
 from headrace.replicator.units import Bytes
 from headrace.store.location import Bucket, Location, located
@@ -32,6 +32,7 @@ __all__ = [
     "PostgresConfig",
     "PostgresTargetConfig",
     "RelayConfig",
+    "RelaySourceConfig",
     "SparkConfig",
     "StateConfig",
     "StoreConfig",
@@ -442,7 +443,7 @@ class Config(Section):
     """One replicator."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
-    source: PostgresConfig
+    source: Annotated[PostgresConfig | RelaySourceConfig, Field(discriminator="type")]
     target: Annotated[
         TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
         Field(discriminator="type"),

@@ -25,12 +25,15 @@ from headrace.replicator.config import (
     Config,
     DuckdbTargetConfig,
     ParquetTargetConfig,
+    PostgresConfig,
     PostgresTargetConfig,
     RelayConfig,
+    RelaySourceConfig,
     StateConfig,
     TargetConfig,
 )
 from headrace.replicator.follower_config import FollowerConfig
+from headrace.replicator.relay_config import FollowingRelayConfig
 
 __all__ = ["load", "load_relay"]
 
@@ -40,12 +43,16 @@ _Relay = TypeVar("_Relay", bound=RelayConfig)
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 
-_TARGETS: Mapping[Any, type[BaseModel]] = {
-    "delta": TargetConfig,
-    "duckdb": DuckdbTargetConfig,
-    "postgres": PostgresTargetConfig,
-    "parquet": ParquetTargetConfig,
+_TAGGED: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
+    "source": {"postgres": PostgresConfig, "relay": RelaySourceConfig},
+    "target": {
+        "delta": TargetConfig,
+        "duckdb": DuckdbTargetConfig,
+        "postgres": PostgresTargetConfig,
+        "parquet": ParquetTargetConfig,
+    },
 }
+"""The sections whose ``type`` says what else they hold."""
 _EXPECTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
@@ -87,6 +94,7 @@ def load(path: Path) -> Config:
             next_step=f"start it with: headrace relay {path.name}",
         )
     config = _checked(path, document, Config)
+    _refuse_what_a_relay_lacks(path, config)
     try:
         _refuse_what_the_target_lacks(config)
     except ConfigError as error:
@@ -107,7 +115,9 @@ def load_relay(path: Path) -> Config | FollowerConfig:
     config = _checked(path, document, FollowerConfig)
     return config.model_copy(
         update={
-            "relay": _with_absolute_relay_paths(config.relay, path.parent),
+            "relay": _with_absolute_upstream(
+                _with_absolute_relay_paths(config.relay, path.parent), path.parent
+            ),
             "state": _absolute_state(config, path.parent),
         }
     )
@@ -141,6 +151,22 @@ def _checked(path: Path, document: dict[str, Any], model: type[_Model]) -> _Mode
             f"headrace {check} {path.name}",
         )
     return config
+
+
+def _refuse_what_a_relay_lacks(path: Path, config: Config) -> None:
+    """Refuse what asks the database for rows, where none is named."""
+    if not isinstance(config.source, RelaySourceConfig):
+        return
+    asked = {"changes.incompatible": config.changes.incompatible == "recopy"}
+    for name, table in config.tables.items():
+        asked[f"tables.{name}.changes.incompatible"] = table.changes.incompatible == "recopy"
+        asked[f"tables.{name}.first_copy"] = table.first_copy == "adopted"
+    for place, is_asked in asked.items():
+        if is_asked:
+            raise ConfigError(
+                f"{path}: {place} takes rows from the database, and the source is a relay.",
+                next_step=f"leave {place} out, or keep this target where the source's capture runs.",
+            )
 
 
 def _refuse_what_the_target_lacks(config: Config) -> None:
@@ -226,8 +252,8 @@ def _describe(detail: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def _untagged(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Return a place as the file has it: without the kind of target, which is a value there."""
-    if loc[:1] == ("target",) and len(loc) > 1 and loc[1] in _TARGETS:
+    """Return a place as the file has it: without the kind of source or target, which is a value there."""
+    if len(loc) > 1 and loc[1] in _TAGGED.get(loc[0], {}):
         return loc[:1] + loc[2:]
     return loc
 
@@ -266,8 +292,8 @@ def _nearest(loc: tuple[int | str, ...], kind: type[BaseModel]) -> str:
 
 def _fields_at(loc: tuple[int | str, ...], kind: type[BaseModel]) -> Mapping[str, Any]:
     model: Any = kind
-    if loc[:1] == ("target",):
-        model, loc = _TARGETS[loc[1]], loc[2:]
+    if loc and loc[0] in _TAGGED:
+        model, loc = _TAGGED[loc[0]][loc[1]], loc[2:]
     for part in loc:
         if isinstance(part, int) or get_origin(model) is dict:
             # An entry of a list, or of names that people choose.
@@ -292,8 +318,12 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     target = config.target
     if not isinstance(target, PostgresTargetConfig) and isinstance(target.path, Path):
         target = target.model_copy(update={"path": _absolute(base, target.path)})
+    source = config.source
+    if isinstance(source, RelaySourceConfig) and source.ca is not None:
+        source = source.model_copy(update={"ca": _absolute(base, source.ca)})
     return config.model_copy(
         update={
+            "source": source,
             "target": target,
             "relay": _with_absolute_relay_paths(config.relay, base) if config.relay else None,
             "state": _absolute_state(config, base),
@@ -314,6 +344,13 @@ def _with_absolute_relay_paths(relay: _Relay, base: Path) -> _Relay:
     if isinstance(routes, Path):
         routes = _absolute(base, routes)
     return relay.model_copy(update={"tls": tls, "routes": routes})
+
+
+def _with_absolute_upstream(relay: FollowingRelayConfig, base: Path) -> FollowingRelayConfig:
+    if relay.upstream.ca is None:
+        return relay
+    upstream = relay.upstream.model_copy(update={"ca": _absolute(base, relay.upstream.ca)})
+    return relay.model_copy(update={"upstream": upstream})
 
 
 def _absolute(base: Path, path: Path) -> Path:

@@ -69,6 +69,11 @@ def _refuse_what_waits_for_people(picture: Picture, requests: Sequence[DumpReque
             f"request {paused} is paused, and the run would wait for it for ever.",
             next_step=f"headrace dump resume FILE {paused}, or cancel it; then run again.",
         )
+    if picture.refused:
+        raise StateError(
+            f"The relays give nothing more, and the run would wait for it for ever: {picture.refused}",
+            next_step="see to what it says; then run again.",
+        )
     if picture.log_paused:
         raise StateError(
             "Log delivery is paused, and the run would wait for it for ever.",

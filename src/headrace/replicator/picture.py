@@ -19,6 +19,7 @@ from headrace.lake import FrontierStore, Manifest, TableEntry
 from headrace.lake.settings import settings_for
 from headrace.observe.status import ProcessStatus
 from headrace.registry.file import FileRegistry
+from headrace.relay.follow import FELL_OFF, REFUSED
 from headrace.replicator import resync
 from headrace.replicator.asked import table_settings
 from headrace.replicator.config import Config
@@ -105,6 +106,13 @@ class Picture:
         capture = self.roles.get("capture")
         slot: Mapping[str, Any] = capture.detail.get("slot", {}) if capture else {}
         return slot
+
+    @property
+    def refused(self) -> str:
+        """Why relays that are read in place of a database give nothing more until a person sees to it; empty else."""
+        capture = self.roles.get("capture")
+        detail = capture.detail if capture else {}
+        return str(detail["detail"]) if detail.get("state") in (FELL_OFF, REFUSED) else ""
 
     def shows(self, scn: int) -> bool:
         """Whether the tables hold everything up to a position.

@@ -13,6 +13,7 @@ from headrace.replicator.section import Section
 __all__ = [
     "FollowingRelayConfig",
     "RelayConfig",
+    "RelaySourceConfig",
     "RelayTlsConfig",
     "RelayTokenConfig",
     "UpstreamConfig",
@@ -118,11 +119,13 @@ class UpstreamConfig(Section):
     Attributes:
         urls: any of them; the first that answers is read from, and after a failure the next.
         token: what they ask for; put it into the environment and write ``${env:NAME}``.
+        ca: PEM file of the authority that signed their certificates; the system's authorities when absent.
         read_timeout_s: one that says nothing for so long, no heartbeat either, is taken for dead.
     """
 
     urls: Annotated[tuple[str, ...], Field(min_length=1)]
     token: SecretStr | None = None
+    ca: Path | None = None
     read_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
 
     @field_validator("urls")
@@ -131,6 +134,12 @@ class UpstreamConfig(Section):
         if not all(map(_is_relay, value)):
             raise ValueError("a list of URLs such as http://host:7070")
         return value
+
+
+class RelaySourceConfig(UpstreamConfig):
+    """The source of a replicator that reads its changes from relays, and no database."""
+
+    type: Literal["relay"]
 
 
 class FollowingRelayConfig(RelayConfig):

@@ -10,7 +10,7 @@ from headrace.relay.server.settings import RelaySettings, Role, ServedSource, To
 from headrace.replicator.config import Config
 from headrace.replicator.follower_config import FOLLOWER, FollowerConfig
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.relay_config import RelayConfig
+from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
 
 __all__ = ["relay_settings"]
 
@@ -54,14 +54,21 @@ def relay_settings(configs: Mapping[Path, Config | FollowerConfig]) -> RelaySett
 
 def _source(file: Path, config: Config | FollowerConfig, relay: RelayConfig | None) -> ServedSource:
     paths = StatePaths.of(config)
-    follows = isinstance(config, FollowerConfig)
+    status = _told_by_follower(config, paths)
     return ServedSource(
         config.name,
         paths.changelog,
         paths.registry,
-        None if follows else paths.database,
+        paths.database if status is None else None,
         relay.routes if relay else (),
         # It rises with each change of the file, which the list is a part of.
         int(file.stat().st_mtime),
-        paths.status(FOLLOWER) if follows else None,
+        status,
     )
+
+
+def _told_by_follower(config: Config | FollowerConfig, paths: StatePaths) -> Path | None:
+    """Return where the follower that fills the log says what it does; None where a capture does."""
+    if isinstance(config, FollowerConfig):
+        return paths.status(FOLLOWER)
+    return paths.status("capture") if isinstance(config.source, RelaySourceConfig) else None

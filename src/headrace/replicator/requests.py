@@ -22,7 +22,7 @@ from typing import Any, Self
 from headrace.errors import ConfigError, StateError
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
-from headrace.replicator.config import Config
+from headrace.replicator.config import Config, PostgresConfig
 from headrace.replicator.keys import parse_keys
 from headrace.replicator.paths import StatePaths
 from headrace.state.pace import Pace
@@ -120,9 +120,17 @@ class Requests:
     """The dump requests of one replicator; use it in a ``with`` block.
 
     Requests are named by their id or by the beginning of it.
+
+    Raises:
+        ConfigError: the replicator reads from a relay.
     """
 
     def __init__(self, config: Config) -> None:
+        if not isinstance(config.source, PostgresConfig):
+            raise ConfigError(
+                f"{config.name} reads its changes from a relay, which takes no requests from here.",
+                next_step="ask where the source's capture runs, or the relay: POST /admin/dump.",
+            )
         paths = StatePaths.of(config)
         self._name = config.name
         self._registry = FileRegistry(paths.registry)

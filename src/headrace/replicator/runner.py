@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.replicator.config import Config
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from headrace.model.schema import TableId
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.adopt import Adopted
-    from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig
+    from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig, PostgresConfig
     from headrace.replicator.maintain import TableMaintained
+    from headrace.replicator.relay_config import RelaySourceConfig
     from headrace.replicator.replicas import Replicas
     from headrace.replicator.schema_diff import TableDiff
     from headrace.replicator.verify_report import VerifyReport
@@ -40,6 +41,7 @@ __all__ = [
     "adopt",
     "apply",
     "capture",
+    "follow",
     "goal",
     "log_settings",
     "maintain",
@@ -51,10 +53,40 @@ __all__ = [
     "verify",
 ]
 
+_PATIENCE_S = 5.0
+"""How long relays are asked where somebody waits for what they say."""
+
 
 def preflight(config: Config) -> list[Finding]:
     """Return everything that stands in the way; an object store gets one small object, which goes again."""
+    from headrace.replicator.relay_config import RelaySourceConfig
+
+    if isinstance(config.source, RelaySourceConfig):
+        return [*_relay_findings(config, config.source), *_store_findings(config)]
     return [*_source(config).preflight(), *_store_findings(config)]
+
+
+def _relay_findings(config: Config, source: RelaySourceConfig) -> list[Finding]:
+    """Return why the relays cannot be read from, if so."""
+    from headrace.errors import HeadraceError
+    from headrace.sources.base import Finding
+
+    try:
+        _reach(config, source)
+    except HeadraceError as error:
+        return [Finding("no-relay", error.message, error.next_step)]
+    return []
+
+
+def _reach(config: Config, source: RelaySourceConfig) -> int:
+    """Return the SCN that the relays of a source cover."""
+    from headrace.client import Settings
+    from headrace.client.ranges import Ranges
+    from headrace.replicator.following import http_of
+
+    settings = Settings(http=http_of(source, "source"), patience_s=_PATIENCE_S)
+    with contextlib.closing(Ranges(source.urls, config.name, settings)) as ranges:
+        return int(ranges.reach()["covered_scn"])
 
 
 def _store_findings(config: Config) -> list[Finding]:
@@ -76,7 +108,14 @@ def _store_findings(config: Config) -> list[Finding]:
 
 
 def goal(config: Config) -> tuple[int, frozenset[str]]:
-    """Return the source's position now, and the names of the captured tables."""
+    """Return the source's position now, and the names of the captured tables.
+
+    Where a relay is read nobody here knows these: a table is one when its first changes come.
+    """
+    from headrace.replicator.relay_config import RelaySourceConfig
+
+    if isinstance(config.source, RelaySourceConfig):
+        return _reach(config, config.source), frozenset()
     from headrace.sources.postgres.connection import connect
     from headrace.sources.postgres.lsn import parse_lsn
 
@@ -176,6 +215,15 @@ def capture(
         )
 
 
+def follow(
+    config: Config, source: RelaySourceConfig, stop: threading.Event, report: Report
+) -> None:
+    """Copy the changes from relays until asked to stop."""
+    from headrace.replicator.following import follow as copy
+
+    copy(config, source, stop, lambda status: report(asdict(status)))
+
+
 def slot_watched(config: Config, report: Report) -> contextlib.AbstractContextManager[None]:
     """Report how much log the source keeps for us, for as long as the block runs."""
     from headrace.replicator.slot_watch import slot_watched as watched
@@ -192,7 +240,7 @@ def recovers(config: Config, error: HeadraceError) -> bool:
         under_way = resync.read(state)
     ordered = under_way is not None and under_way.state is resync.ResyncState.ORDERED
     # An order that could not be carried out needs a person: a named slot, for one, is not ours to make.
-    if config.source.on_lost_slot != "recover" or ordered:
+    if _database(config).on_lost_slot != "recover" or ordered:
         return False
     resync.order(config, error.message)
     return True
@@ -237,6 +285,7 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
     )
 
     def ask(table: TableId, before: str) -> str:
+        _database(config)
         return ask_for_copy(paths.database, table, before)
 
     run_apply(settings, stop, lambda status: report(status.to_json()), ask)
@@ -327,12 +376,29 @@ def _maintenance(config: Config) -> MaintenanceSettings | None:
     return MaintenanceSettings(_sizes(given.maintenance), given.maintenance.load)
 
 
+def _database(config: Config) -> PostgresConfig:
+    """Return the section of the database.
+
+    Raises:
+        ConfigError: the changes come from a relay.
+    """
+    from headrace.errors import ConfigError
+    from headrace.replicator.config import PostgresConfig
+
+    if isinstance(config.source, PostgresConfig):
+        return config.source
+    raise ConfigError(
+        f"{config.name} reads its changes from a relay, and this takes the source itself.",
+        next_step="do it where the source's capture runs, with the file that names the database.",
+    )
+
+
 def _source(config: Config) -> PostgresSource:
     from headrace.model.schema import TableId
     from headrace.sources.postgres import PostgresSource
     from headrace.sources.postgres.settings import ColumnChoice
 
-    given = config.source
+    given = _database(config)
     source = PostgresSource(
         given.url.get_secret_value(),
         given.tables,

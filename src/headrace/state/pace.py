@@ -1,4 +1,4 @@
-"""What people set while a capture runs: the pace of dumps and of log delivery.
+"""What people set while a capture runs: the pace of dumps and of log delivery, and what the change log retains.
 
 Each setting is a value of its own in the state database, so that two people who change two of them at once both
 succeed. A capture reads them about twice a second.
@@ -27,6 +27,8 @@ class Pace:
         rows_per_s: most rows that dumps read per second, 0 for no limit.
         log_paused: whether log delivery stands still; the source keeps its log meanwhile.
         log_rows_per_s: most change rows that are delivered per second, 0 for no limit.
+        retain_bytes: bytes of the change log that are kept for late readers.
+        retain_s: seconds for which it is kept for them.
     """
 
     chunk_rows: int | None = None
@@ -36,6 +38,8 @@ class Pace:
     rows_per_s: float | None = None
     log_paused: bool = False
     log_rows_per_s: float = 0.0
+    retain_bytes: int | None = None
+    retain_s: float | None = None
 
     def validate(self) -> None:
         """Refuse values that cannot work.
@@ -50,6 +54,8 @@ class Pace:
             ("delay_s", self.delay_s, 0, 3_600),
             ("rows_per_s", self.rows_per_s, 0, 1e9),
             ("log_rows_per_s", self.log_rows_per_s, 0, 1e9),
+            ("retain_bytes", self.retain_bytes, 0, 2**53),
+            ("retain_s", self.retain_s, 0, 1e9),
         )
         for name, value, least, most in bounds:
             if value is not None and not least <= value <= most:
@@ -62,13 +68,18 @@ class Pace:
         def number(name: str) -> float | None:
             return float(values[name]) if values.get(name) else None
 
-        rows = number("chunk_rows")
+        def whole(name: str) -> int | None:
+            value = number(name)
+            return None if value is None else int(value)
+
         return cls(
-            None if rows is None else int(rows),
+            whole("chunk_rows"),
             number("chunk_s"),
             number("load"),
             number("delay_s"),
             number("rows_per_s"),
             values.get("log_paused") == "True",
             number("log_rows_per_s") or 0.0,
+            whole("retain_bytes"),
+            number("retain_s"),
         )

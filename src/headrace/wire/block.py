@@ -9,7 +9,7 @@ No I/O, no state.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -108,17 +108,23 @@ def encode_block(block: Block) -> bytes:
     return b"".join(encode_parts(block))
 
 
-def encode_parts(block: Block) -> list[Readable]:
-    """Return the bytes of a block in pieces, the header whole in the first; rows are copied once only."""
-    bodies = list(_encoded_bodies(block))
+def encode_parts(
+    block: Block, stored: Mapping[int, tuple[BodyEntry, memoryview]] | None = None
+) -> list[Readable]:
+    """Return the bytes of a block in pieces, the header whole in the first; rows are copied once only.
+
+    Args:
+        block: of which bytes are made.
+        stored: bodies of it that are bytes already, by table version: the entry that another block's directory has
+            of each, and the bytes.
+    """
+    bodies = list(_encoded_bodies(block, stored or {}))
     index = np.ascontiguousarray(block.index, dtype=TRANSACTION_DTYPE)
     head_length = padded(HEADER_BYTES + _ENTRY.size * len(bodies) + index.nbytes)
     offset = head_length
     directory = []
-    for schema_id, rows, stream in bodies:
-        length, crc = 0, 0
-        for part in stream:
-            length, crc = length + len(part), crc32(part, crc)
+    for schema_id, rows, crc, stream in bodies:
+        length = sum(len(part) for part in stream)
         directory.append(_ENTRY.pack(schema_id, offset, length, rows, crc, 0))
         offset += length
     head = _filled(b"".join([*directory, index.tobytes()]))
@@ -142,7 +148,7 @@ def encode_parts(block: Block) -> list[Readable]:
         0,
     )[:_CRC_AT]
     seal = struct.pack("<I", crc32(header))
-    return [header + seal + head, *(part for _, _, stream in bodies for part in stream)]
+    return [header + seal + head, *(part for *_, stream in bodies for part in stream)]
 
 
 def decode_block(buffer: Readable, *, schema_ids: Collection[int] | None = None) -> Block:
@@ -303,13 +309,28 @@ def _index_bytes(view: memoryview, header: BlockHeader) -> memoryview:
     return view[start:end].toreadonly()
 
 
-def _encoded_bodies(block: Block) -> Iterator[tuple[int, int, list[Readable]]]:
-    """Yield ``(schema id, rows, pieces of a padded Arrow stream)``, the system events last."""
+def _encoded_bodies(
+    block: Block, stored: Mapping[int, tuple[BodyEntry, memoryview]]
+) -> Iterator[tuple[int, int, int, list[Readable]]]:
+    """Yield ``(schema id, rows, CRC-32, pieces of a padded Arrow stream)``, the system events last."""
     for body in block.bodies:
-        yield body.schema_id, body.batch.num_rows, encode_stream(body.batch, body.table)
+        if body.schema_id in stored:
+            entry, data = stored[body.schema_id]
+            yield body.schema_id, entry.rows, entry.crc, [data]
+            continue
+        stream = encode_stream(body.batch, body.table)
+        yield body.schema_id, body.batch.num_rows, _crc(stream), stream
     if block.system:
         batch = system_batch(block.system)
-        yield SYSTEM_SCHEMA_ID, batch.num_rows, encode_stream(batch, None)
+        stream = encode_stream(batch, None)
+        yield SYSTEM_SCHEMA_ID, batch.num_rows, _crc(stream), stream
+
+
+def _crc(stream: Iterable[Readable]) -> int:
+    crc = 0
+    for part in stream:
+        crc = crc32(part, crc)
+    return crc
 
 
 def _filled(data: bytes) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.lake.sql.session import Warehouse
 from tests.histories import TargetHistory
-from tests.lake.sql.warehouses import KINDS, apply, content, counted, made
+from tests.lake.sql.warehouses import MIRRORS, apply, content, counted, made
 from tests.requirements import req
 
 pytestmark = pytest.mark.postgres
@@ -24,7 +24,7 @@ MUST_HAPPEN = (
 )
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=MIRRORS)
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
     return made(request.param, request, tmp_path)
 

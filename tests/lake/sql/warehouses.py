@@ -12,19 +12,25 @@ from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import Warehouse
+from headrace.lake.sql.sqlite_file import SqliteWarehouse
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.change import table_arrow_schema
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableSchema
 
 KINDS = ("duckdb", "postgres")
-STAGES = {"duckdb": "stage", "postgres": "headrace.stage"}
+"""In which tables of every mode may be."""
+MIRRORS = (*KINDS, "sqlite")
+"""In which mirrors may be."""
+STAGES = {"duckdb": "stage", "postgres": "headrace.stage", "sqlite": "stage"}
 
 
 def made(kind: str, request: pytest.FixtureRequest, folder: Path) -> Warehouse:
     """Return an empty warehouse of a kind."""
     if kind == "duckdb":
         return DuckdbWarehouse(folder / "warehouse.duckdb")
+    if kind == "sqlite":
+        return SqliteWarehouse(folder / "warehouse.sqlite")
     return PostgresWarehouse(request.getfixturevalue("database"))
 
 

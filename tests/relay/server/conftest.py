@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.changelog import ChangeLogSettings, ChangeLogWriter
+from headrace.changelog import ChangeLogWriter
 from headrace.registry.file import FileRegistry
 from headrace.testing.relay import served
+from tests.changelog.played import SMALL
 from tests.changelog.windows import OTHER, TABLE
-
-SMALL = ChangeLogSettings(segment_bytes=8192, retain_bytes=0)
 
 
 @pytest.fixture

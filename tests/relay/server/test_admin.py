@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from headrace.model.schema import TableId
+from headrace.state.pace import Pace
 from headrace.state.records import Scope
 from headrace.state.store import StateStore
 from headrace.testing.relay import served, sources_of
 from tests.changelog.windows import scns, synced, window
 from tests.relay.server.asking import ask, pulled, stream
+from tests.requirements import req
 
 
 @pytest.fixture
@@ -79,15 +81,44 @@ def test_a_dump_that_cannot_be_is_refused_by_name(state, commanded, said, status
     assert not state.requests()
 
 
-def test_retention_is_a_matter_of_the_file(commanded):
-    answer = ask(commanded, "/admin/retention", post={"source": "shop", "retain": 1})
-    assert (answer.status, answer.error["type"]) == (404, "NotServed")
-    assert "changelog.retain" in answer.error["next_step"]
+@req("D45")
+def test_retention_reaches_the_capture_setting_by_setting(state, commanded):
+    def said(**settings: object) -> dict[str, object]:
+        answer = ask(commanded, "/admin/retention", post={"source": "shop"} | settings)
+        assert answer.status == 200
+        return answer.json
+
+    assert said(retain=5000) == {"source": "shop", "retain": 5000, "retain_s": None}
+    assert said(retain_s=1.5) == {"source": "shop", "retain": 5000, "retain_s": 1.5}
+    assert (state.pace().retain_bytes, state.pace().retain_s) == (5000, 1.5)
+    assert said(retain=None, retain_s=0) == {"source": "shop", "retain": None, "retain_s": 0.0}
+    assert (state.pace().retain_bytes, state.pace().retain_s) == (None, 0.0)
+    assert not state.pace().log_paused
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ({}, "retain"),
+        ({"retain": "1GiB"}, "retain"),
+        ({"retain": 1.5}, "retain"),
+        ({"retain": True}, "retain"),
+        ({"retain": -1}, "retain_bytes must lie"),
+        ({"retain_s": "1"}, "retain_s"),
+        ({"retain_s": False}, "retain_s"),
+        ({"retain": 1, "retain_s": -1}, "retain_s must lie"),
+    ],
+)
+def test_a_retention_that_cannot_be_is_refused_by_name(state, commanded, said, name):
+    answer = ask(commanded, "/admin/retention", post={"source": "shop"} | said)
+    assert (answer.status, answer.error["type"]) == (400, "BadRequest")
+    assert name in answer.error["message"]
+    assert state.pace() == Pace()
 
 
 def test_a_source_whose_capture_is_elsewhere_takes_no_commands(writer, url):
-    for command in ("pause", "resume", "dump"):
-        answer = ask(url, f"/admin/{command}", post={"source": "shop", "table": "all"})
+    for command in ("pause", "resume", "dump", "retention"):
+        answer = ask(url, f"/admin/{command}", post={"source": "shop", "table": "all", "retain": 1})
         assert (answer.status, answer.error["type"]) == (404, "NotServed")
     assert ask(url, "/admin/pause", post={}).status == 400
     assert ask(url, "/admin/pause", post={"source": "x"}).status == 404

@@ -41,11 +41,12 @@ def test_a_damaged_header_ends_the_stream_before_it_by_name(writer, folder, url,
 
 
 @req("B-12", "D64")
-@pytest.mark.parametrize("at", [129, 170, 260, 400, 900, -70])
-def test_a_damaged_body_is_refused_by_whoever_receives_it(writer, folder, url, at):
+@pytest.mark.parametrize("query", [{}, {"filter": '{"tables": ["public.t"]}'}])
+@pytest.mark.parametrize("at", [260, 400, 900, -70])
+def test_a_damaged_body_is_refused_by_whoever_receives_it(writer, folder, url, at, query):
     synced(writer, *(window(scn) for scn in range(1, 12)))
     flip(folder, 8, at)
-    with stream(url, after=0, mode="pull") as frames:
+    with stream(url, after=0, mode="pull", **query) as frames:
         got = [frames.frame() for _ in range(7)]
         with pytest.raises(ProtocolError):
             frames.frame()
@@ -53,7 +54,9 @@ def test_a_damaged_body_is_refused_by_whoever_receives_it(writer, folder, url, a
 
 
 @req("B-12", "D64")
-@pytest.mark.parametrize("query", [{"format": "ndjson"}, {"filter": '{"tables": ["public.t"]}'}])
+@pytest.mark.parametrize(
+    "query", [{"format": "ndjson"}, {"filter": '{"where": {"public.t": "k >= 0"}}'}]
+)
 def test_a_damaged_body_is_never_shown_in_another_form(writer, folder, url, query):
     synced(writer, *(window(scn) for scn in range(1, 12)))
     flip(folder, 8, 900)

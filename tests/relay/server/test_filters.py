@@ -100,6 +100,19 @@ def test_a_filter_is_worked_out_once_per_block_whoever_asks(writer, url):
     assert counted(url) == 30
 
 
+@req("D60")
+def test_blocks_of_which_all_is_wanted_go_out_as_they_are(writer, url):
+    synced(writer, *(window(scn, tables=(TABLE, OTHER)) for scn in range(1, 11)))
+    with stream(url, after=0, mode="pull") as frames:
+        frames.blocks()
+        stored = frames.raw
+    for tables in (["public.*"], ["public.t", "public.other"]):
+        with stream(url, after=0, mode="pull", filter=json.dumps({"tables": tables})) as frames:
+            assert scns(frames.blocks()) == list(range(1, 11))
+            assert frames.raw == stored
+    assert counted(url) == 0, "nothing was worked out"
+
+
 @req("D61")
 def test_a_filtered_pull_is_bounded_by_what_is_sent(writer, url):
     synced(writer, *(window(scn, 300, tables=(TABLE, OTHER)) for scn in range(1, 11)))

@@ -13,9 +13,9 @@ from headrace.changelog import ChangeLogWriter
 from headrace.model.schema import TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.testing.relay import served, sources_of
+from tests.changelog.played import SMALL
 from tests.changelog.windows import OTHER, TABLE, commit_us, coverage, scns, synced, window
 from tests.relay.server.asking import ask, pulled, stream
-from tests.relay.server.conftest import SMALL
 from tests.requirements import req
 
 

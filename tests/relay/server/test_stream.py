@@ -16,7 +16,7 @@ from headrace.registry.file import FileRegistry
 from headrace.testing.notation import table_of
 from headrace.testing.relay import served
 from headrace.wire import encode_block
-from tests.changelog.test_reader import next_blocks, steps
+from tests.changelog.played import SMALL, STEPS, last_scn, played
 from tests.changelog.windows import (
     OTHER,
     TABLE,
@@ -30,7 +30,6 @@ from tests.changelog.windows import (
     window,
 )
 from tests.relay.server.asking import ask, pulled, stream
-from tests.relay.server.conftest import SMALL
 from tests.requirements import req
 from tests.waiting import until
 
@@ -41,50 +40,41 @@ def rows_above(blocks: list[Block], after: int, upto: int = 2**62) -> list:
 
 @req("B-1", "D42", "D65")
 @settings(max_examples=15)
-@given(steps, st.data())
+@given(STEPS, st.data())
 def test_any_place_gives_a_whole_suffix_of_windows_or_scn_not_found(history, data):
     with tempfile.TemporaryDirectory() as name, served({"shop": Path(name)}) as url:
         folder = Path(name)
-        writer = ChangeLogWriter.open(folder, SMALL)
-        last = 0
-        for kind, number, sync in history:
-            if kind == "retain":
-                writer.retain()
-            elif kind == "restart":
-                writer.close()
-                writer = ChangeLogWriter.open(folder, SMALL)
-            else:
-                for block in next_blocks(kind, number, last):
-                    writer.append(block)
-                    last = max(last, block.last_scn)
-            if sync:
-                writer.sync()
-                ask(url, "/stream", source="shop", mode="pull", after="newest")
-        writer.sync()
-        log = ChangeLogReader(folder)
-        tail = log.tail()
-        for after in data.draw(st.lists(st.integers(0, last + 2), min_size=3, max_size=3)):
-            if not tail.oldest_scn <= after <= tail.covered_scn:
-                error = ask(url, "/stream", source="shop", after=after, mode="pull").error
-                assert (error["type"], error["wanted_scn"]) == ("ScnNotFound", after)
-                assert (error["oldest_scn"], error["newest_scn"]) == (
-                    tail.oldest_scn,
-                    tail.covered_scn,
+
+        def asked() -> None:
+            ask(url, "/stream", source="shop", mode="pull", after="newest")
+
+        with played(folder, history, asked) as blocks:
+            last = last_scn(blocks)
+            log = ChangeLogReader(folder)
+            tail = log.tail()
+            for after in data.draw(st.lists(st.integers(0, last + 2), min_size=3, max_size=3)):
+                if not tail.oldest_scn <= after <= tail.covered_scn:
+                    error = ask(url, "/stream", source="shop", after=after, mode="pull").error
+                    assert (error["type"], error["wanted_scn"]) == ("ScnNotFound", after)
+                    assert (error["oldest_scn"], error["newest_scn"]) == (
+                        tail.oldest_scn,
+                        tail.covered_scn,
+                    )
+                    continue
+                upto = data.draw(st.integers(0, last + 3))
+                truth = seen(log.blocks(after, upto))
+                if upto <= tail.covered_scn:
+                    with stream(url, after=after, upto=upto) as frames:
+                        assert rows_above(frames.blocks(), after, upto) == truth
+                assert rows_above(pulled(url, after=after, upto=upto), after, upto) == truth
+                everything = in_pulls(
+                    url, after, data.draw(st.sampled_from([9_000, 20_000, 1 << 24]))
                 )
-                continue
-            upto = data.draw(st.integers(0, last + 3))
-            truth = seen(log.blocks(after, upto))
-            if upto <= tail.covered_scn:
-                with stream(url, after=after, upto=upto) as frames:
-                    assert rows_above(frames.blocks(), after, upto) == truth
-            assert rows_above(pulled(url, after=after, upto=upto), after, upto) == truth
-            everything = in_pulls(url, after, data.draw(st.sampled_from([9_000, 20_000, 1 << 24])))
-            assert rows_above(everything, after) == seen(log.blocks(after))
-            with stream(url, after=after) as frames:
-                assert rows_above(
-                    frames.until(tail.covered_scn) if after < tail.covered_scn else [], after
-                ) == seen(log.blocks(after))
-        writer.close()
+                assert rows_above(everything, after) == seen(log.blocks(after))
+                with stream(url, after=after) as frames:
+                    assert rows_above(
+                        frames.until(tail.covered_scn) if after < tail.covered_scn else [], after
+                    ) == seen(log.blocks(after))
 
 
 def in_pulls(url: str, after: int, most: int) -> list[Block]:
@@ -286,7 +276,7 @@ def test_retention_moves_the_oldest_place_and_who_fell_off_is_told(writer, url):
     assert (refused.error["oldest_scn"], refused.error["newest_scn"]) == (oldest, 39)
     assert refused.error["next_step"]
     assert scns(pulled(url, after=oldest)) == list(range(oldest + 1, 40))
-    assert f'headrace_relay_oldest_scn{{source="shop",worker="0"}} {oldest}' in metrics(url)
+    assert f'headrace_relay_oldest_scn{{source="shop"}} {oldest}' in metrics(url)
 
 
 def metrics(url: str) -> str:

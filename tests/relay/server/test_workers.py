@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,52 @@ def exists(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def counts_of(url: str, name: str) -> dict[str, int]:
+    """Return a count of ``/metrics`` by the worker that counted it."""
+    text = ask(url, "/metrics").body.decode()
+    lines = re.findall(rf'^headrace_relay_{name}{{source="shop",worker="(\d)"}} (\d+)$', text, re.M)
+    assert len(dict(lines)) == len(lines)
+    return {worker: int(value) for worker, value in lines}
+
+
+def all_told(url: str, streams: int) -> dict[str, int]:
+    """Return how many streams each worker has begun, once that makes so many."""
+    found = counts_of(url, "streams_total")
+    return found if sum(found.values()) == streams else {}
+
+
+def test_a_scrape_tells_of_every_worker_whichever_answers(writer, folder):
+    synced(writer, window(1))
+    with running(folder, 3) as relay:
+        asked, per_worker = 0, dict[str, int]()
+        while len(per_worker) < 3:
+            # The kernel spreads connections as it likes.
+            for _ in range(20):
+                assert scns(pulled(relay.url, after=0)) == [1]
+            asked += 20
+            per_worker = until(partial(all_told, relay.url, asked), "the counts of all workers")
+        # What a worker knows of the others may be a second old.
+        until(
+            lambda: all(counts_of(relay.url, "streams_total") == per_worker for _ in range(20)),
+            "the same from whoever answers",
+        )
+        text = ask(relay.url, "/metrics").body.decode()
+        assert text.count("headrace_relay_covered_scn{") == 1
+        assert 'headrace_relay_covered_scn{source="shop"} 1' in text
+        killed = relay.pids[0]
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: relay.pids.get(0, killed) != killed, "another process")
+        rest = {worker: count for worker, count in per_worker.items() if worker != "0"}
+        until(
+            lambda: (
+                {w: n for w, n in counts_of(relay.url, "streams_total").items() if n} == rest
+                if relay.answers()
+                else False
+            ),
+            "the new worker begins at 0",
+        )
 
 
 @req("D17", "D46")

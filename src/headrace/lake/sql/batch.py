@@ -16,10 +16,13 @@ from headrace.model.schema import TableId, TableSchema
 __all__ = ["apply_batch", "rows_to_stage"]
 
 
-def rows_to_stage(schema: TableSchema, mode: Mode, rows: pa.Table) -> tuple[pa.Table, Staged]:
+def rows_to_stage(
+    dialect: Dialect, schema: TableSchema, mode: Mode, rows: pa.Table
+) -> tuple[pa.Table, Staged]:
     """Return what a batch puts into a staging table, and what that is; the name is the caller's to give.
 
     Args:
+        dialect: of the warehouse.
         schema: version of the rows.
         mode: of the table.
         rows: the batch, as of `headrace.lake.batch.form_of`.
@@ -28,7 +31,7 @@ def rows_to_stage(schema: TableSchema, mode: Mode, rows: pa.Table) -> tuple[pa.T
         FoldError: changes that have no defined effect.
     """
     if mode is Mode.MIRROR:
-        return staged_rows(schema, rows)
+        return staged_rows(schema, rows, tells_zeros=dialect.tells_zeros)
     return staged_changes(schema, rows) if mode is Mode.APPEND else staged_versions(schema, rows)
 
 

@@ -60,10 +60,10 @@ class Cells:
             return f"CAST(ROW({one}) AS text) = CAST(ROW({other}) AS text)"
         pairs = []
         for column, one, other in zip(self._schema.columns, left, right, strict=True):
-            if pa.types.is_floating(column.type):
-                # As numbers 0.0 and -0.0 are equal.
-                one, other = f"CAST({one} AS text)", f"CAST({other} AS text)"
             pairs.append(f"{one} IS NOT DISTINCT FROM {other}")
+            if pa.types.is_floating(column.type):
+                # As numbers 0.0 and -0.0 are equal, as text some numbers that are not.
+                pairs.append(f"CAST({one} AS text) IS NOT DISTINCT FROM CAST({other} AS text)")
         return " AND ".join(pairs)
 
     def borrow(self, session: Session, target: str, chosen: str = "TRUE") -> None:

@@ -132,7 +132,10 @@ def bring_to(
     dialect.check_names(schema, place)
     names = {c.column: c.detail.removeprefix("to ") for c in found if c.kind is ChangeKind.RENAME}
     key = tuple(names.get(name, name) for name in held.schema.key)
-    another_key = (key, held.schema.key_check) != (schema.key, schema.key_check)
+    another_key = (key, held.schema.key_check) != (schema.key, schema.key_check) or (
+        not dialect.changes_types
+        and any(c.kind is ChangeKind.WIDEN and c.column in held.schema.key for c in found)
+    )
     if another_key:
         _drop_key(session, dialect, place, held.schema)
     moved = names | {old: new for old, new in later.items() if old != new}
@@ -223,9 +226,13 @@ def _actions(
 
 def _keep_key(session: Session, dialect: Dialect, place: TableId, schema: TableSchema) -> None:
     """Let the server find rows by their key, where it can."""
-    if not dialect.keeps_keys or not schema.key:
+    if not schema.key:
         return
     names, name = ", ".join(map(quoted, schema.key)), _key_name(place)
+    if dialect.indexes_keys:
+        session.run(f"CREATE INDEX {name} ON {table_name(place)} ({names})")
+    if not dialect.keeps_keys:
+        return
     match _mode(schema):
         case Mode.MIRROR:
             # No primary key: sources have keys that let null in.
@@ -246,6 +253,8 @@ def _keep_key(session: Session, dialect: Dialect, place: TableId, schema: TableS
 def _drop_key(session: Session, dialect: Dialect, place: TableId, schema: TableSchema) -> None:
     """Undo what `_keep_key` did."""
     mode = _mode(schema)
+    if dialect.indexes_keys and schema.key:
+        session.run(f"DROP INDEX {_key_name(place)}")
     if not dialect.keeps_keys or not schema.key or mode is Mode.APPEND:
         return
     if mode is Mode.MIRROR:

@@ -57,7 +57,11 @@ class Dialect:
         row_id: the hidden column that tells rows of one table apart while a transaction lasts.
         columns_query: SQL that lists name and type of each column of a table; has ``{schema}`` and ``{name}``.
         keeps_keys: whether a table's key is declared, so that the server finds rows by it.
-        updates_zeros: whether an update writes a cell whose new value compares equal, as 0.0 and -0.0 do.
+        indexes_keys: whether an index serves a key that is not declared.
+        updates_zeros: whether a MERGE is there, and writes a cell whose new value compares equal, as 0.0 and -0.0 do.
+        tells_zeros: whether 0.0 and -0.0 are two keys.
+        joins_deletes: whether a DELETE looks into another table beside its own.
+        changes_types: whether a column takes another type where it stands, whatever index it is in.
         longest_name: octets of a name that are kept, None for no limit.
         folds_case: whether names that differ by case alone are the same.
         reserved: names that a schema cannot have.
@@ -68,7 +72,11 @@ class Dialect:
     row_id: str
     columns_query: str
     keeps_keys: bool
+    indexes_keys: bool
     updates_zeros: bool
+    tells_zeros: bool
+    joins_deletes: bool
+    changes_types: bool
     longest_name: int | None
     folds_case: bool
     reserved: frozenset[str]
@@ -99,6 +107,13 @@ class Dialect:
         pairs = zip(left, right, strict=True)
         return " AND ".join(f"{one} {operator} {other}" for one, other in pairs)
 
+    def deletion(self, target: str, stage: str, same: str) -> str:
+        """Return the statement that removes the rows ``t`` of a table for which some staged row ``s`` is the same."""
+        if self.joins_deletes:
+            return f"DELETE FROM {target} AS t USING {stage} AS s WHERE {same}"
+        found = f"SELECT t.{self.row_id} FROM {stage} AS s JOIN {target} AS t ON {same}"
+        return f"DELETE FROM {target} WHERE {self.row_id} IN ({found})"
+
     def check_names(self, schema: TableSchema, place: TableId) -> None:
         """Refuse names that the warehouse would cut off or mix up.
 
@@ -114,6 +129,10 @@ class Dialect:
         for name in schema.names:
             if self.folds_case and (twin := seen.get(name.lower())):
                 raise _refused(schema, name, f"differs from {twin} by case alone")
+            if name.lower() == self.row_id and not self.joins_deletes:
+                raise _refused(
+                    schema, name, "is that by which the warehouse itself tells rows apart"
+                )
             seen[name.lower()] = name
 
 
@@ -133,7 +152,11 @@ POSTGRES = Dialect(
         "WHERE n.nspname = {schema} AND c.relname = {name} AND a.attnum > 0 AND NOT a.attisdropped"
     ),
     keeps_keys=True,
+    indexes_keys=False,
     updates_zeros=True,
+    tells_zeros=False,
+    joins_deletes=True,
+    changes_types=True,
     longest_name=63,
     folds_case=False,
     reserved=frozenset(),
@@ -149,7 +172,11 @@ DUCKDB = Dialect(
     ),
     # Its indexes refuse a key that one transaction removes and brings back.
     keeps_keys=False,
+    indexes_keys=False,
     updates_zeros=False,
+    tells_zeros=False,
+    joins_deletes=True,
+    changes_types=True,
     longest_name=None,
     folds_case=True,
     # Names of databases inside one, which hide schemas.

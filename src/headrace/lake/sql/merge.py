@@ -73,7 +73,7 @@ class _Work:
             return
         same = cells.same_key()
         if not self.dialect.updates_zeros:
-            self.session.run(f"DELETE FROM {self.target} AS t USING {self.stage} AS s WHERE {same}")
+            self.session.run(self.dialect.deletion(self.target, self.stage, same))
             self._insert("s.effect = 1")
             return
         updates = ", ".join(f"{n} = {c}" for n, c in zip(cells.names, cells.staged, strict=True))

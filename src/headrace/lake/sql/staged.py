@@ -48,18 +48,22 @@ class Staged:
     null_keys: bool = False
 
 
-def staged_rows(schema: TableSchema, folded: pa.Table) -> tuple[pa.Table, Staged]:
+def staged_rows(
+    schema: TableSchema, folded: pa.Table, *, tells_zeros: bool
+) -> tuple[pa.Table, Staged]:
     """Return the rows to stage, and what they are; the name is the caller's to give.
 
     Args:
         schema: table version of the folded form.
         folded: the whole of it.
+        tells_zeros: whether 0.0 and -0.0 are two keys to the server.
     """
     wiped = bool(pc.any(pc.equal(folded["_effect"], ALL_DEAD)).as_py())
     if schema.key_check is KeyCheck.NONE:
         return _multiset(schema, folded.filter(pc.equal(folded["_effect"], NET))), Staged("", wiped)
     effects = folded.filter(pc.not_equal(folded["_effect"], ALL_DEAD)).combine_chunks()
-    effects = _without_twins(schema, effects)
+    if not tells_zeros:
+        effects = _without_twins(schema, effects)
     live = pc.equal(effects["_effect"], ROW)
     columns: dict[str, pa.ChunkedArray | pa.Array] = {"effect": live.cast(pa.int16())}
     missing = missing_matrix(effects["_missing"].combine_chunks(), len(schema.columns))

@@ -119,7 +119,7 @@ class WarehouseTables:
         mode: Mode = Mode.MIRROR,
     ) -> Staged:
         """Put a batch into a new staging table, and return what is there; errors as of `rows_to_stage`."""
-        rows, staged = rows_to_stage(schema, mode, batch)
+        rows, staged = rows_to_stage(self._dialect, schema, mode, batch)
         if not rows.num_rows:
             return staged
         session.stage(name, rows)

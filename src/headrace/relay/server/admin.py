@@ -17,9 +17,11 @@ from headrace.relay.server.feed import Feed
 from headrace.state.records import Scope
 from headrace.state.store import StateStore
 
-__all__ = ["dump", "follow_status", "pause", "refuse_retention", "resume", "source_state"]
+__all__ = ["dump", "follow_status", "pause", "resume", "retention", "source_state"]
 
 _ALL = "all"
+_RETAIN = {"retain": "retain_bytes", "retain_s": "retain_s"}
+"""What the protocol calls a setting, and what the state does."""
 
 
 def source_state(feed: Feed) -> Literal["running", "paused", "waiting", "fell off", "none"]:
@@ -93,12 +95,30 @@ def dump(feed: Feed, asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"source": feed.name, "request": state.submit(scope, chosen, predicate=where)}
 
 
-def refuse_retention(feed: Feed) -> NotServed:
-    """Return why the retention of a change log is not changed here."""
-    return NotServed(
-        f"What the change log of {feed.name} retains is not changed while its capture runs.",
-        next_step="set changelog.retain and changelog.retain_s in its file, and start headrace run anew.",
-    )
+def retention(feed: Feed, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Change what the change log retains for late readers; what its jobs still need stays, whatever is said.
+
+    Args:
+        feed: of the source.
+        asked: ``retain``, bytes, and ``retain_s``, seconds, or one of them; None gives one back to the file.
+
+    Raises:
+        BadRequest: names what does not read.
+        NotServed: the source has no state to command.
+    """
+    said = {_RETAIN[name]: asked[name] for name in _RETAIN if name in asked}
+    if not said:
+        raise _bad("retain", "a number of bytes, or retain_s, a number of seconds")
+    if not _is_number(asked.get("retain"), int):
+        raise _bad("retain", "a whole number of bytes, or null")
+    if not _is_number(asked.get("retain_s"), int, float):
+        raise _bad("retain_s", "a number of seconds, or null")
+    with _state_of(feed) as state:
+        try:
+            pace = state.set_pace(**said)
+        except ValueError as error:
+            raise _bad("retain or retain_s", f"other values: {error}") from error
+    return {"source": feed.name, "retain": pace.retain_bytes, "retain_s": pace.retain_s}
 
 
 @contextmanager
@@ -120,6 +140,10 @@ def _state_of(feed: Feed) -> Iterator[StateStore]:
         yield state
     finally:
         state.close()
+
+
+def _is_number(value: object, *kinds: type) -> bool:
+    return value is None or (isinstance(value, kinds) and not isinstance(value, bool))
 
 
 def _bad(name: str, wanted: str) -> BadRequest:

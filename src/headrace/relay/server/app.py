@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -48,6 +49,8 @@ __all__ = ["Relay"]
 
 _BLOCKS = b"application/vnd.headrace.blocks"
 _LINES = b"application/x-ndjson"
+_SHARE_S = 1.0
+"""How old may be what a worker tells of another one."""
 
 
 class Relay:
@@ -57,18 +60,25 @@ class Relay:
         settings: what it serves.
         worker: its number among the processes that share the port.
         shut_down: asks whoever started the relay to end all of it.
+        counts: folder in which the workers tell each other what they count; None for one alone.
     """
 
-    def __init__(self, settings: RelaySettings, worker: int, shut_down: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: RelaySettings,
+        worker: int,
+        shut_down: Callable[[], None],
+        counts: Path | None = None,
+    ) -> None:
         self.feeds = {source.name: Feed(source) for source in settings.sources}
-        self.counters = Counters(worker)
+        self.counters = Counters(worker, counts)
         self.control = Control(self.counters, settings.heartbeat_s, settings.send_timeout_s)
         self._access = Access(settings.tokens)
         self._routes = Routes(settings.sources)
         self._filtering = Filtering(self.counters)
         self._shut_down = shut_down
         self._look_out: LookOut | None = None
-        self._ticking: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
         inner = Starlette(
             routes=[
                 Route("/sources", self._sources),
@@ -89,7 +99,7 @@ class Relay:
         """Start what runs beside the requests; called inside the event loop."""
         loop = asyncio.get_running_loop()
         self._look_out = LookOut(self.feeds.values(), loop)
-        self._ticking = loop.create_task(self._tick())
+        self._beside = [loop.create_task(self._tick()), loop.create_task(self._share())]
 
     def end(self) -> None:
         """Let every stream end with a note, and take no new one."""
@@ -98,8 +108,8 @@ class Relay:
 
     def close(self) -> None:
         """End what runs beside the requests."""
-        if self._ticking is not None:
-            self._ticking.cancel()
+        for task in self._beside:
+            task.cancel()
         if self._look_out is not None:
             self._look_out.close()
         self._filtering.close()
@@ -109,6 +119,11 @@ class Relay:
             await asyncio.sleep(self.control.tick_s)
             self.control.cut_stalled()
             self._wake()
+
+    async def _share(self) -> None:
+        while True:
+            self.counters.share()
+            await asyncio.sleep(_SHARE_S)
 
     def _wake(self) -> None:
         for feed in self.feeds.values():
@@ -188,7 +203,7 @@ class Relay:
         feed = self._named(asked)
         feed.reader.look()
         if command == "retention":
-            raise admin.refuse_retention(feed)
+            return JSONResponse(await asyncio.to_thread(admin.retention, feed, asked))
         if command == "dump":
             return JSONResponse(await asyncio.to_thread(admin.dump, feed, asked), 202)
         return JSONResponse(await asyncio.to_thread(known[command], feed))

@@ -1,11 +1,13 @@
-"""What a worker counts, and how `/metrics` says it."""
+"""What the workers count, and how `/metrics` says it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 from headrace.relay.server.feed import Feed
+from headrace.relay.server.shared_counters import SharedCounters
 
 __all__ = ["Counters"]
 
@@ -32,10 +34,16 @@ _HELP = {
 
 
 class Counters:
-    """Counts of one worker, by source; used from the event loop."""
+    """Counts of one worker, by source; used from the event loop.
 
-    def __init__(self, worker: int) -> None:
+    Args:
+        worker: its number.
+        folder: where the workers of a relay leave theirs; None for one alone.
+    """
+
+    def __init__(self, worker: int, folder: Path | None = None) -> None:
         self._worker = worker
+        self._shared = SharedCounters(folder, worker)
         self._values: Counter[tuple[str, str, str]] = Counter()
 
     def add(self, name: str, source: str, value: int = 1, kind: str = "") -> None:
@@ -46,21 +54,30 @@ class Counters:
         """Return a count."""
         return self._values[f"headrace_relay_{name}", source, kind]
 
+    def share(self) -> None:
+        """Let the other workers know."""
+        self._shared.leave(self._values)
+
     def text(self, feeds: Iterable[Feed]) -> str:
-        """Return everything in Prometheus' text form."""
-        values: dict[tuple[str, str, str], float] = dict(self._values)
+        """Return everything in Prometheus' text form: the counts of every worker, and how far each source is."""
+        lines: dict[str, list[str]] = {name: [] for name in _HELP}
+        workers = {**self._shared.others(), self._worker: self._values}
+        for worker, values in sorted(workers.items()):
+            for (name, source, kind), value in sorted(values.items()):
+                labels = f'source="{source}",worker="{worker}"'
+                labels += f',type="{kind}"' if kind else ""
+                lines[name].append(f"{name}{{{labels}}} {value}")
         for feed in feeds:
             tail = feed.reader.tail
-            values["headrace_relay_oldest_scn", feed.name, ""] = tail.oldest_scn
-            values["headrace_relay_covered_scn", feed.name, ""] = tail.covered_scn
-            values["headrace_relay_last_commit_seconds", feed.name, ""] = tail.last_commit_us / 1e6
+            reached: tuple[tuple[str, float], ...] = (
+                ("headrace_relay_oldest_scn", tail.oldest_scn),
+                ("headrace_relay_covered_scn", tail.covered_scn),
+                ("headrace_relay_last_commit_seconds", tail.last_commit_us / 1e6),
+            )
+            for name, at in reached:
+                lines[name].append(f'{name}{{source="{feed.name}"}} {at}')
         out = []
         for name, (type_, help_) in _HELP.items():
-            found = sorted((key, value) for key, value in values.items() if key[0] == name)
-            if found:
-                out += [f"# HELP {name} {help_}", f"# TYPE {name} {type_}"]
-            for (_, source, kind), value in found:
-                labels = f'source="{source}",worker="{self._worker}"'
-                labels += f',type="{kind}"' if kind else ""
-                out.append(f"{name}{{{labels}}} {value}")
+            if lines[name]:
+                out += [f"# HELP {name} {help_}", f"# TYPE {name} {type_}", *lines[name]]
         return "\n".join(out) + "\n"

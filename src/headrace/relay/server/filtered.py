@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from headrace.changelog.merging import Stored
-from headrace.changelog.segment import SegmentName
+from headrace.changelog.segment import SegmentName, corrupt
+from headrace.errors import ProtocolError
 from headrace.relay.server.counters import Counters
 from headrace.relay.server.feed import Feed
 from headrace.relay.server.supply import Piece
 from headrace.wire.block import encode_block
 from headrace.wire.filters import BoundFilter, Filter
+from headrace.wire.filters.stored import is_whole, left_of
 
 __all__ = ["Filtering"]
 
@@ -49,12 +53,15 @@ class Filtering:
             BadFilter: it does not fit the tables.
             CorruptSegment: the block is damaged.
         """
+        bound = self._bind(feed, filter_)
+        if bound.tables_only and _is_whole(bound, block):
+            # Nothing is kept of it: that would keep the file of a segment that is dropped.
+            return Piece(_bytes_of(block), False)
         key = _Key(feed.name, filter_, block.segment.name, block.offset)
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
             return await asyncio.shield(found)
-        bound = self._bind(feed, filter_)
         done = asyncio.get_running_loop().run_in_executor(self._thread, _apply, bound, block)
         self._counters.add("filters_applied_total", feed.name)
         self._kept[key] = done
@@ -90,6 +97,29 @@ class Filtering:
             self._kept_bytes -= len(self._kept.pop(oldest).result().data)
 
 
+def _bytes_of(block: Stored) -> memoryview:
+    return block.segment.bytes_of(block.offset, block.header.length)
+
+
+def _is_whole(bound: BoundFilter, block: Stored) -> bool:
+    with _told(block):
+        return is_whole(bound, _bytes_of(block), block.header)
+
+
 def _apply(bound: BoundFilter, block: Stored) -> Piece:
+    if bound.tables_only:
+        with _told(block):
+            data, bare = left_of(bound, _bytes_of(block), block.header)
+        # A copy, as above.
+        return Piece(bytes(data), bare)
     left = bound.apply(block.segment.decode(block.offset, block.header.length, None))
     return Piece(encode_block(left), not len(left.index))
+
+
+@contextmanager
+def _told(block: Stored) -> Iterator[None]:
+    """Say which block is damaged."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise corrupt(block.segment.name, block.offset, error.message) from error

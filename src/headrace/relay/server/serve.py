@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import uvicorn
 
@@ -64,6 +65,7 @@ def serve(
     worker: int = 0,
     shut_down: Callable[[], None] | None = None,
     started: Callable[[], None] = lambda: None,
+    counts: Path | None = None,
 ) -> None:
     """Serve until ``stop`` is set; streams then end with a note.
 
@@ -74,8 +76,9 @@ def serve(
         worker: number of this process.
         shut_down: what the command of that name does; sets ``stop`` when absent.
         started: called when connections are taken.
+        counts: folder in which the workers tell each other what they count; None for one alone.
     """
-    relay = Relay(settings, worker, shut_down or stop.set)
+    relay = Relay(settings, worker, shut_down or stop.set, counts)
     config = uvicorn.Config(
         relay.app,
         http=Connection,

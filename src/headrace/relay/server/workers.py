@@ -11,10 +11,12 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from headrace.errors import HeadraceError, RelayUnavailable
 from headrace.relay.server.serve import bound, check_tls, serve
@@ -55,10 +57,12 @@ def run_relay(
         serve(settings, listening, stop, started=lambda: told(url, {}))
         return
     # Bound but not listening: the port stays ours while workers come and go.
-    with listening:
-        _look_after(
-            [_Worker(number) for number in range(settings.workers)], settings, port, stop, url, told
-        )
+    with (
+        listening,
+        tempfile.TemporaryDirectory(prefix="headrace-relay-", ignore_cleanup_errors=True) as counts,
+    ):
+        workers = [_Worker(number, Path(counts)) for number in range(settings.workers)]
+        _look_after(workers, settings, port, stop, url, told)
 
 
 @dataclass(slots=True)
@@ -67,6 +71,7 @@ class _Worker:
 
     Attributes:
         number: of it, from 0.
+        counts: folder in which the workers tell each other what they count.
         process: None while there is none.
         started_at: monotonic seconds.
         again_at: when to start it.
@@ -74,6 +79,7 @@ class _Worker:
     """
 
     number: int
+    counts: Path
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     again_at: float = 0.0
@@ -81,7 +87,8 @@ class _Worker:
 
     def start(self, settings: RelaySettings, port: int) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(self.number), str(port)], stdin=subprocess.PIPE
+            [sys.executable, "-m", __name__, str(self.number), str(port), str(self.counts)],
+            stdin=subprocess.PIPE,
         )
         self.started_at = time.monotonic()
         if self.process.stdin is not None:
@@ -140,7 +147,7 @@ def _end(workers: list[_Worker]) -> None:
             process.wait()
 
 
-def _work(number: int, port: int) -> int:
+def _work(number: int, port: int, counts: Path) -> int:
     """Be one worker, and return its exit code."""
     # The terminal's Ctrl-C reaches all of the group; the parent alone decides what happens then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -156,7 +163,8 @@ def _work(number: int, port: int) -> int:
         stop.set()
 
     try:
-        serve(settings, bound(settings, port), stop, worker=number, shut_down=end_all)
+        listening = bound(settings, port)
+        serve(settings, listening, stop, worker=number, shut_down=end_all, counts=counts)
     except HeadraceError as error:
         print(f"relay worker {number}: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -171,4 +179,4 @@ def _end_with_parent(stop: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(_work(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(_work(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])))

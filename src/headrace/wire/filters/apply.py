@@ -6,7 +6,7 @@ end with the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from headrace.wire.filters.language import parse_condition
 from headrace.wire.filters.partition import Partition, bind_partition
 from headrace.wire.filters.tables import is_let_through
 
-__all__ = ["BoundFilter"]
+__all__ = ["BoundFilter", "left_index"]
 
 
 class BoundFilter:
@@ -43,11 +43,25 @@ class BoundFilter:
         self._partition, self._where = partition, where
         self._schemas = schemas
         self._versions: dict[int, _Version] = {}
+        self._through: dict[int, bool] = {}
 
     @property
     def tables_only(self) -> bool:
         """Whether whole tables are wanted or not, and nothing has to be decoded to tell which."""
         return not self._columns and self._partition is None and not self._where
+
+    def lets_through(self, schema_id: int) -> bool:
+        """Return whether the filter wants anything of a table version."""
+        if schema_id not in self._through:
+            table = self._schemas(schema_id).table
+            self._through[schema_id] = is_let_through(str(table), self._tables)
+        return self._through[schema_id]
+
+    def events(self, block: Block) -> tuple[SystemEvent, ...]:
+        """Return the system events of a block that are let through."""
+        return tuple(
+            event for event in block.system if is_let_through(str(event.table), self._tables)
+        )
 
     def schema(self, schema_id: int) -> TableSchema:
         """Return the version that the rows under a schema id have behind the filter: of its columns those wanted.
@@ -67,12 +81,11 @@ class BoundFilter:
             BadFilter: the filter does not fit a table version in the block; names table and column.
         """
         bodies = [left for body in block.bodies if (left := self._body(body)) is not None]
-        events = tuple(
-            event for event in block.system if is_let_through(str(event.table), self._tables)
-        )
+        events = self.events(block)
         if len(events) == len(block.system) and _same(bodies, block.bodies):
             return block
-        return Block(_index(block, bodies, events), tuple(bodies), events, block.covered_scn)
+        index = left_index(block, bodies, events, block.bodies)
+        return Block(index, tuple(bodies), events, block.covered_scn)
 
     def _body(self, body: Body) -> Body | None:
         if not is_let_through(str(body.table), self._tables):
@@ -153,10 +166,20 @@ def _same(left: Sequence[Body], bodies: Sequence[Body]) -> bool:
     )
 
 
-def _index(
-    block: Block, bodies: Sequence[Body], events: Sequence[SystemEvent]
+def left_index(
+    block: Block,
+    bodies: Sequence[Body],
+    events: Sequence[SystemEvent],
+    before: Iterable[Body],
 ) -> npt.NDArray[np.void]:
-    """Return the entries that stay, with what is left in each."""
+    """Return the entries of a block's index that stay, with what is left in each.
+
+    Args:
+        block: with its index, and all of its system events.
+        bodies: what is left of the rows.
+        events: what is left of the system events.
+        before: the rows that there were; looked at only as far as they have to be.
+    """
     if not len(block.index):
         return block.index
     index = block.index.copy()
@@ -165,16 +188,19 @@ def _index(
     entries = np.searchsorted(index["scn"], np.concatenate(scns))
     index["changes"] = np.bincount(entries, minlength=len(index))
     stays = (index["changes"] > 0) | (index["last_piece"] == 0)
-    stays[0] |= _goes_on(block)
+    stays[0] = stays[0] or _goes_on(block, before)
     left: npt.NDArray[np.void] = index[stays]
     return left
 
 
-def _goes_on(block: Block) -> bool:
+def _goes_on(block: Block, bodies: Iterable[Body]) -> bool:
     """Return whether the first transaction may have begun in an earlier block: what it holds here is not its first."""
     scn = block.first_scn
-    orders = [event.ord for event in block.system if event.scn == scn]
-    for body in block.bodies:
-        if body.batch.num_rows and body.batch.column("_scn")[0].as_py() == scn:
-            orders.append(body.batch.column("_ord")[0].as_py())
-    return min(orders, default=1) > 0
+    if any(event.scn == scn and not event.ord for event in block.system):
+        return False
+    for body in bodies:
+        if not body.batch.num_rows or body.batch.column("_scn")[0].as_py() != scn:
+            continue
+        if not body.batch.column("_ord")[0].as_py():
+            return False
+    return True
