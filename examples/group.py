@@ -10,7 +10,8 @@ class Mine(Consumer):
         self.partition = partition
 
     def on_data_event(self, event: Event) -> None:
-        print(self.partition.number, event.table, event.key, event.op, flush=True)
+        line = f"{self.partition.number} {event.table} {event.key} {event.op}\n"
+        print(line, end="", flush=True)  # at once: other partitions print too
 
 
 if __name__ == "__main__":
