@@ -233,6 +233,19 @@ def test_memory_bound_lets_rows_go_and_never_transactions() -> None:
     assert reconciler.can_reconcile
 
 
+@req("P47", "T7")
+def test_transactions_kept_without_their_rows_hold_chunks_back_until_they_are_seen() -> None:
+    reconciler = Reconciler(lambda _: TWO)
+    reconciler.remember(block_of(TWO, "=U(1,x) | =U(2,y)"), rows=False)
+    assert reconciler.nbytes == 0
+    assert reconciler.remembered == 2
+    reconciler.forget(saw(1))
+    assert reconciler.unseen_floor == 2
+    assert not reconciler.can_reconcile
+    reconciler.forget(saw(1, 2))
+    assert reconciler.can_reconcile
+
+
 @req("H07", "P65")
 def test_it_imports_no_driver_and_no_clock() -> None:
     tree = ast.parse(inspect.getsource(module))

@@ -118,10 +118,14 @@ class Reconciler:
         """Lowest SCN that no snapshot has seen, None when all are seen."""
         return min((int(item.scn[0]) for item in self._recent), default=None)
 
-    def remember(self, block: Block) -> None:
+    def remember(self, block: Block, *, rows: bool = True) -> None:
         """Keep the transactions of a streamed block until a snapshot has seen them.
 
         What comes again after a reconnect is kept once.
+
+        Args:
+            block: as it was streamed.
+            rows: keep its rows too; without them no chunk is reconciled until a snapshot has seen the transactions.
         """
         block = block.after(self._remembered_scn)
         if not len(block.index):
@@ -131,9 +135,13 @@ class Reconciler:
         truncates = tuple(
             (e.table, e.scn, e.ord) for e in block.system if e.kind is SystemKind.TRUNCATE
         )
+        scn, xid = block.index["scn"].copy(), block.index["xid"].copy()
+        if not rows:
+            self._recent.append(_Remembered(scn, xid, (), truncates, lost=True))
+            return
         # Also while older rows are lost: on a busy source something is always unseen, and only what is lost
         # holds chunks back.
-        scn, xid, nbytes = block.index["scn"].copy(), block.index["xid"].copy(), block.nbytes
+        nbytes = block.nbytes
         self._recent.append(_Remembered(scn, xid, block.bodies, truncates, nbytes))
         self._bytes += nbytes
         if self._bytes > self._memory_bytes:
