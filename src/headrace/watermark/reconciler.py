@@ -207,11 +207,11 @@ class Reconciler:
             saw: what the chunk's select saw, taken in its snapshot.
         """
         changes, truncates = self._unseen(schema, saw)
-        keys = encode_rows([rows.column(name) for name in schema.key])
-        if truncates or _may_meet(schema, keys, changes):
-            result = _meet(schema, rows, keys, fold(schema, changes, truncates))
-        else:
-            result = _unmet(rows)
+        result = _unmet(rows)
+        if changes or truncates:
+            keys = encode_rows([rows.column(name) for name in schema.key])
+            if truncates or _may_meet(schema, keys, changes):
+                result = _meet(schema, rows, keys, fold(schema, changes, truncates))
         return replace(result, met=tuple(changes), truncates=tuple(truncates))
 
     def transactions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -15,6 +15,7 @@ cdef struct Col:
 
 
 cdef struct Rows:
+    void *owner    # the `NativeRows` that lives as long
     int ncols
     int mask_bytes
     bint immediate
