@@ -30,7 +30,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.fixture
 def intake(ends: tuple[socket.socket, socket.socket]) -> Iterator[Intake]:
-    found = Intake(ends[1].fileno())
+    found = Intake(ends[1])
     yield found
     found.close()
 
@@ -101,7 +101,7 @@ def test_a_socket_that_fails_says_why(ends: tuple[socket.socket, socket.socket])
     listener = socket.socket()
     listener.setblocking(False)
     with listener:
-        intake = Intake(listener.fileno())
+        intake = Intake(listener)
         intake.begin()
         ended(intake)
         with pytest.raises(OSError) as raised:
@@ -114,7 +114,7 @@ def test_it_can_be_closed_while_its_ring_is_full_and_nobody_takes(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     before = readers()
-    intake = Intake(ends[1].fileno())
+    intake = Intake(ends[1])
     intake.begin()
     ends[0].settimeout(0.2)
     with pytest.raises(TimeoutError):
