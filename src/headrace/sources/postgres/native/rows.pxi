@@ -102,7 +102,6 @@ cdef class NativeRows:
             self.rows.cols[i].nulls = 0
             if self.rows.cols[i].kind <= K_BYTES:
                 _put(&self.rows.cols[i].offsets, &zero, 4)
-        _put(&self.rows.miss_offsets, &zero, 4)
         return 0
 
     def body(self):
@@ -123,6 +122,9 @@ cdef class NativeRows:
         text.n = 2 * n
         offsets.n = 4 * (n + 1)
         self.rows.op.n = 0
+        if not self.rows.missing:
+            _fill(&self.rows.miss_valid, 0, (n + 7) >> 3)
+            _fill(&self.rows.miss_offsets, 0, 4 * (n + 1))
         missing = [None, _hand_over(&self.rows.miss_offsets), _hand_over(&self.rows.miss_data)]
         if self.rows.missing < n:
             missing[0] = _hand_over(&self.rows.miss_valid)
@@ -190,7 +192,7 @@ cdef class NativeRows:
         else:
             raw = memoryview(array.buffers()[1]).cast("B")
             _put(&c.data, &raw[0], c.width)
-        _bit(&c.valid, row, True)
+        _valid(c, row)
         return 0
 
 
@@ -260,12 +262,16 @@ cdef int _add_tuple(
 
 cdef int _end_mask(Rows *r, Py_ssize_t row, bint holes) except -1 nogil:
     cdef int32_t end
+    if holes and not r.missing:
+        _fill(&r.miss_valid, 0, (row >> 3) + 1)
+        _fill(&r.miss_offsets, 0, 4 * (row + 1))
     if holes:
         _put(&r.miss_data, r.mask, r.mask_bytes)
         r.missing += 1
-    _bit(&r.miss_valid, row, holes)
-    end = <int32_t> r.miss_data.n
-    _put(&r.miss_offsets, &end, 4)
+    if r.missing:
+        _bit(&r.miss_valid, row, holes)
+        end = <int32_t> r.miss_data.n
+        _put(&r.miss_offsets, &end, 4)
     memcpy(r.before, r.mask, r.mask_bytes)
     return 0
 
