@@ -330,8 +330,9 @@ class Coordinator:
     def _wants_snapshot(self, task: Task | None, now: float) -> bool:
         if task is not None:
             # Every chunk brings its own snapshot; only rows that were let go need one before it.
-            last = self._snapshot_at - self._settings.snapshot_interval_s
-            return not self._reconciler.can_reconcile and now >= last + _SEEN_S
+            interval = self._settings.snapshot_interval_s
+            soon = self._snapshot_at - interval + min(interval, _SEEN_S)
+            return not self._reconciler.can_reconcile and now >= soon
         return self._reconciler.remembered > 0 and now >= self._snapshot_at
 
     def _start(self, task: Task) -> None:
