@@ -298,6 +298,7 @@ class Coordinator:
             # Now, so that the next chunk need not wait for it.
             self._queue.listen()
             self._collect()
+        if self._job is not None:
             return
         now = self._clock()
         resting = now < self._not_before
