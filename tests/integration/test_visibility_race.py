@@ -100,8 +100,8 @@ class Race:
         self.invisible = self.selects = 0
         remember, read = Reconciler.remember, PostgresChunkReader.read
 
-        def remembered(reconciler: Reconciler, block: Block, *, rows: bool) -> None:
-            remember(reconciler, block, rows=rows)
+        def remembered(reconciler: Reconciler, block: Block, *, idle: bool) -> None:
+            remember(reconciler, block, idle=idle)
             index = block.index
             self.received += zip(index["xid"].tolist(), index["scn"].tolist(), strict=True)
 

@@ -1,4 +1,4 @@
-"""While nothing is dumped capture holds no rows of the log, and the dump that begins then misses none of them."""
+"""While nothing is dumped capture holds few rows of the log, and the dump that begins then misses none of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from headrace.sources.scripted.database import Change, Transaction
 from headrace.state.store import Scope
 from tests.requirements import req
 from tests.watermark.machine import ONE, Machine
+
+LITTLE = 512
+"""Enough for the rows of a transaction, and an eighth of it is not."""
 
 
 def committed(machine: Machine, key: int, value: str) -> Transaction:
@@ -22,9 +25,9 @@ def committed(machine: Machine, key: int, value: str) -> Transaction:
 
 
 @req("P47", "T7")
-def test_rows_are_held_only_while_something_is_dumped(tmp_path: Path) -> None:
+def test_few_rows_are_held_while_nothing_is_dumped(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    machine.dump = replace(machine.dump, snapshot_interval_s=3_600.0)
+    machine.dump = replace(machine.dump, snapshot_interval_s=3_600.0, memory_bytes=LITTLE)
     with machine.capture() as (capture, state):
         machine.work(capture, state, lambda: any(p.chunks for p in state.progress()))
         hidden = committed(machine, 4, "hidden")
@@ -41,11 +44,11 @@ def test_rows_are_held_only_while_something_is_dumped(tmp_path: Path) -> None:
 
 
 @req("P49")
-def test_a_dump_reads_no_chunk_before_what_was_streamed_without_rows_is_visible(
+def test_a_dump_reads_no_chunk_before_what_was_let_go_is_visible(
     tmp_path: Path,
 ) -> None:
     machine = Machine(tmp_path)
-    machine.dump = replace(machine.dump, snapshot_interval_s=3_600.0)
+    machine.dump = replace(machine.dump, snapshot_interval_s=3_600.0, memory_bytes=LITTLE)
     with machine.capture() as (capture, state):
         machine.work(capture, state)
         hidden = committed(machine, 4, "new")

@@ -118,9 +118,7 @@ class Coordinator:
     def observe(self, block: Block) -> None:
         """Take note of streamed transactions; they pass on at once, only chunk rows wait."""
         self._last_scn = max(self._last_scn, block.last_scn)
-        # While nothing is dumped nobody asks for rows, and much of them would be held: the next dump begins with a
-        # snapshot that has seen these transactions, as after a restart.
-        self._reconciler.remember(block, rows=not self._queue.is_idle)
+        self._reconciler.remember(block, idle=self._queue.is_idle)
         if self._job is not None and block.rows:
             self._job.heard = True
         for event in block.system:
