@@ -160,7 +160,8 @@ def test_an_answer_that_no_mark_announces_is_looked_for_soon(tmp_path: Path) -> 
         assert capture._patience(1.0) == 1.0
         coordinator.tick()
         # The table's shape and bound are asked for, outside any window.
-        assert coordinator.awaits_answer
+        awaits = coordinator.awaits_answer
+        assert awaits
         assert capture._patience(1.0) < 0.01
         # The answer is here, and the first chunk begins with it.
         coordinator.tick()
