@@ -25,7 +25,7 @@ from pathlib import Path
 
 from psycopg import pq
 
-from headrace.sources.postgres.intake import GATHER_S
+from headrace.sources.postgres.intake import gather_s
 from headrace.sources.postgres.lsn import parse_lsn
 
 __all__ = ["LOG", "TAIL"]
@@ -59,6 +59,7 @@ def _until(stream: _Stream, folder: Path, end: int) -> None:
     """Receive up to an end, as fast as it comes."""
     view = memoryview(bytearray(_ROOM))
     syncing: Future[None] | None = None
+    pause_s = gather_s(stream.socket)
     at, synced_at = 0, time.perf_counter()
     wall, cpu = time.perf_counter(), time.process_time()
     with (folder / LOG).open("wb", buffering=0) as file, ThreadPoolExecutor(1) as beside:
@@ -71,7 +72,7 @@ def _until(stream: _Stream, folder: Path, end: int) -> None:
             if time.perf_counter() > synced_at + _SYNC_EACH_S and (not syncing or syncing.done()):
                 synced_at = time.perf_counter()
                 syncing = beside.submit(os.fdatasync, file.fileno())
-            time.sleep(GATHER_S)
+            time.sleep(pause_s)
         os.fdatasync(file.fileno())
     said = {"run_s": time.perf_counter() - wall, "run_cpu_s": time.process_time() - cpu}
     print(json.dumps(said), flush=True)

@@ -209,7 +209,6 @@ WORKLOADS = {
             ("w5",),
             _create("w5", _NARROW),
             _one_transaction,
-            share=2.5,
         ),
     )
 }

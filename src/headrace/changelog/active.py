@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from headrace.changelog.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 from headrace.durable import sync_folder
 from headrace.wire.block import Readable
 
-__all__ = ["ActiveSegment", "Sync", "Write"]
+__all__ = ["AHEAD_BYTES", "ActiveSegment", "Sync", "Write"]
 
 Sync = Callable[[int], None]
 """Makes a file's bytes durable, given its descriptor; ``os.fdatasync``."""
@@ -18,6 +19,10 @@ Write = Callable[[int, memoryview, int], int]
 """Writes bytes at an offset and returns how many it took; ``os.pwrite``."""
 
 _JOINED_BYTES = 64 * 1024
+
+AHEAD_BYTES = 1 << 20
+"""How far zeros are written ahead of small blocks. Bytes that a file holds already need no entry in the file system's
+journal when they are written again, so a sync of them is one write of the disk and not three."""
 
 
 class ActiveSegment:
@@ -36,13 +41,16 @@ class ActiveSegment:
         """
         self.header = header
         self.length = SEGMENT_HEADER_BYTES
+        self._size = max(size, SEGMENT_HEADER_BYTES)
+        self._filled = 0
         self._write = write
         path = folder / str(header.name)
         draft = path.with_suffix(".tmp")
         self._descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             self._write_at(header.encode(), 0)
-            os.ftruncate(self._descriptor, max(size, SEGMENT_HEADER_BYTES))
+            os.ftruncate(self._descriptor, self._size)
+            self._fill_ahead()
             os.fsync(self._descriptor)
             draft.rename(path)
             sync_folder(folder)
@@ -64,6 +72,11 @@ class ActiveSegment:
             self._write_at(part, end)
             end += len(part)
         self.length = end
+        if end > self._filled:
+            self._filled = end
+            # Who writes much at once does not wait for single syncs, and would write everything twice.
+            if size <= _JOINED_BYTES:
+                self._fill_ahead()
 
     def sync(self, sync: Sync) -> None:
         """Make everything written durable."""
@@ -73,6 +86,12 @@ class ActiveSegment:
         """Cut the file to what was written and release it; no reader looks behind that."""
         os.ftruncate(self._descriptor, self.length)
         os.close(self._descriptor)
+
+    def _fill_ahead(self) -> None:
+        """Write zeros behind the end; where there is no room for them, there is none for them until the end."""
+        first, self._filled = self.length, min(self.length + AHEAD_BYTES, self._size)
+        with contextlib.suppress(OSError):
+            self._write_at(bytes(max(0, self._filled - first)), first)
 
     def _write_at(self, data: Readable, offset: int) -> None:
         rest = memoryview(data)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.sources.postgres.decoder import ENGINES
-from headrace.sources.postgres.intake import Intake
+from headrace.sources.postgres.intake import Intake, gather_s
 
 pytestmark = pytest.mark.skipif(ENGINES[0] != "native", reason="installed without the C parts")
 
@@ -30,7 +30,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.fixture
 def intake(ends: tuple[socket.socket, socket.socket]) -> Iterator[Intake]:
-    found = Intake(ends[1].fileno())
+    found = Intake(ends[1])
     yield found
     found.close()
 
@@ -101,7 +101,7 @@ def test_a_socket_that_fails_says_why(ends: tuple[socket.socket, socket.socket])
     listener = socket.socket()
     listener.setblocking(False)
     with listener:
-        intake = Intake(listener.fileno())
+        intake = Intake(listener)
         intake.begin()
         ended(intake)
         with pytest.raises(OSError) as raised:
@@ -114,7 +114,7 @@ def test_it_can_be_closed_while_its_ring_is_full_and_nobody_takes(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     before = readers()
-    intake = Intake(ends[1].fileno())
+    intake = Intake(ends[1])
     intake.begin()
     ends[0].settimeout(0.2)
     with pytest.raises(TimeoutError):
@@ -123,3 +123,10 @@ def test_it_can_be_closed_while_its_ring_is_full_and_nobody_takes(
     intake.close()
     assert time.monotonic() - began < 5
     assert readers() == before
+
+
+def test_a_tcp_socket_is_left_alone_for_longer_than_a_unix_socket(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    with socket.socket(socket.AF_INET) as four, socket.socket(socket.AF_INET6) as six:
+        assert gather_s(ends[1]) < gather_s(four) == gather_s(six) < 0.001

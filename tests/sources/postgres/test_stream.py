@@ -9,6 +9,8 @@ import pytest
 
 from headrace.model.block import SystemKind
 from headrace.model.schema import KeyCheck
+from headrace.sources.postgres.decoder import ENGINES
+from headrace.sources.postgres.transport import SocketTransport
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.sources.postgres.support import Opened, opened
@@ -331,3 +333,19 @@ def test_opened_is_what_the_port_promises(database: str, sql: Sql, tmp_path: Pat
     with opened(database, tmp_path) as log:
         assert isinstance(log, Opened)
         assert log.reader.poll(0.0) is None or not log.reader.poll(0.0)
+
+
+@pytest.mark.skipif(ENGINES[0] != "native", reason="installed without the C parts")
+def test_a_wait_whose_time_has_passed_returns_at_once_also_while_the_socket_is_emptied_beside(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)")
+    with opened(database, tmp_path) as log:
+        stream = log.reader._stream
+        assert isinstance(stream, SocketTransport)
+        assert stream._intake is not None
+        stream._intake.begin()
+        assert stream._intake.running
+        stream.wait(-0.05)
+        sql("INSERT INTO t VALUES (1)")
+        assert [row["id"] for row in log.collect().rows("t")] == [1]

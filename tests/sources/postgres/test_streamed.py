@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,10 +12,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from headrace.errors import SourceError
+from headrace.sources.base import LogItem
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.decoder import ENGINES
+from headrace.sources.postgres.spools import Spool
 from tests.requirements import req
-from tests.sources.postgres.support import Opened, opened
+from tests.sources.postgres.support import DEADLINE_S, Opened, opened
 
 Sql = Any
 MANY = 3_000
@@ -45,6 +49,31 @@ def insert(connection: psycopg.Connection[Any], first: int, count: int = MANY) -
         "INSERT INTO public.t SELECT n, repeat('x', 100) FROM generate_series(%s::int, %s) n",
         [first, first + count - 1],
     )
+
+
+@contextmanager
+def in_pieces(url: str, folder: Path) -> Iterator[Opened]:
+    """Open a log in which large transactions wait on disk, and leave 500 rows at a time."""
+    source = PostgresSource(url)
+    source.settings = replace(
+        source.settings, spool_folder=folder / "spool", spool_memory_bytes=1 << 16, block_rows=500
+    )
+    source.prepare()
+    log = Opened(source, folder)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def first_piece(log: Opened) -> LogItem:
+    """Return the first rows that come."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        item = log.reader.poll(0.1)
+        if item is not None and item.block.rows:
+            return item
+    raise AssertionError("no rows came")
 
 
 def streams(log: Opened) -> int:
@@ -145,13 +174,7 @@ def test_past_the_bound_they_wait_on_disk_and_leave_in_pieces(
     impatient: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    source = PostgresSource(impatient)
-    source.settings = replace(
-        source.settings, spool_folder=tmp_path / "spool", spool_memory_bytes=1 << 16, block_rows=500
-    )
-    source.prepare()
-    log = Opened(source, tmp_path)
-    try:
+    with in_pieces(impatient, tmp_path) as log:
         with writing(impatient) as one:
             insert(one, 1)
             insert(one, 10_001)
@@ -164,5 +187,56 @@ def test_past_the_bound_they_wait_on_disk_and_leave_in_pieces(
         assert max(block.rows for block in got.blocks) <= 501
         assert [e["last_piece"] for e in got.index].count(1) == 1
         assert not list((tmp_path / "spool").iterdir())
-    finally:
-        log.close()
+
+
+@req("T7")
+def test_the_next_piece_is_decoded_while_the_last_one_is_written(
+    impatient: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    with in_pieces(impatient, tmp_path) as log, writing(impatient) as one:
+        insert(one, 1)
+        assert streams(log) == 1
+        one.commit()
+        first = first_piece(log)
+        beside = log.reader._next_piece
+        assert beside is not None
+        beside.result(DEADLINE_S)
+        # Nobody has polled again.
+        assert log.reader._assembler.full
+        rest = log.collect()
+        assert ids(rest) == list(range(1 + first.block.rows, 1 + MANY))
+        assert log.reader._next_piece is None
+
+
+@req("A-9")
+def test_a_transaction_left_between_two_pieces_comes_again_whole(
+    impatient: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    with in_pieces(impatient, tmp_path) as log, writing(impatient) as one:
+        insert(one, 1)
+        assert streams(log) == 1
+        one.commit()
+        first_piece(log)
+        log.reopen()
+        assert ids(log.collect()) == list(range(1, 1 + MANY))
+
+
+def test_what_fails_beside_is_told_by_the_next_poll(
+    impatient: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    with in_pieces(impatient, tmp_path) as log, writing(impatient) as one:
+        insert(one, 1)
+        insert(one, 10_001)
+        assert streams(log) == 1
+        one.commit()
+        first_piece(log)
+
+        def torn(_spool: Spool, view: memoryview) -> int:
+            raise SourceError("torn", next_step="none")
+
+        monkeypatch.setattr(Spool, "read_into", torn)
+        with pytest.raises(SourceError, match="torn"):
+            log.collect()

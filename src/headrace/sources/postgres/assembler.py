@@ -149,6 +149,11 @@ class Assembler:
         return self.decoder.spooling
 
     @property
+    def replaying(self) -> bool:
+        """Whether more of a streamed transaction that has committed is to be read from its spool."""
+        return self._replay is not None
+
+    @property
     def has_output(self) -> bool:
         """Whether `take` would return transactions, a piece or a mark."""
         return bool(

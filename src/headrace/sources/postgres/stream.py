@@ -1,9 +1,15 @@
-"""The log as a replication stream: one blocking thread reads, decodes, and reports what is durable."""
+"""The log as a replication stream: one blocking thread reads, decodes, and reports what is durable.
+
+Of a large transaction that was streamed nothing can leave before its commit, and then all of it: the next piece is
+decoded on a thread beside while the caller writes the last one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from headrace.errors import HeadraceError, ProtocolError, SlotLost, SourceError, SourceUnavailable
@@ -141,6 +147,8 @@ class PostgresLogReader:
         self._assembler = Assembler(
             versions, settings.mark_prefix, self._decoder, self._spools, self._other_frame
         )
+        self._beside = ThreadPoolExecutor(1, "headrace-replay")
+        self._next_piece: Future[None] | None = None
         self._cadence = Cadence(settings.block_interval_s)
         self._feedback_s = feedback_s
         self._flushed = 0
@@ -194,6 +202,9 @@ class PostgresLogReader:
 
     def close(self) -> None:
         """Release the connections; the slot stays."""
+        with contextlib.suppress(Exception):
+            self._join()
+        self._beside.shutdown()
         self._spools.close()
         self._stream.close()
         self._session.close()
@@ -204,6 +215,7 @@ class PostgresLogReader:
     def _drain(self) -> None:
         """Decode what is there, until a hand-over is due."""
         assembler, stream = self._assembler, self._stream
+        self._join()
         while True:
             assembler.advance(stream.frames)
             if self._warned is not None:
@@ -220,6 +232,12 @@ class PostgresLogReader:
                 if stream.lull:
                     self._cadence.lull()
                 return
+
+    def _join(self) -> None:
+        """Wait for what is decoded beside: that thread has the assembler from one `poll` to the next."""
+        begun, self._next_piece = self._next_piece, None
+        if begun is not None:
+            begun.result()
 
     def _notice(self, sqlstate: str, text: str) -> None:
         """Take note of the one warning that means lost changes.
@@ -264,7 +282,10 @@ class PostgresLogReader:
 
     def _take(self, now: float) -> LogItem:
         self._cadence.ended(now, self._decoder.rows)
-        return replace(self._assembler.take(), more=self._cadence.busy)
+        item = replace(self._assembler.take(), more=self._cadence.busy)
+        if self._assembler.replaying:
+            self._next_piece = self._beside.submit(self._assembler.advance, self._stream.frames)
+        return item
 
     def _next_wake(self) -> float:
         wake = min(self._next_feedback, self._next_watch)

@@ -20,7 +20,7 @@ from psycopg import pq
 from headrace.errors import HeadraceError, SourceUnavailable
 from headrace.sources.postgres.connection import Session, wait_socket
 from headrace.sources.postgres.frames import FrameBuffer
-from headrace.sources.postgres.intake import GATHER_S, make_intake
+from headrace.sources.postgres.intake import TCP_GATHER_S, gather_s, make_intake
 
 __all__ = ["LibpqTransport", "Refused", "SocketTransport", "Transport", "error_fields", "transport"]
 
@@ -120,7 +120,7 @@ class _Common:
         """See `Transport`."""
         if self._is_taken_in():
             # The socket is empty all the time; what was read from it is asked for after a tick.
-            time.sleep(min(timeout_s, _TICK_S))
+            time.sleep(max(0.0, min(timeout_s, _TICK_S)))
         elif timeout_s < _TICK_S:
             # Polling counts whole milliseconds and rounds up, which is longer than a block waits.
             time.sleep(max(0.0, timeout_s))
@@ -147,7 +147,8 @@ class SocketTransport(_Common):
         super().__init__(session, on_notice, timeout_s)
         self._socket = socket.socket(fileno=os.dup(session.pgconn.socket))
         self._socket.setblocking(False)
-        self._intake = make_intake(self._socket.fileno())
+        self._intake = make_intake(self._socket)
+        self._gather_s = gather_s(self._socket)
 
     def start(self, sql: str) -> None:
         """See `Transport`."""
@@ -193,7 +194,7 @@ class SocketTransport(_Common):
             return size
         self.lull = False
         if busy and self._intake is None:
-            time.sleep(GATHER_S)
+            time.sleep(self._gather_s)
         size = self.frames.fill(self._read_into)
         if busy and size and self._intake is not None:
             self._intake.begin()
@@ -268,7 +269,7 @@ class LibpqTransport(_Common):
     def read(self, *, busy: bool = False) -> int:
         """See `Transport`."""
         if busy:
-            time.sleep(GATHER_S)
+            time.sleep(TCP_GATHER_S)
         added, connection = 0, self._session.pgconn
         fresh = False
         try:

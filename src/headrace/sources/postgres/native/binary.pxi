@@ -9,6 +9,40 @@ for _ten in range(1, 39):
     TENS[_ten] = TENS[_ten - 1] * 10
 
 
+cdef bint _small_decimal(
+    const uint8_t *s, int count, int weight, int sign, int precision, int scale, uint8_t *out
+) noexcept nogil:
+    """Read a numeric whose digits fit a machine word, wherever its point is: at most twelve before it, four behind."""
+    cdef uint64_t value = 0, divisor = 1
+    cdef hr_u128 wide
+    cdef int i, places = 4 * (count - 1 - weight)
+    for i in range(count):
+        if hr_be16(s + 8 + 2 * i) > 9999:
+            return False
+        value = value * 10000 + hr_be16(s + 8 + 2 * i)
+    while places < 0:
+        value *= 10000
+        places += 4
+    if not count:
+        places = scale
+    while places > scale:
+        divisor *= 10
+        places -= 1
+    if value % divisor:
+        return False
+    value = value // divisor
+    while places < scale:
+        value *= 10
+        places += 1
+    wide = value
+    if wide >= TENS[precision]:
+        return False
+    if sign:
+        wide = 0 - wide
+    memcpy(out, &wide, 16)
+    return True
+
+
 cdef bint _numeric_decimal(const uint8_t *s, Py_ssize_t n, int precision, int scale, uint8_t *out) noexcept nogil:
     cdef int count, weight, sign, places, i
     cdef hr_u128 value = 0, divisor
@@ -19,6 +53,8 @@ cdef bint _numeric_decimal(const uint8_t *s, Py_ssize_t n, int precision, int sc
     sign = hr_be16(s + 4)
     if n != 8 + 2 * count or (sign != 0 and sign != 0x4000) or hr_be16(s + 6) != scale:
         return False
+    if count <= 4 and 0 <= weight < 3 and scale <= 4:
+        return _small_decimal(s, count, weight, sign, precision, scale, out)
     if count > 10 or (count == 10 and hr_be16(s + 8) > 33):
         return False
     for i in range(count):
@@ -226,5 +262,5 @@ cdef bint _add_binary_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t
                     return False
                 eight = <uint64_t> (wide + US_TO_2000)
         _put(&c.data, &eight, 8)
-    _bit(&c.valid, row, True)
+    _valid(c, row)
     return True

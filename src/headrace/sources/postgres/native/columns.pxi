@@ -8,13 +8,14 @@ cdef struct Col:
     int precision
     int scale
     bint in_key
-    Vec valid      # one bit per row
+    Vec valid      # one bit per row, from the first null on
     Vec data       # values, bits of booleans, or text
     Vec offsets    # int32, rows + 1
     int64_t nulls
 
 
 cdef struct Rows:
+    void *owner    # the `NativeRows` that lives as long
     int ncols
     int mask_bytes
     bint immediate
@@ -27,21 +28,10 @@ cdef struct Rows:
     Vec miss_valid
     Vec miss_data
     Vec miss_offsets
-    int64_t missing
+    int64_t missing    # `miss_valid` and `miss_offsets` begin with the first of them
     uint8_t *mask      # of the row being read
     uint8_t *before    # of the row before it
     uint8_t *key_only
-
-
-cdef inline int _bit(Vec *v, Py_ssize_t place, bint value) except -1 nogil:
-    cdef Py_ssize_t need = (place >> 3) + 1
-    if need > v.n:
-        _room(v, need - v.n)
-        memset(v.p + v.n, 0, need - v.n)
-        v.n = need
-    if value:
-        v.p[place >> 3] |= <uint8_t> (1 << (place & 7))
-    return 0
 
 
 cdef inline bint _bit_at(Vec *v, Py_ssize_t place) noexcept nogil:
@@ -58,7 +48,17 @@ cdef inline int _end_text(Col *c) except -1 nogil:
     return 0
 
 
+cdef inline int _valid(Col *c, Py_ssize_t row) except -1 nogil:
+    """Take note that the cell of a row has a value."""
+    if c.nulls:
+        _bit(&c.valid, row, True)
+    return 0
+
+
 cdef int _add_null(Col *c, Py_ssize_t row) except -1 nogil:
+    if not c.nulls:
+        _fill(&c.valid, 0xFF, row >> 3)
+        _fill(&c.valid, (1 << (row & 7)) - 1, 1)
     c.nulls += 1
     _bit(&c.valid, row, False)
     if c.kind <= K_BYTES:
@@ -76,9 +76,9 @@ cdef int _copy_before(Col *c, Py_ssize_t row) except -1 nogil:
     """Repeat the cell of the row before."""
     cdef Py_ssize_t start, size
     cdef int32_t *ends
-    if not _bit_at(&c.valid, row - 1):
+    if c.nulls and not _bit_at(&c.valid, row - 1):
         return _add_null(c, row)
-    _bit(&c.valid, row, True)
+    _valid(c, row)
     if c.kind <= K_BYTES:
         ends = <int32_t *> c.offsets.p
         start = ends[row - 1]

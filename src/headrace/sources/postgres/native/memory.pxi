@@ -1,37 +1,77 @@
 # Memory that grows without the interpreter, and leaves it as an Arrow buffer.
 
 
-cdef struct Vec:
-    uint8_t *p
-    Py_ssize_t n
-    Py_ssize_t cap
+cdef extern from *:
+    """
+    typedef struct {
+        unsigned char *p;
+        Py_ssize_t n;
+        Py_ssize_t cap;
+    } hr_vec;
 
+    #if defined(__GNUC__)
+    #define HR_SMALL static inline __attribute__((always_inline))
+    #define HR_RARE static __attribute__((noinline))
+    #define hr_rarely(x) __builtin_expect(!!(x), 0)
+    #else
+    #define HR_SMALL static inline
+    #define HR_RARE static
+    #define hr_rarely(x) (x)
+    #endif
 
-cdef int _room(Vec *v, Py_ssize_t more) except -1 nogil:
-    cdef Py_ssize_t cap
-    cdef uint8_t *p
-    if v.n + more <= v.cap:
-        return 0
-    cap = v.cap * 2
-    if cap < v.n + more:
-        cap = v.n + more
-    if cap < 256:
-        cap = 256
-    p = <uint8_t *> realloc(v.p, cap)
-    if p == NULL:
-        with gil:
-            raise MemoryError
-    v.p = p
-    v.cap = cap
-    return 0
+    HR_RARE int hr_grow(hr_vec *v, Py_ssize_t more) {
+        Py_ssize_t cap = v->cap * 2;
+        unsigned char *p;
+        if (cap < v->n + more) cap = v->n + more;
+        if (cap < 256) cap = 256;
+        p = (unsigned char *) realloc(v->p, (size_t) cap);
+        if (p == NULL) {
+            PyGILState_STATE held = PyGILState_Ensure();
+            PyErr_NoMemory();
+            PyGILState_Release(held);
+            return -1;
+        }
+        v->p = p;
+        v->cap = cap;
+        return 0;
+    }
 
+    HR_SMALL int hr_room(hr_vec *v, Py_ssize_t more) {
+        return hr_rarely(v->n + more > v->cap) ? hr_grow(v, more) : 0;
+    }
 
-cdef inline int _put(Vec *v, const void *data, Py_ssize_t size) except -1 nogil:
-    if size:
-        _room(v, size)
-        memcpy(v.p + v.n, data, size)
-        v.n += size
-    return 0
+    HR_SMALL int hr_put(hr_vec *v, const void *data, Py_ssize_t size) {
+        if (hr_rarely(hr_room(v, size) < 0)) return -1;
+        if (size) memcpy(v->p + v->n, data, (size_t) size);
+        v->n += size;
+        return 0;
+    }
+
+    HR_SMALL int hr_fill(hr_vec *v, int byte, Py_ssize_t size) {
+        if (hr_rarely(hr_room(v, size) < 0)) return -1;
+        if (size > 0) {
+            memset(v->p + v->n, byte, (size_t) size);
+            v->n += size;
+        }
+        return 0;
+    }
+
+    HR_SMALL int hr_bit(hr_vec *v, Py_ssize_t place, int value) {
+        Py_ssize_t more = (place >> 3) + 1 - v->n;
+        if (more > 0 && hr_fill(v, 0, more) < 0) return -1;
+        v->p[place >> 3] |= (unsigned char) ((value != 0) << (place & 7));
+        return 0;
+    }
+    """
+    ctypedef struct Vec "hr_vec":
+        uint8_t *p
+        Py_ssize_t n
+        Py_ssize_t cap
+
+    int _room "hr_room"(Vec *v, Py_ssize_t more) except -1 nogil
+    int _put "hr_put"(Vec *v, const void *data, Py_ssize_t size) except -1 nogil
+    int _fill "hr_fill"(Vec *v, int byte, Py_ssize_t size) except -1 nogil
+    int _bit "hr_bit"(Vec *v, Py_ssize_t place, int value) except -1 nogil
 
 
 cdef class _Memory:

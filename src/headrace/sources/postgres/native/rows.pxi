@@ -36,6 +36,7 @@ cdef class NativeRows:
         cdef int i
         cdef int count = len(schema.columns)
         memset(&self.rows, 0, sizeof(Rows))
+        self.rows.owner = <void *> self
         self.rows.ncols = count
         self.rows.mask_bytes = (count + 7) // 8
         self.rows.cols = <Col *> malloc(max(1, count) * sizeof(Col))
@@ -101,7 +102,6 @@ cdef class NativeRows:
             self.rows.cols[i].nulls = 0
             if self.rows.cols[i].kind <= K_BYTES:
                 _put(&self.rows.cols[i].offsets, &zero, 4)
-        _put(&self.rows.miss_offsets, &zero, 4)
         return 0
 
     def body(self):
@@ -122,6 +122,9 @@ cdef class NativeRows:
         text.n = 2 * n
         offsets.n = 4 * (n + 1)
         self.rows.op.n = 0
+        if not self.rows.missing:
+            _fill(&self.rows.miss_valid, 0, (n + 7) >> 3)
+            _fill(&self.rows.miss_offsets, 0, 4 * (n + 1))
         missing = [None, _hand_over(&self.rows.miss_offsets), _hand_over(&self.rows.miss_data)]
         if self.rows.missing < n:
             missing[0] = _hand_over(&self.rows.miss_valid)
@@ -189,142 +192,147 @@ cdef class NativeRows:
         else:
             raw = memoryview(array.buffers()[1]).cast("B")
             _put(&c.data, &raw[0], c.width)
-        _bit(&c.valid, row, True)
+        _valid(c, row)
         return 0
 
-    cdef int _add_tuple(
-        self, const uint8_t *msg, Py_ssize_t *at, Py_ssize_t end, int mode
-    ) except -1 nogil:
-        """Read one tuple; return 0 when it is malformed or not ours to judge."""
-        cdef Rows *r = &self.rows
-        cdef Py_ssize_t place = at[0]
-        cdef Py_ssize_t row = r.n
-        cdef Py_ssize_t size
-        cdef int i
-        cdef int count
-        cdef uint8_t kind
-        cdef bint holes = False
-        cdef bint taken
-        if end - place < 2:
-            return 0
-        count = hr_be16(msg + place)
-        place += 2
-        if count != r.ncols:
-            return 0
-        memset(r.mask, 0, r.mask_bytes)
-        for i in range(count):
-            if place >= end:
-                return 0
-            kind = msg[place]
-            place += 1
-            if kind == c't' or kind == c'b':
-                if end - place < 4:
-                    return 0
-                size = <int32_t> hr_be32(msg + place)
-                place += 4
-                if size < 0 or size > end - place:
-                    return 0
-                if kind == c't':
-                    taken = _add_text_value(&r.cols[i], row, msg + place, size)
-                elif r.cols[i].form == F_UNKNOWN:
-                    return 0
-                else:
-                    taken = _add_binary_value(&r.cols[i], row, msg + place, size)
-                if not taken:
-                    with gil:
-                        self._slow_value(i, msg + place, size, kind == c'b')
-                place += size
-            elif kind == c'n':
-                _add_null(&r.cols[i], row)
-            elif kind == c'u':
-                if mode == T_KEY:
-                    return 0
-                if mode == T_AFTER_OLD and not (r.before[i >> 3] >> (i & 7)) & 1:
-                    _copy_before(&r.cols[i], row)
-                else:
-                    _add_null(&r.cols[i], row)
-                    r.mask[i >> 3] |= <uint8_t> (1 << (i & 7))
-                    holes = True
-            else:
-                return 0
-        if mode == T_KEY:
-            memcpy(r.mask, r.key_only, r.mask_bytes)
-            holes = False
-            for i in range(r.mask_bytes):
-                holes = holes or r.mask[i] != 0
-        self._end_mask(row, holes)
-        at[0] = place
-        return 1
 
-    cdef int _end_mask(self, Py_ssize_t row, bint holes) except -1 nogil:
-        cdef Rows *r = &self.rows
-        cdef int32_t end
-        if holes:
-            _put(&r.miss_data, r.mask, r.mask_bytes)
-            r.missing += 1
+cdef int _add_tuple(
+    Rows *r, const uint8_t *msg, Py_ssize_t *at, Py_ssize_t end, int mode
+) except -1 nogil:
+    """Read one tuple; return 0 when it is malformed or not ours to judge."""
+    cdef Py_ssize_t place = at[0]
+    cdef Py_ssize_t row = r.n
+    cdef Py_ssize_t size
+    cdef int i
+    cdef int count
+    cdef uint8_t kind
+    cdef bint holes = False
+    cdef bint taken
+    if end - place < 2:
+        return 0
+    count = hr_be16(msg + place)
+    place += 2
+    if count != r.ncols:
+        return 0
+    memset(r.mask, 0, r.mask_bytes)
+    for i in range(count):
+        if place >= end:
+            return 0
+        kind = msg[place]
+        place += 1
+        if kind == c't' or kind == c'b':
+            if end - place < 4:
+                return 0
+            size = <int32_t> hr_be32(msg + place)
+            place += 4
+            if size < 0 or size > end - place:
+                return 0
+            if kind == c't':
+                taken = _add_text_value(&r.cols[i], row, msg + place, size)
+            elif r.cols[i].form == F_UNKNOWN:
+                return 0
+            else:
+                taken = _add_binary_value(&r.cols[i], row, msg + place, size)
+            if not taken:
+                with gil:
+                    (<NativeRows> r.owner)._slow_value(i, msg + place, size, kind == c'b')
+            place += size
+        elif kind == c'n':
+            _add_null(&r.cols[i], row)
+        elif kind == c'u':
+            if mode == T_KEY:
+                return 0
+            if mode == T_AFTER_OLD and not (r.before[i >> 3] >> (i & 7)) & 1:
+                _copy_before(&r.cols[i], row)
+            else:
+                _add_null(&r.cols[i], row)
+                r.mask[i >> 3] |= <uint8_t> (1 << (i & 7))
+                holes = True
+        else:
+            return 0
+    if mode == T_KEY:
+        memcpy(r.mask, r.key_only, r.mask_bytes)
+        holes = False
+        for i in range(r.mask_bytes):
+            holes = holes or r.mask[i] != 0
+    _end_mask(r, row, holes)
+    at[0] = place
+    return 1
+
+
+cdef int _end_mask(Rows *r, Py_ssize_t row, bint holes) except -1 nogil:
+    cdef int32_t end
+    if holes and not r.missing:
+        _fill(&r.miss_valid, 0, (row >> 3) + 1)
+        _fill(&r.miss_offsets, 0, 4 * (row + 1))
+    if holes:
+        _put(&r.miss_data, r.mask, r.mask_bytes)
+        r.missing += 1
+    if r.missing:
         _bit(&r.miss_valid, row, holes)
         end = <int32_t> r.miss_data.n
         _put(&r.miss_offsets, &end, 4)
-        memcpy(r.before, r.mask, r.mask_bytes)
-        return 0
+    memcpy(r.before, r.mask, r.mask_bytes)
+    return 0
 
-    cdef int _end_row(self, int64_t scn, int64_t ordinal, int op) except -1 nogil:
-        cdef Rows *r = &self.rows
-        cdef int32_t narrow = <int32_t> ordinal
-        cdef uint8_t code = <uint8_t> op
-        _put(&r.scn, &scn, 8)
-        _put(&r.ord, &narrow, 4)
-        _put(&r.op, &code, 1)
-        r.n += 1
-        return 0
 
-    cdef int _message(
-        self, const uint8_t *msg, Py_ssize_t at, Py_ssize_t end, uint8_t kind,
-        int64_t scn, int64_t ordinal,
-    ) except -1 nogil:
-        """Add the rows of an I, U or D from behind its relation's oid; return how many, 0 when it is malformed."""
-        cdef uint8_t part
-        if at >= end:
+cdef int _end_row(Rows *r, int64_t scn, int64_t ordinal, int op) except -1 nogil:
+    cdef int32_t narrow = <int32_t> ordinal
+    cdef uint8_t code = <uint8_t> op
+    _put(&r.scn, &scn, 8)
+    _put(&r.ord, &narrow, 4)
+    _put(&r.op, &code, 1)
+    r.n += 1
+    return 0
+
+
+cdef int _add_message(
+    Rows *r, const uint8_t *msg, Py_ssize_t at, Py_ssize_t end, uint8_t kind,
+    int64_t scn, int64_t ordinal,
+) except -1 nogil:
+    """Add the rows of an I, U or D from behind its relation's oid; return how many, 0 when it is malformed."""
+    cdef uint8_t part
+    if at >= end:
+        return 0
+    part = msg[at]
+    at += 1
+    if kind == c'I':
+        if part != c'N' or not _add_tuple(r, msg, &at, end, T_WHOLE) or at != end:
             return 0
-        part = msg[at]
-        at += 1
-        if kind == c'I':
-            if part != c'N' or not self._add_tuple(msg, &at, end, T_WHOLE) or at != end:
+        _end_row(r, scn, ordinal, OP_INSERT)
+        return 1
+    if kind == c'D':
+        if part == c'O':
+            if not _add_tuple(r, msg, &at, end, T_WHOLE) or at != end:
                 return 0
-            self._end_row(scn, ordinal, OP_INSERT)
-            return 1
-        if kind == c'D':
-            if part == c'O':
-                if not self._add_tuple(msg, &at, end, T_WHOLE) or at != end:
-                    return 0
-            elif part != c'K' or not self.rows.immediate:
-                return 0
-            elif not self._add_tuple(msg, &at, end, T_KEY) or at != end:
-                return 0
-            self._end_row(scn, ordinal, OP_DELETE)
-            return 1
-        if part == c'N':
-            if not self.rows.immediate:
-                return 0
-            if not self._add_tuple(msg, &at, end, T_WHOLE) or at != end:
-                return 0
-            self._end_row(scn, ordinal, OP_PATCH)
-            return 1
-        if part == c'K':
-            if not self.rows.immediate or not self._add_tuple(msg, &at, end, T_KEY):
-                return 0
-        elif part != c'O' or not self._add_tuple(msg, &at, end, T_WHOLE):
+        elif part != c'K' or not r.immediate:
             return 0
-        self._end_row(scn, ordinal, OP_OLD)
-        if at >= end or msg[at] != c'N':
+        elif not _add_tuple(r, msg, &at, end, T_KEY) or at != end:
             return 0
-        at += 1
-        if not self._add_tuple(msg, &at, end, T_AFTER_OLD if part == c'O' else T_WHOLE):
+        _end_row(r, scn, ordinal, OP_DELETE)
+        return 1
+    if part == c'N':
+        if not r.immediate:
             return 0
-        if at != end:
+        if not _add_tuple(r, msg, &at, end, T_WHOLE) or at != end:
             return 0
-        self._end_row(scn, ordinal + 1, OP_NEW)
-        return 2
+        _end_row(r, scn, ordinal, OP_PATCH)
+        return 1
+    if part == c'K':
+        if not r.immediate or not _add_tuple(r, msg, &at, end, T_KEY):
+            return 0
+    elif part != c'O' or not _add_tuple(r, msg, &at, end, T_WHOLE):
+        return 0
+    _end_row(r, scn, ordinal, OP_OLD)
+    if at >= end or msg[at] != c'N':
+        return 0
+    at += 1
+    if not _add_tuple(r, msg, &at, end, T_AFTER_OLD if part == c'O' else T_WHOLE):
+        return 0
+    if at != end:
+        return 0
+    _end_row(r, scn, ordinal + 1, OP_NEW)
+    return 2
 
 
 cdef bint _skip_tuple(const uint8_t *msg, Py_ssize_t *at, Py_ssize_t end) noexcept nogil:

@@ -369,5 +369,5 @@ cdef int _add_text_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n)
         if not _add_hex(c, s, n):
             return 0
         _end_text(c)
-    _bit(&c.valid, row, True)
+    _valid(c, row)
     return 1

@@ -11,6 +11,16 @@ cdef struct Entry:
     uint16_t reserved
 
 
+cdef struct Known:
+    uint32_t oid
+    int verdict    # `UNASKED`, `_COLD`, `T_SKIP`, or `_GO_ON` for a table with rows
+    Rows *rows
+
+cdef enum:
+    UNASKED = -1
+    KNOWN = 64     # a power of two
+
+
 cdef class NativeDecoder:
     """Walks frames; see `headrace.sources.postgres.decoder.PythonDecoder`, whose attributes it has."""
 
@@ -26,9 +36,7 @@ cdef class NativeDecoder:
     cdef readonly uint32_t cold_xid
     cdef dict _tables
     cdef object _held
-    cdef uint32_t _last_oid
-    cdef NativeRows _last_rows
-    cdef int _last_verdict
+    cdef Known[KNOWN] _known
     cdef Vec _index
     cdef Vec _spool
     cdef Vec _aborted
@@ -38,7 +46,7 @@ cdef class NativeDecoder:
         self.max_rows = max_rows
         self.max_bytes = max_bytes
         self._tables = {}
-        self._last_verdict = -1
+        self._forget()
 
     def __dealloc__(self):
         free(self._index.p)
@@ -51,8 +59,14 @@ cdef class NativeDecoder:
 
     def set_table(self, oid, rows, cold=False):
         """Say what becomes of a relation's rows: collected, left out (None), or handed over as they are."""
+        # First: what is known may be the last to name rows that are let go here.
+        self._forget()
         self._tables[oid] = False if cold else rows
-        self._last_verdict = -1
+
+    cdef void _forget(self) noexcept:
+        cdef int i
+        for i in range(KNOWN):
+            self._known[i].verdict = UNASKED
 
     def set_aborted(self, xids):
         """Say which subtransactions are left out of the replay."""
@@ -291,6 +305,7 @@ cdef class NativeDecoder:
         cdef Py_ssize_t at = 31
         cdef uint32_t oid
         cdef int added
+        cdef Known *known
         if self.prefixed:
             if size < 35:
                 return _COLD
@@ -301,16 +316,18 @@ cdef class NativeDecoder:
             return _COLD
         oid = hr_be32(p + at)
         at += 4
-        if oid != self._last_oid or self._last_verdict < 0:
+        known = &self._known[oid & (KNOWN - 1)]
+        if known.oid != oid or known.verdict == UNASKED:
+            # Rarely: rows of one transaction alternate between tables, and the interpreter's lock is dear.
             with gil:
-                self._look_up(oid)
-        if self._last_verdict == _COLD:
+                self._look_up(oid, known)
+        if known.verdict == _COLD:
             return _COLD
-        if self._last_verdict == T_SKIP:
+        if known.verdict == T_SKIP:
             return _GO_ON if _skip_message(p, at, size, kind) else _COLD
         if not self.scn or self.ord > MAX_ORD:
             return _COLD
-        added = self._last_rows._message(p, at, size, kind, self.scn, self.ord)
+        added = _add_message(known.rows, p, at, size, kind, self.scn, self.ord)
         if not added:
             return _COLD
         self.data = True
@@ -321,14 +338,17 @@ cdef class NativeDecoder:
         self.held_bytes += size - 5
         return _GO_ON
 
-    cdef int _look_up(self, uint32_t oid) except -1:
+    cdef int _look_up(self, uint32_t oid, Known *known) except -1:
+        cdef NativeRows rows
         found = self._tables.get(oid, False)
-        self._last_oid = oid
+        known.oid = oid
         if found is False:
-            self._last_verdict = _COLD
+            known.verdict = _COLD
         elif found is None:
-            self._last_verdict = T_SKIP
+            known.verdict = T_SKIP
         else:
-            self._last_rows = found
-            self._last_verdict = 0
+            # `_tables` keeps it alive until `set_table` forgets it.
+            rows = found
+            known.rows = &rows.rows
+            known.verdict = _GO_ON
         return 0
