@@ -98,8 +98,7 @@ class Dispatcher:
         window, place = piece.window, piece.place
         if self._open is None:
             # Until its end, or until it is given up: nobody else's window comes in between.
-            if self._turns is not None:
-                self._turns.take(self)
+            self._take_turn()
             self._open = window
             self._call("on_start_window", place, window)
         for part in piece.parts:
@@ -186,12 +185,19 @@ class Dispatcher:
         if self._open is None and self.place > self.stored and self._may_be_idle():
             self.checkpoint()
 
+    def _take_turn(self) -> None:
+        if self._turns is not None:
+            self._turns.take(self)
+
+    def _give_turn(self) -> None:
+        if self._turns is not None:
+            self._turns.give(self)
+
     def _close(self) -> None:
         """No window is open any more."""
         if self._open is not None:
             self._open = None
-            if self._turns is not None:
-                self._turns.give(self)
+            self._give_turn()
 
     def _source(self, part: RowSlice, place: Place) -> None:
         self._call("on_start_source", place, part.schema)
@@ -257,8 +263,7 @@ class Dispatcher:
         callback = self._callbacks.get(name)
         if callback is None:
             return Result.SUCCESS
-        if self._turns is not None:
-            self._turns.take(self)
+        self._take_turn()
         began = self._clock()
         try:
             answer = callback(*arguments)
@@ -267,8 +272,7 @@ class Dispatcher:
             raise CallbackFailed(name, place, f"it raised {type(error).__name__}") from error
         finally:
             took = self._clock() - began
-            if self._turns is not None:
-                self._turns.give(self)
+            self._give_turn()
         if answer is Result.ERROR_FATAL:
             raise FatalResult(name, place, "it said ERROR_FATAL")
         if answer is Result.ERROR:
