@@ -182,6 +182,36 @@ def test_at_its_budget_the_log_refuses_and_loses_nothing(tmp_path):
         )
 
 
+@req("D56")
+@pytest.mark.parametrize("opens_again", [False, True])
+def test_one_block_as_large_as_the_budget_goes_once_it_is_applied(tmp_path, opens_again):
+    """The segment that grows is never dropped; were it not ended, capture would wait for ever."""
+    settings = ChangeLogSettings(segment_bytes=8192, budget_bytes=40_000, retain_bytes=0)
+    large = [window(scn, 600) for scn in (1, 2, 3)]
+    assert settings.budget_bytes / 2 < size(large[0]) < settings.budget_bytes * 0.9
+    register_job(tmp_path, "apply", 0)
+    writer = ChangeLogWriter.open(tmp_path, settings)
+    synced(writer, large[0])
+    for before, block in enumerate(large[1:], start=1):
+        if opens_again:
+            writer = writer.reopened()
+        for _ in range(2):
+            with pytest.raises(DiskBudgetReached):
+                writer.append(block)
+        register_job(tmp_path, "apply", before)
+        synced(writer, block)
+        assert scns(ChangeLogReader(tmp_path).blocks(before)) == [before + 1]
+        assert writer.used_bytes <= settings.budget_bytes
+    with pytest.raises(DiskBudgetReached):
+        writer.append(window(4, 600))
+    register_job(tmp_path, "apply", 3)
+    for _ in range(3):
+        with pytest.raises(DiskBudgetReached):
+            writer.append(window(4, 60_000))
+    assert len(list(tmp_path.glob("*.seg"))) == 1, "a block beyond any budget makes no segments"
+    writer.close()
+
+
 def test_a_budget_that_shrank_is_said_by_retain(tmp_path):
     register_job(tmp_path, "apply", 0)
     with ChangeLogWriter.open(tmp_path, SMALL) as writer:
@@ -191,6 +221,18 @@ def test_a_budget_that_shrank_is_said_by_retain(tmp_path):
             writer.retain()
         unregister_job(tmp_path, "apply")
         assert writer.retain() > 0
+
+
+def test_a_budget_below_one_segment_is_kept_once_all_is_applied(tmp_path):
+    register_job(tmp_path, "apply", 1)
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        synced(writer, window(1), window(2, 600))
+    with ChangeLogWriter.open(tmp_path, ChangeLogSettings(budget_bytes=16384)) as writer:
+        with pytest.raises(DiskBudgetReached):
+            writer.retain()
+        register_job(tmp_path, "apply", 2)
+        assert writer.retain() > 0
+        assert writer.used_bytes <= 16384
 
 
 @pytest.mark.parametrize("name", ["segment_bytes", "budget_bytes", "retain_bytes", "retain_s"])

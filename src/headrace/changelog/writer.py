@@ -270,10 +270,7 @@ class ChangeLogWriter:
             StateError: a job's position cannot be read.
         """
         self._check()
-        dropped = self._drop(0)
-        if self.used_bytes > self._settings.budget_bytes:
-            raise self._budget_reached(0)
-        return dropped
+        return self._drop(0) + self._make_room(0)
 
     def close(self) -> None:
         """Release the log. What was not synced may or may not be found by the next writer."""
@@ -346,20 +343,46 @@ class ChangeLogWriter:
         self._links[-1] = Link(active.header, active.length)
         self._sealed_at[active.header.name] = self._clock()
 
-    def _make_room(self, size: int) -> None:
+    def _make_room(self, size: int) -> int:
         """Drop what may go when the budget would be passed; refuse when that is not enough."""
-        if self.used_bytes + size > self._settings.budget_bytes:
-            self._drop(size)
-            if self.used_bytes + size > self._settings.budget_bytes:
-                raise self._budget_reached(size)
+        if self._fits(size):
+            return 0
+        dropped = self._drop(size)
+        if not self._fits(size) and self._is_all_applied():
+            # The segment that grows never goes, and one block may have made it as large as the budget.
+            self._begin_segment(size)
+            self.sync()
+            dropped += self._drop(size)
+        if not self._fits(size):
+            raise self._budget_reached(size)
+        return dropped
+
+    def _fits(self, size: int) -> bool:
+        return self.used_bytes + size <= self._settings.budget_bytes
+
+    def _is_all_applied(self) -> bool:
+        """Whether the log holds something, and nobody needs any of it."""
+        holds = bool(self._links) and self._links[-1].length > SEGMENT_HEADER_BYTES
+        return holds and self._applied_scn() >= self._progress.last_scn
+
+    def _applied_scn(self) -> int:
+        # An open transaction has been applied by nobody, whatever the jobs say.
+        return min([self.tail.complete_scn, *jobs(self._folder).values()])
 
     def _segment_for(self, size: int) -> ActiveSegment:
         """Return the segment to write to, a new one when the old one is full."""
         active = self._active
-        full = self._settings.roll_bytes
+        if active is not None and (
+            active.length + size <= self._settings.roll_bytes
+            or active.length == SEGMENT_HEADER_BYTES
+        ):
+            return active
+        return self._begin_segment(size)
+
+    def _begin_segment(self, size: int) -> ActiveSegment:
+        """Return a new segment with room for at least ``size`` bytes; the one before it will not grow."""
+        active = self._active
         if active is not None:
-            if active.length + size <= full or active.length == SEGMENT_HEADER_BYTES:
-                return active
             self._settle()
             # A segment counts as whole for ever once another one follows.
             self._synced(active, partial(active.sync, self._sync))
@@ -367,7 +390,7 @@ class ChangeLogWriter:
             fresh = ActiveSegment(
                 self._folder,
                 self._next_header(),
-                max(full, SEGMENT_HEADER_BYTES + size),
+                max(self._settings.roll_bytes, SEGMENT_HEADER_BYTES + size),
                 self._write,
             )
         if active is not None:
@@ -444,9 +467,7 @@ class ChangeLogWriter:
             Sealed(link.length, after.header.base_scn, now - self._sealed_at[link.name])
             for link, after in zip(self._links[:whole], self._links[1 : whole + 1], strict=True)
         ]
-        # An open transaction has been applied by nobody, whatever the jobs say.
-        applied = min([record.tail.complete_scn, *jobs(self._folder).values()])
-        count = droppable(sealed, self.used_bytes, applied, self._settings, room)
+        count = droppable(sealed, self.used_bytes, self._applied_scn(), self._settings, room)
         if not count:
             return 0
         gone, self._links = self._links[:count], self._links[count:]
