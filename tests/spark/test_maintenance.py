@@ -45,6 +45,8 @@ SCHEMAS = (KEYED, BAG, *KEPT.values())
 SETTINGS = tuple((f"public.{mode.value}", TableSettings(mode)) for mode in KEPT)
 BUSY = MaintenanceSettings(Sizes(400_000, 100_000, 0.1), load=1.0)
 """By which there is always something to do."""
+LARGER = MaintenanceSettings(Sizes(400_000, 200_000, 0.1), load=1.0)
+"""By which files with the numbers and times of an append are small as well."""
 CELLS = ("one", "another", None)
 
 
@@ -147,6 +149,7 @@ def test_tables_through_crashes_at_every_step_of_maintenance(
     bench: Bench, schemas: tuple[TableSchema, ...]
 ) -> None:
     rng = random.Random(4)
+    bench.options = replace(bench.options, maintenance=LARGER)
     lives = [Life(schema, rng) for schema in schemas]
     truths: dict[int, list[Counter[tuple[Any, ...]]]] = {}
     crashes = {3: "maintenance.after_commit", 5: "maintenance.files_written"}
