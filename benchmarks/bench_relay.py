@@ -76,7 +76,7 @@ def summary(runs: Sequence[Run]) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and keep the result."""
     parser = harness.parser("relay", __doc__ or "", runs=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each cell of latencies (6)")
+    parser.add_argument("--seconds", type=float, default=9.0, help="of each cell of latencies (9)")
     given = parser.parse_args(arguments)
     rates, counts, fan_out, size = _RATES, _CONSUMERS, _FAN_OUT, _FILL_BYTES
     idle_count, logs, captured = _IDLE, _LOGS, _CAPTURED_ROWS

@@ -19,6 +19,9 @@ POLL_S = 0.01
 """How often a consumer asks that is not sent what comes, as in the paper."""
 
 _PROCESSES = 4
+_WARM_S = 3.0
+"""Of each cell left out, and at most half of it: until then processes take their memory from the system for the first
+time, which costs more than what they do with it."""
 
 Times = npt.NDArray[np.int64]
 
@@ -92,7 +95,7 @@ def latencies(
 
 
 def delays(seen: Times, readable: Times, rate: int, last: int, seconds: float) -> dict[str, float]:
-    """Return percentiles of a cell, milliseconds; its first fifth is left out.
+    """Return percentiles of a cell, milliseconds; its beginning is left out.
 
     Args:
         seen: first id, rows, time of callback of every batch that was delivered.
@@ -109,7 +112,7 @@ def delays(seen: Times, readable: Times, rate: int, last: int, seconds: float) -
     counts = seen[:, 1]
     delivered = np.repeat(seen[:, 0] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
     called_us = np.repeat(seen[:, 2], counts)
-    kept = delivered >= first + round(rate * seconds / 5)
+    kept = delivered >= first + round(rate * min(_WARM_S, seconds / 2))
     at = delivered[kept] - first
     found: dict[str, float] = {"deliveries": int(counts.sum())}
     for name, since_us in (("", committed_us), ("readable_", own[:, 3])):

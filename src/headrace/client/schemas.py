@@ -1,14 +1,28 @@
-"""Table versions by schema id: asked for once, kept for ever, because an id never changes its meaning."""
+"""Table versions by schema id: asked for once in a process, and kept, because an id never changes its meaning.
+
+An id is made from what the version says (`headrace.model.schema`), so consumers of one process may share what one of
+them was told, whoever told it. Those that begin together would else all ask at their first event, and stand still
+until forty were answered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from headrace.client.relays import Relays
 from headrace.errors import HeadraceError, NotServed, Retry
 from headrace.model.schema import TableSchema
 
 __all__ = ["Schemas"]
+
+_SOON_S = 2.0
+"""How long whoever needs a version waits for another one that has asked for it, before asking too."""
+
+_known: dict[int, TableSchema] = {}
+_asking: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 class Schemas:
@@ -24,7 +38,6 @@ class Schemas:
         self._relays = relays
         self._source = source
         self._wait = wait
-        self._known: dict[int, TableSchema] = {}
 
     def get(self, schema_id: int) -> TableSchema:
         """Return a version.
@@ -33,12 +46,13 @@ class Schemas:
             NotServed: no relay knows it.
             HeadraceError: why none could be asked.
         """
-        if (known := self._known.get(schema_id)) is not None:
+        if (known := _known.get(schema_id)) is not None:
             return known
         rounds = 0
         while True:
             try:
-                return self._ask(schema_id)
+                with _turn(schema_id):
+                    return _known.get(schema_id) or self._ask(schema_id)
             except HeadraceError as error:
                 rounds += 1
                 if error.retry is not Retry.TIMED or not self._wait(rounds):
@@ -50,7 +64,7 @@ class Schemas:
             relay = self._relays.open(url)
             try:
                 for schema in relay.schemas(self._source, [schema_id]):
-                    self._known[schema_id] = schema
+                    _known[schema_id] = schema
             except HeadraceError as error:
                 # One that may pass is worth another try, whatever the others say.
                 if refusal is None or error.retry is Retry.TIMED:
@@ -58,9 +72,21 @@ class Schemas:
                 continue
             finally:
                 relay.close()
-            if schema_id in self._known:
-                return self._known[schema_id]
+            if schema_id in _known:
+                return _known[schema_id]
         raise refusal or NotServed(
             f"No relay knows table version {schema_id:016x}.",
             next_step="restore the registry folder beside the relay's change log.",
         )
+
+
+@contextmanager
+def _turn(schema_id: int) -> Iterator[None]:
+    """Let one ask for a version while others wait, and nobody for long: a relay may hang."""
+    lock = _asking[schema_id]
+    has_turn = lock.acquire(timeout=_SOON_S)
+    try:
+        yield
+    finally:
+        if has_turn:
+            lock.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from headrace.changelog import StretchReader
+from headrace.changelog import ChangeLogWriter, StretchReader
 from headrace.changelog.stretches import Spot, Stretch
 from headrace.model.block import Block
-from headrace.relay.server.joining import _MANY, _SMALL_BYTES, Joining
+from headrace.relay.server.feed import Feed
+from headrace.relay.server.joining import _MANY, _TOGETHER_BYTES, Joining
+from headrace.relay.server.request import StreamRequest
+from headrace.relay.server.settings import ServedSource
+from headrace.relay.server.supply import Stored
 from headrace.wire import decode_block, encode_block
 from headrace.wire.block import read_header
 from headrace.wire.body import Readable
@@ -71,8 +76,8 @@ def test_few_readers_get_what_is_stored(readers):
 
 
 def test_what_is_large_or_open_goes_out_as_it_is_stored():
-    start, large = at([window(scn, 200) for scn in range(1, 10)])
-    assert len(large.data) > _SMALL_BYTES
+    start, large = at([window(scn, 200) for scn in range(1, 20)])
+    assert len(large.data) > _TOGETHER_BYTES
     assert Joining().joined(start, large, _MANY) is large.data
     start, opened = at([window(1), window(2, 3, last=False), window(2, 3, first=3)])
     assert Joining().joined(start, opened, _MANY) is opened.data
@@ -96,3 +101,43 @@ def test_many_readers_of_a_relay_all_get_it_whole(folder, writer, url):
         synced(writer, *expected)
         for frames in readers:
             assert seen(frames.until(7)) == seen(expected)
+
+
+@req("D42")
+def test_many_readers_that_are_behind_share_what_is_joined(tmp_path):
+    """From wherever they set out, they come to the places of the index, and go on together."""
+    with ChangeLogWriter.open(tmp_path) as writer:
+        synced(writer, *(window(scn, 3) for scn in range(1, 400)))
+    (source,) = [ServedSource("shop", tmp_path, tmp_path / "schemas")]
+    begun: list[set[Spot]] = []
+    sizes: set[int] = set()
+    for after in (0, 7, 30):
+        feed = Feed(source)
+        feed.reader.look()
+        feed.streams = _MANY
+        spot = feed.reader.find(after, 2**30)
+        assert spot is not None
+        supply = Stored(feed, spot, StreamRequest.parse({"source": "shop", "after": str(after)}))
+        spots, got = set(), []
+        while pieces := asyncio.run(supply.next()):
+            got += [block for piece in pieces for block in blocks_in(piece)]
+            sizes.add(len(blocks_in(pieces[0])))
+            spots.add(supply._spot)
+        assert seen(got) == seen([window(scn, 3) for scn in range(after + 1, 400)])
+        begun.append(spots)
+    assert sizes == {1}
+    assert len(begun[0]) > 3
+    assert begun[0] == begun[1] == begun[2]
+
+
+def test_few_readers_that_are_behind_get_large_pieces_as_they_are_stored(tmp_path):
+    with ChangeLogWriter.open(tmp_path) as writer:
+        synced(writer, *(window(scn, 3) for scn in range(1, 400)))
+    feed = Feed(ServedSource("shop", tmp_path, tmp_path / "schemas"))
+    feed.reader.look()
+    feed.streams = _MANY - 1
+    spot = feed.reader.find(0, 2**30)
+    assert spot is not None
+    supply = Stored(feed, spot, StreamRequest.parse({"source": "shop", "after": "0"}))
+    (piece,) = asyncio.run(supply.next())
+    assert len(blocks_in(piece)) == 399

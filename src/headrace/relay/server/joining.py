@@ -3,6 +3,9 @@
 To take a block costs its reader more than the bytes of a small one: some fifty microseconds, whatever it holds. Under
 steady small transactions every sync of the change log makes a block of its own, and forty readers together would spend
 more time on the blocks than there is. What one reader gets, or what is large, goes out as it is stored.
+
+Those that are behind get joined blocks too, else they would have more work than the others and never catch up. They
+are cut at places that do not depend on where a reader stands, so that few are joined for many.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from headrace.changelog import Spot, Stretch
+from headrace.changelog.index import STRIDE_BYTES
 from headrace.errors import ProtocolError
 from headrace.wire.block import BlockHeader, decode_merged, encode_block, read_header
 from headrace.wire.body import Readable
@@ -18,9 +22,11 @@ __all__ = ["Joining"]
 
 _MANY = 8
 """Readers from which on it pays."""
-_SMALL_BYTES = 64 * 1024
-"""Of all blocks together."""
-_KEPT = 16
+_SMALL_BYTES = 16 * 1024
+"""A block is small up to here."""
+_TOGETHER_BYTES = 2 * STRIDE_BYTES
+"""Small blocks between two places of the index are no more than this."""
+_KEPT = 64
 
 
 class Joining:
@@ -28,6 +34,15 @@ class Joining:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[object, int, int], Readable] = OrderedDict()
+
+    def pays(self, stretch: Stretch, readers: int) -> bool:
+        """Whether a stretch had better be joined, and taken only up to the next place of the log's index."""
+        if readers < _MANY or len(stretch.data) <= STRIDE_BYTES:
+            return False
+        try:
+            return read_header(stretch.data).length <= _SMALL_BYTES
+        except ProtocolError:
+            return False
 
     def joined(self, start: Spot, stretch: Stretch, readers: int) -> Readable:
         """Return the bytes of a stretch, as one block where that pays.
@@ -38,7 +53,7 @@ class Joining:
             readers: how many there are of the log.
         """
         data = stretch.data
-        if readers < _MANY or len(data) > _SMALL_BYTES:
+        if readers < _MANY or len(data) > _TOGETHER_BYTES:
             return data
         key = (start.segment, start.offset, len(data))
         if (found := self._kept.get(key)) is None:

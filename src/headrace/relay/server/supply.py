@@ -133,9 +133,12 @@ class Stored(_Way):
         stretch = self._feed.reader.after(self._spot, most)
         if stretch is None:
             return self._nothing()
+        joining, readers = self._feed.joining, self._feed.streams
+        if joining.pays(stretch, readers):
+            stretch = self._feed.reader.after(self._spot, 1) or stretch
         if self._has_room_for(stretch):
             self._fits(len(stretch.data))
-            data = self._feed.joining.joined(self._spot, stretch, self._feed.streams)
+            data = joining.joined(self._spot, stretch, readers)
             self._spot = stretch.end
             return _cut(memoryview(data))
         return self._one_by_one(most)
