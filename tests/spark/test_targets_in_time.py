@@ -286,7 +286,26 @@ def test_random_histories_end_as_at_the_source(bench: Bench) -> None:
     run_histories(bench, 0, 3)
 
 
+@pytest.fixture
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Let Spark interpret its expressions: to compile each of thousands of small MERGEs takes hours."""
+    settings = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("interpreted")
 @req("F1", "C43", "C50")
 @pytest.mark.parametrize("first", range(0, 200, 25))
 def test_two_hundred_random_histories_end_as_at_the_source(bench: Bench, first: int) -> None:
