@@ -39,7 +39,7 @@ test: setup-tests ## Run the tests (ARGS="tests/fold -k truncate"; WORKERS=0 in 
 
 .PHONY: test-long
 test-long: setup-tests ## Run the tests with the long ones: thousands of histories, crashes everywhere
-	@$(PYTEST) -n $(WORKERS) --long $(ARGS)
+	@JDK_JAVA_OPTIONS=" " $(PYTEST) -n $(WORKERS) --long $(ARGS) # Java compiles well what runs for hours
 
 .PHONY: test-matrix
 test-matrix: setup-tests ## Run the tests of the source on PostgreSQL 15, 16 and 18 in turn

@@ -41,6 +41,15 @@ def drain(applier: Applier, changelog: Path, begin: int, end: int, limits: Limit
     return batches
 
 
+def stages(applier: Applier) -> dict[str, float]:
+    """Return the seconds that the tables' stages took, all tables together; two of them work at a time."""
+    names = ("probe_s", "write_s", "commit_s")
+    tables = applier.status.tables.values()
+    return {
+        name: round(sum(getattr(table.all_batches, name) for table in tables), 3) for name in names
+    }
+
+
 def rows_of(lake: Path) -> dict[str, int]:
     """Return how many rows each table shows."""
     found = {}
@@ -77,9 +86,11 @@ def main() -> int:
                 with steps.step(f"round {number}"):
                     applier.begin()
                     drain(applier, changelog, 0, log.begin, limits)
+                    before = stages(applier)
                     started = time.monotonic()
                     batches = drain(applier, changelog, log.begin, log.end, limits)
                     seconds = time.monotonic() - started
+                cost = {name: round(s - before[name], 3) for name, s in stages(applier).items()}
                 applier.close()
                 if (held := rows_of(lake)) != log.rows:
                     raise SystemExit(
@@ -96,6 +107,7 @@ def main() -> int:
                             "batches": batches,
                             "seconds": round(seconds, 3),
                             "rows_per_s": rate,
+                            **cost,
                         }
                     )
         # What stopped us may have stopped Spark before; the figures count.

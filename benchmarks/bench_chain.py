@@ -6,7 +6,9 @@ Ten tables are copied, then two parts follow on the running pipeline:
              transaction), delivery is resumed: how long until the frontier shows the last of them
     steady   small transactions at a steady rate over all tables: how long until each is visible
 
-Both clocks are this machine's. At the end every table must show as many rows as its source has.
+Both clocks are this machine's. Of each part the CPU seconds are kept by process: of the server, the capture, and the
+apply job's driver, Java and Python workers; in the steady part the server has the load to carry as well. At the end
+every table must show as many rows as its source has.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.latency import Load
-from benchmarks.processes import Child, running
+from benchmarks.processes import Child, family_cpu_s, running
 from benchmarks.server import BenchServer
 from headrace.demo.freshness import measure as freshness
 from headrace.lake import FrontierStore, Manifest
@@ -35,6 +37,13 @@ _TABLES = 10
 _EACH = 1_000
 _TOUCHED, _UPDATED, _INSERTED = 800, 700, 200
 _LIMIT_S = 1_200.0
+SPENT = (
+    "server_cpu_s",
+    "capture_cpu_s",
+    "driver_cpu_s",
+    "java_cpu_s",
+    "workers_cpu_s",
+)
 _HEADRACE = str(Path(sys.executable).parent / "headrace")
 
 _TOUCH = """
@@ -129,6 +138,10 @@ class Chain:
         self._server.run(f"SELECT touch({self._rows * _TABLES - 1})")
         return found
 
+    def cpu_s(self, pipeline: Child) -> dict[str, float]:
+        """Return the CPU seconds spent so far, by process."""
+        return {"server_cpu_s": self._server.cpu_s()} | family_cpu_s(pipeline.pid)
+
     def check(self) -> None:
         """End with an error unless every table shows the rows of its source."""
         for number in range(_TABLES):
@@ -142,11 +155,22 @@ def backlog(chain: Chain, pipeline: Child, changes: int) -> dict[str, Any]:
     """Bring a backlog through the whole chain."""
     chain.ask("log", "pause")
     end = chain.change(changes)
+    before = chain.cpu_s(pipeline)
     began_us = time.time_ns() // 1000
     chain.ask("log", "resume")
     reached = chain.until(pipeline, lambda m: m.scn >= end, "the backlog is visible")
     seconds = (reached.written_us - began_us) / 1e6
-    return {"changes": changes, "seconds": round(seconds, 3), "changes_per_s": changes / seconds}
+    return {
+        "changes": changes,
+        "seconds": round(seconds, 3),
+        "changes_per_s": changes / seconds,
+        **spent(before, chain.cpu_s(pipeline)),
+    }
+
+
+def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """Return what was spent between two accounts."""
+    return {name: round(after[name] - before[name], 2) for name in before}
 
 
 def steady(
@@ -154,11 +178,13 @@ def steady(
 ) -> dict[str, Any]:
     """Play small transactions, and ask how soon each was visible."""
     load = Load(server, "SELECT touch(:id);", given.rate, given.seconds, rows=rows * _TABLES - 1)
+    before = chain.cpu_s(pipeline)
     began_us = time.time_ns() // 1000
     load.wait()
     ended_us = time.time_ns() // 1000
     end = chain.position()
     chain.until(pipeline, lambda m: m.scn >= end, "the load is visible")
+    after = chain.cpu_s(pipeline)
     # The first fifth is left out: it has the end of the rest before it.
     after_us = began_us + (ended_us - began_us) // 5
     found = freshness(config_file.load(chain.file), after_us, ended_us)
@@ -167,6 +193,7 @@ def steady(
         "p50_s": round(found.p50_s, 3),
         "p95_s": round(found.p95_s, 3),
         "p99_s": round(found.p99_s, 3),
+        **spent(before, after),
     }
 
 
@@ -177,6 +204,11 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, float]:
         **{
             name: harness.median(harness.select(runs, part="steady"), name)
             for name in ("p50_s", "p99_s", "transactions_per_s")
+        },
+        **{
+            f"{part}_{name}": harness.median(harness.select(runs, part=part), name)
+            for part in ("backlog", "steady")
+            for name in SPENT
         },
     }
     return {name: value for name, value in found.items() if value is not None}

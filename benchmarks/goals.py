@@ -237,6 +237,17 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "p50_s": Figure("source commit to visible in the Delta table, ten tables, s", most=2.0),
         "p99_s": Figure("the same, 99th percentile", most=5.0),
         "transactions_per_s": Figure("transactions a second of that load"),
+    }
+    | {
+        f"{part}_{whose}_cpu_s": Figure(f"CPU seconds of {who} during {what}")
+        for part, what in (("backlog", "a backlog"), ("steady", "the steady load"))
+        for whose, who in (
+            ("server", "PostgreSQL"),
+            ("capture", "the capture"),
+            ("driver", "the apply job's driver"),
+            ("java", "its Java"),
+            ("workers", "its Python workers"),
+        )
     },
     "relay": {
         f"{since}{share}_ms_{count}x{rate}": Figure(

@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Child", "Usage", "anonymous_mib", "cpu_s", "family_mib", "python", "running"]
+__all__ = [
+    "Child",
+    "Usage",
+    "anonymous_mib",
+    "cpu_s",
+    "family_cpu_s",
+    "family_mib",
+    "python",
+    "running",
+    "tree_cpu_s",
+]
 
 _SAMPLE_S = 0.02
 _STOP_S = 60.0
@@ -52,6 +62,45 @@ def cpu_s(pid: int) -> float:
     """Return the CPU seconds that a running process has used, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process, of all it has started that runs, and of what ended under them."""
+    used = 0.0
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return used + sum(map(tree_cpu_s, _children(pid)))
+
+
+def family_cpu_s(pid: int) -> dict[str, float]:
+    """Return the CPU seconds of a `headrace run` by what they went into.
+
+    Returns:
+        ``capture_cpu_s``; of the apply job ``driver_cpu_s``, ``java_cpu_s`` and ``workers_cpu_s`` (Spark's Python
+        workers); ``other_cpu_s``.
+    """
+    spent = dict.fromkeys(("capture", "driver", "java", "workers", "other"), 0.0)
+
+    def add(process: int, place: str) -> None:
+        children = _children(process)
+        spent[place] += tree_cpu_s(process) - sum(map(tree_cpu_s, children))
+        for child in children:
+            add(child, _place(child) or ("workers" if place == "java" else place))
+
+    add(pid, "other")
+    return {f"{name}_cpu_s": round(seconds, 3) for name, seconds in spent.items()}
+
+
+def _place(pid: int) -> str | None:
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == "java":
+            return "java"
+        command = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+        for role, place in (("capture_process", "capture"), ("apply_process", "driver")):
+            if role in command:
+                return place
+    return None
 
 
 def family_mib(pid: int) -> dict[str, float]:

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import psycopg
 
+from benchmarks.processes import tree_cpu_s
 from headrace.sources.postgres.lsn import format_lsn, parse_lsn
 from headrace.testing.postgres import EmbeddedPostgres
 
@@ -102,6 +103,11 @@ class BenchServer(EmbeddedPostgres):
             row = connection.execute(query.encode()).fetchone()
             assert row is not None
             return row[0]
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of all processes of the server since it was started."""
+        assert self._process is not None
+        return tree_cpu_s(self._process.pid)
 
     def start_empty(self) -> None:
         """Make the benchmark's database with the table whose rows end a region."""

@@ -289,19 +289,15 @@ def test_random_histories_end_as_at_the_source(bench: Bench) -> None:
 @pytest.fixture
 def interpreted(spark: SparkSession) -> Iterator[None]:
     """Let Spark interpret its expressions: to compile each of thousands of small MERGEs takes hours."""
-    settings = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
+    settings = (
+        ("spark.sql.codegen.wholeStage", "false"),
+        ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+    )
+    for name, value in settings:
         spark.conf.set(name, value)
     yield
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
+    for name, _ in settings:
+        spark.conf.unset(name)
 
 
 @pytest.mark.long
