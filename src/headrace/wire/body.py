@@ -148,9 +148,7 @@ def _read(stream: memoryview, entry: BodyEntry) -> tuple[pa.RecordBatch, TableId
     message = bytes(stream[:end])
     try:
         # To read the schema is most of what a small body costs, and one version's bodies all begin with the same.
-        try:
-            told = _told[message]
-        except KeyError:
+        if (told := _told.get(message)) is None:
             told = _told_by(message)
         batch = pa.ipc.read_record_batch(pa.py_buffer(stream[end:]), told[0])
     except (pa.ArrowException, OSError, ValueError) as error:
