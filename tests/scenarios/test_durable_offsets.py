@@ -112,8 +112,7 @@ def test_captured_changes_are_counted_once_whatever_comes_again(tmp_path: Path, 
 
     def cut() -> None:
         nonlocal cuts
-        # Progress is written a dozen times: at least the first.
-        if life.rng.random() < 0.2 or not cuts:
+        if life.rng.random() < 0.2:
             cuts += 1
             raise SourceUnavailable("scripted: the connection was cut.", next_step="open it again.")
 

@@ -9,6 +9,7 @@ No I/O, no state.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -206,7 +207,7 @@ class _Held:
 
     def __init__(self) -> None:
         self.index: list[memoryview] = []
-        self._found: dict[int, list[Body]] = {}
+        self._found: defaultdict[int, list[Body]] = defaultdict(list)
         self._events: list[SystemEvent] = []
         self._covered = 0
 
@@ -222,7 +223,7 @@ class _Held:
                 self._events += system_events(read_batch(checked_stream(view, entry), entry))
             elif schema_ids is None or entry.schema_id in schema_ids:
                 body = read_body(checked_stream(view, entry), entry)
-                self._found.setdefault(entry.schema_id, []).append(body)
+                self._found[entry.schema_id] += [body]
         self.index.append(_index_bytes(view, header))
         self._covered = max(self._covered, header.covered_scn)
 

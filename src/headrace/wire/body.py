@@ -148,7 +148,9 @@ def _read(stream: memoryview, entry: BodyEntry) -> tuple[pa.RecordBatch, TableId
     message = bytes(stream[:end])
     try:
         # To read the schema is most of what a small body costs, and one version's bodies all begin with the same.
-        if (told := _told.get(message)) is None:
+        try:
+            told = _told[message]
+        except KeyError:
             told = _told_by(message)
         batch = pa.ipc.read_record_batch(pa.py_buffer(stream[end:]), told[0])
     except (pa.ArrowException, OSError, ValueError) as error:
