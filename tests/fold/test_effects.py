@@ -108,15 +108,6 @@ def test_moved_in_row_waits_for_its_chunk_while_the_dump_runs() -> None:
     assert after(schema, "+I(10,old,old)", "-U(70)+U(10,1,?)", complete=False) == rows()
 
 
-def test_equal_rows_net_empty_names_no_effect() -> None:
-    schema = table_of(2, check=DEFERRED)
-    folded = fold(schema, [parse_history("-U(1,x)+U(2,x)-U(2,x)+U(3,x)").batch(schema)])
-    assert sorted(zip(folded["k"].to_pylist(), folded["_effect"].to_pylist(), strict=True)) == [
-        (1, "DEAD"),
-        (3, "ROW"),
-    ]
-
-
 def test_a_key_with_two_rows_at_transaction_end_is_malformed() -> None:
     schema = table_of(2, check=DEFERRED)
     with pytest.raises(MalformedTransaction, match=r"public\.t.*SCN 1"):
