@@ -53,6 +53,7 @@ class Subject:
         rows: returns all rows of a table, its columns in the order of its schema.
         lake: folder of its frontiers, and of tables that are files.
         place: where a warehouse is, None for files.
+        in_spark: returns what Spark reads of a table, None where it is not asked.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class Subject:
     rows: Callable[[TableSchema], pa.Table]
     lake: Location
     place: Warehouse | None = None
+    in_spark: Callable[[TableSchema], pa.Table] | None = None
 
     @property
     def warehouse(self) -> Warehouse:
@@ -69,8 +71,11 @@ class Subject:
         return self.place
 
     def content(self, schema: TableSchema) -> Counter[tuple[object, ...]]:
-        """Return the rows as a multiset."""
-        return warehouses.counted(self.rows(schema))
+        """Return the rows as a multiset; of a table that is there, Spark reads the same as we do."""
+        rows = warehouses.counted(self.rows(schema))
+        if self.in_spark is not None and self.target.state(schema.table) is not None:
+            assert warehouses.counted(self.in_spark(schema)) == rows, schema.table
+        return rows
 
 
 def made(kind: str, request: pytest.FixtureRequest, spark: SparkSession, folder: Path) -> Subject:
@@ -91,7 +96,13 @@ def made(kind: str, request: pytest.FixtureRequest, spark: SparkSession, folder:
         table = DeltaTable(table_path(lake.absolute(), schema.table)).snapshot().to_table()
         return table.select(schema.names)
 
-    return Subject(kind, make, make(), rows, lake)
+    def in_spark(schema: TableSchema) -> pa.Table:
+        table = spark.read.format("delta").load(str(table_path(lake.absolute(), schema.table)))
+        return table.select(*(f"`{name}`" for name in schema.names)).toArrow()
+
+    # It takes Spark a second each time, and of those in a bucket `test_in_a_bucket` asks it.
+    asked = request.config.getoption("--long") and kind != BUCKET
+    return Subject(kind, make, make(), rows, lake, in_spark=in_spark if asked else None)
 
 
 def _in_sql(kind: str, spark: SparkSession, warehouse: Warehouse, lake: Path) -> Subject:
