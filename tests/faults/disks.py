@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["full", "small_disk"]
+__all__ = ["full", "mounted", "small_disk"]
 
 _LEFT_BYTES = 1 << 20
 
@@ -26,6 +26,11 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def mounted(disk: Path, how: str) -> None:
+    """Let a disk be read only (``ro``), or written again (``rw``)."""
+    subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from headrace.model.schema import Column, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier
 from headrace.testing.notation import table_of
+from tests.faults import disks
 from tests.faults.faulty import named
 from tests.requirements import req
 from tests.spark.conftest import spark
@@ -59,6 +61,61 @@ def test_a_file_in_the_place_of_the_table_is_a_named_error_and_nothing_is_lost(
     place.unlink()
     bench.run(bench.log.write(TABLE, "+I(2,c,d)"))
     assert sorted(bench.rows(TABLE)) == [(1, "a", "b"), (2, "c", "d")]
+
+
+@pytest.fixture
+def small_lake(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
+    """A bench whose target tables lie on a file system of their own."""
+    with disks.small_disk(tmp_path / "lake", 4 << 20):
+        yield from lent(Bench(spark, tmp_path))
+
+
+def refused(bench: Bench, end: int, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The job ends for its frontier, which lies there too, and says of the table what is wrong; nothing moves on."""
+    before = bench.frontier.latest()
+    with pytest.raises(TargetUnwritable) as caught:
+        bench.run(end)
+    named(caught.value, TargetUnwritable, "frontier", why)
+    assert f"The target table of public.t cannot be written: {why}" in caplog.text
+    assert sorted(bench.rows(TABLE)) == [(1, "a", "b")]
+    assert bench.frontier.latest() == before
+
+
+@req("C62", "C60")
+def test_a_disk_that_is_full_in_the_middle_of_a_batch_costs_nothing(
+    small_lake: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = small_lake
+    bench.log.write(TABLE, "+I(1,a,b)")
+    bench.run(bench.log.complete(TABLE))
+    end = bench.log.write(TABLE, "-D(1,a,b) | +I(2,c,d)")
+    with ExitStack() as filled:
+
+        def fill() -> None:
+            disarm()
+            filled.enter_context(disks.full(bench.lake))
+
+        arm("apply.before_commit", fill)
+        refused(bench, end, "No space left", caplog)
+    bench.run(end)
+    assert sorted(bench.rows(TABLE)) == [(2, "c", "d")]
+
+
+@req("C62", "C60")
+def test_a_target_that_may_only_be_read_is_named_and_nothing_is_lost(
+    small_lake: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = small_lake
+    bench.log.write(TABLE, "+I(1,a,b)")
+    bench.run(bench.log.complete(TABLE))
+    end = bench.log.write(TABLE, "-D(1,a,b) | +I(2,c,d)")
+    disks.mounted(bench.lake, "ro")
+    try:
+        refused(bench, end, "Read-only file system", caplog)
+    finally:
+        disks.mounted(bench.lake, "rw")
+    bench.run(end)
+    assert sorted(bench.rows(TABLE)) == [(2, "c", "d")]
 
 
 @req("C60")

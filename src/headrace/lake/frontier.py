@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from headrace.errors import TargetUnwritable
 from headrace.lake.errors import CorruptFrontier
 from headrace.store import Location, located, store_of
 
@@ -108,10 +109,21 @@ class FrontierStore:
         self._keep = max(keep, 1)
 
     def write(self, manifest: Manifest) -> None:
-        """Add a manifest, whole or not at all; durable when this returns."""
+        """Add a manifest, whole or not at all; durable when this returns.
+
+        Raises:
+            TargetUnwritable: the folder takes no more; the frontier is what it was.
+        """
         text = json.dumps(manifest.to_json(), sort_keys=True)
-        self._store.put(self._path(manifest.scn), text.encode())
-        self._store.delete([self._path(scn) for scn in self.scns()[: -self._keep]])
+        try:
+            self._store.put(self._path(manifest.scn), text.encode())
+            self._store.delete([self._path(scn) for scn in self.scns()[: -self._keep]])
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise TargetUnwritable(
+                f"The frontier in {self.folder} cannot be written: {reason}.",
+                next_step="give this process room and write permission there; the batch is tried again.",
+            ) from error
 
     def scns(self) -> tuple[int, ...]:
         """Return the SCNs of all manifests, lowest first.

@@ -28,7 +28,9 @@ class LocalStore:
             _write(draft, data)
             os.link(draft, path)
         finally:
-            draft.unlink(missing_ok=True)
+            # What refuses that is what refused the write, and that is to be told.
+            with suppress(OSError):
+                draft.unlink()
         sync_folder(folder)
 
     def put(self, path: Path, data: bytes) -> None:
@@ -39,7 +41,8 @@ class LocalStore:
             _write(draft, data)
             draft.replace(path)
         except OSError:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
             raise
         sync_folder(path.parent)
 
