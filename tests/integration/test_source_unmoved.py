@@ -29,6 +29,10 @@ SECONDS = 3.0
 """For which statements are counted."""
 
 
+HEARTBEAT = "SELECT pg_logical_emit_message(false, $?, $?::text)"
+"""What the capture says by itself every so often: one stretch of time may hold one and another none."""
+
+
 class Server:
     """A server that writes down every statement, by the process that carries it out."""
 
@@ -114,7 +118,7 @@ def test_the_source_hears_the_same_with_one_consumer_and_with_two_hundred(
         assert all(copy.rows == first.rows for copy in many)
         crowded = server.heard()
         assert crowded[0] == alone[0], "the same sessions"
-        assert crowded[1] <= alone[1], "the same statements"
+        assert crowded[1] <= alone[1] | {HEARTBEAT}, "the same statements"
         assert crowded[2] <= alone[2] * 1.5 + 5, "no more of them"
 
         # Who reads on is served as before, whatever the slow and the dead one do.
