@@ -37,7 +37,7 @@ _TABLES = 10
 _EACH = 1_000
 _TOUCHED, _UPDATED, _INSERTED = 800, 700, 200
 _LIMIT_S = 1_200.0
-SPENT = (
+_SPENT = (
     "server_cpu_s",
     "capture_cpu_s",
     "driver_cpu_s",
@@ -208,7 +208,7 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, float]:
         **{
             f"{part}_{name}": harness.median(harness.select(runs, part=part), name)
             for part in ("backlog", "steady")
-            for name in SPENT
+            for name in _SPENT
         },
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -60,17 +60,25 @@ def anonymous_mib(pid: int) -> float:
 
 def cpu_s(pid: int) -> float:
     """Return the CPU seconds that a running process has used, user and system."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(_cpu_times_s(pid)[:2])
 
 
 def tree_cpu_s(pid: int) -> float:
     """Return the CPU seconds of a process, of all it has started that runs, and of what ended under them."""
-    used = 0.0
+    return _kept_cpu_s(pid) + sum(map(tree_cpu_s, _children(pid)))
+
+
+def _kept_cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process and of its children that ended, 0 when it is gone."""
     with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return used + sum(map(tree_cpu_s, _children(pid)))
+        return sum(_cpu_times_s(pid))
+    return 0.0
+
+
+def _cpu_times_s(pid: int) -> list[float]:
+    """Return user and system seconds of a process, then those of its children that ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return [int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:15]]
 
 
 def family_cpu_s(pid: int) -> dict[str, float]:
@@ -83,9 +91,8 @@ def family_cpu_s(pid: int) -> dict[str, float]:
     spent = dict.fromkeys(("capture", "driver", "java", "workers", "other"), 0.0)
 
     def add(process: int, place: str) -> None:
-        children = _children(process)
-        spent[place] += tree_cpu_s(process) - sum(map(tree_cpu_s, children))
-        for child in children:
+        spent[place] += _kept_cpu_s(process)
+        for child in _children(process):
             add(child, _place(child) or ("workers" if place == "java" else place))
 
     add(pid, "other")

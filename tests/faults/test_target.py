@@ -70,6 +70,13 @@ def small_lake(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
         yield from lent(Bench(spark, tmp_path))
 
 
+def waiting(bench: Bench) -> int:
+    """Make one row live, write the batch that puts another in its place, and return where it ends."""
+    bench.log.write(TABLE, "+I(1,a,b)")
+    bench.run(bench.log.complete(TABLE))
+    return bench.log.write(TABLE, "-D(1,a,b) | +I(2,c,d)")
+
+
 def refused(bench: Bench, end: int, why: str, caplog: pytest.LogCaptureFixture) -> None:
     """The job ends for its frontier, which lies there too, and says of the table what is wrong; nothing moves on."""
     before = bench.frontier.latest()
@@ -85,10 +92,7 @@ def refused(bench: Bench, end: int, why: str, caplog: pytest.LogCaptureFixture) 
 def test_a_disk_that_is_full_in_the_middle_of_a_batch_costs_nothing(
     small_lake: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = small_lake
-    bench.log.write(TABLE, "+I(1,a,b)")
-    bench.run(bench.log.complete(TABLE))
-    end = bench.log.write(TABLE, "-D(1,a,b) | +I(2,c,d)")
+    bench, end = small_lake, waiting(small_lake)
     with ExitStack() as filled:
 
         def fill() -> None:
@@ -105,10 +109,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_batch_costs_nothing(
 def test_a_target_that_may_only_be_read_is_named_and_nothing_is_lost(
     small_lake: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = small_lake
-    bench.log.write(TABLE, "+I(1,a,b)")
-    bench.run(bench.log.complete(TABLE))
-    end = bench.log.write(TABLE, "-D(1,a,b) | +I(2,c,d)")
+    bench, end = small_lake, waiting(small_lake)
     disks.mounted(bench.lake, "ro")
     try:
         refused(bench, end, "Read-only file system", caplog)

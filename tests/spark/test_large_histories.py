@@ -42,7 +42,6 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.schema = table_of(3, name=f"large{seed}")
-        self.truncated = 0
         self._random = Random(seed)
         self._rows: dict[int, tuple[Cell, Cell]] = {}
         self._fresh = itertools.count()
