@@ -60,7 +60,8 @@ def test_a_chunk_read_before_a_change_of_shape_is_void_and_read_again(
         (copy,) = running.state.progress(first)
     assert running.error is None
     # Chunks of two rows: the second was thrown away and read once more.
-    assert (copy.rows_voided, copy.rows_read) == (2, 6)
+    states = {s.state: s.detail for s in running.statuses}
+    assert (copy.rows_voided, copy.rows_read) == (2, 6), states
     assert selects >= 4
 
 

@@ -33,11 +33,14 @@ from headrace.watermark.reconciler import Reconciler, moved_in
 from headrace.watermark.settings import DumpSettings
 from headrace.watermark.tasks import Change, Phase, Task, TaskQueue
 from headrace.watermark.telling import SILENT, Telling
-from headrace.watermark.window import Window
+from headrace.watermark.window import Window, WindowState
 
 __all__ = ["Coordinator"]
 
 _LOG = logging.getLogger(__name__)
+
+_SEEN_S = 0.01
+"""How often a dump that waits until everything streamed is visible asks whether it is."""
 
 READ_DEADLINE_S = 60.0
 """How long a received high mark waits for the reader thread to hand over its chunk: it has only to return."""
@@ -115,7 +118,7 @@ class Coordinator:
     def observe(self, block: Block) -> None:
         """Take note of streamed transactions; they pass on at once, only chunk rows wait."""
         self._last_scn = max(self._last_scn, block.last_scn)
-        self._reconciler.remember(block)
+        self._reconciler.remember(block, idle=self._queue.is_idle)
         if self._job is not None and block.rows:
             self._job.heard = True
         for event in block.system:
@@ -268,6 +271,11 @@ class Coordinator:
         return bool(self._queue.pending)
 
     @property
+    def awaits_answer(self) -> bool:
+        """Whether the source was asked something whose answer no mark in the log announces."""
+        return self._job is not None and self._window.state is WindowState.NONE
+
+    @property
     def may_owe(self) -> bool:
         """Whether state changes wait to be written, and need not be at once: until they are, people are not heard."""
         return self.has_pending and not self._queue.is_to_look
@@ -288,6 +296,7 @@ class Coordinator:
             # Now, so that the next chunk need not wait for it.
             self._queue.listen()
             self._collect()
+        if self._job is not None:
             return
         now = self._clock()
         resting = now < self._not_before
@@ -320,7 +329,9 @@ class Coordinator:
     def _wants_snapshot(self, task: Task | None, now: float) -> bool:
         if task is not None:
             # Every chunk brings its own snapshot; only rows that were let go need one before it.
-            return not self._reconciler.can_reconcile
+            interval = self._settings.snapshot_interval_s
+            soon = self._snapshot_at - interval + min(interval, _SEEN_S)
+            return not self._reconciler.can_reconcile and now >= soon
         return self._reconciler.remembered > 0 and now >= self._snapshot_at
 
     def _start(self, task: Task) -> None:
