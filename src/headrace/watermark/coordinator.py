@@ -21,7 +21,6 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Retry, SourceUnavailable
 from headrace.model.block import Block, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
-from headrace.model.succession import NO_NUMBERS, Numbers
 from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.pace import Pace
 from headrace.state.records import Cause
@@ -33,6 +32,7 @@ from headrace.watermark.reconciler import Reconciler, moved_in
 from headrace.watermark.settings import DumpSettings
 from headrace.watermark.tasks import Change, Phase, Task, TaskQueue
 from headrace.watermark.telling import SILENT, Telling
+from headrace.watermark.versions import TableVersions
 from headrace.watermark.window import Window, WindowState
 
 __all__ = ["Coordinator"]
@@ -91,15 +91,13 @@ class Coordinator:
         self._clock = clock
         self._pacer = Pacer(settings.pace(Pace()))
         self._job: Job | None = None
-        self._versions: dict[TableId, int] = {}
-        self._numbers: dict[TableId, Numbers] = {}
+        self._versions = TableVersions()
         self._closing = Closing(
             reads=reads,
             queue=queue,
             reconciler=reconciler,
             registry=registry,
             versions=self._versions,
-            numbers=self._numbers,
             log_blocks=log_blocks,
             piece_rows=settings.piece_rows,
             pacer=self._pacer,
@@ -123,7 +121,7 @@ class Coordinator:
             self._job.heard = True
         for event in block.system:
             if event.kind is SystemKind.SCHEMA:
-                self._note_schema(event)
+                self._note_schema(event, block)
             elif self._catalog is not None:
                 self._note_catalog(self._catalog, event)
         for body in block.bodies:
@@ -139,7 +137,7 @@ class Coordinator:
             ):
                 self._note_moves(self._registry.get(body.schema_id), body.batch, every=True)
 
-    def _note_schema(self, event: SystemEvent) -> None:
+    def _note_schema(self, event: SystemEvent, block: Block) -> None:
         """Follow a table's version; rows that got values no log event carries are dumped again."""
         schema_id: int = event.payload["schema_id"]
         filled = set(event.payload.get("filled", ()))
@@ -154,10 +152,8 @@ class Coordinator:
                 self._queue.whole_from(event.scn, [event.table])
             else:
                 self._queue.request_again(event.table)
-        if self._versions.get(event.table) != schema_id:
+        if self._versions.tell(event, block.index):
             self._telling.schema_changed(event.scn, event.table, schema_id)
-        self._versions[event.table] = schema_id
-        self._numbers[event.table] = event.payload.get("numbers", NO_NUMBERS)
         joining = self._catalog is not None and event.table not in self._catalog.names
         if not joining:
             # A table that has not joined yet is no captured one.
@@ -365,7 +361,7 @@ class Coordinator:
         self._window.open(token, chunk=chunk)
         if chunk:
             self._telling.opened(token, task, self._pacer.rows_of(table))
-        job = Job(Future(), task, versions=dict(self._versions))
+        job = Job(Future(), task)
         job.floor_scn = self._reconciler.unseen_floor or self._last_scn + 1
         self._job = job
         if not chunk:
