@@ -25,7 +25,7 @@ from headrace.testing.postgres import DebianPostgres, EmbeddedPostgres
 from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import Sql, as_role, emitters, name_of
 from tests.replicator.assess.assessed import Doc, assessed, document, problems
-from tests.replicator.assess.cases import CASES, T, Case
+from tests.replicator.assess.cases import CASES, Case, T
 from tests.replicator.seed.cases import CASES as SEED_CASES
 from tests.requirements import req
 from tests.waiting import until
