@@ -96,7 +96,7 @@ def _show_tables(found: PipelineAssessment) -> None:
         partly, absent = verdict.partially_supported, verdict.not_supported
         table.add_row(
             Text(str(verdict.table)),
-            str(len(verdict.columns)),
+            str(verdict.num_columns),
             Text(str(partly), style=_STYLES["PARTIAL"] if partly else ""),
             Text(str(absent), style=_STYLES["NO"] if absent else ""),
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as made
 from typing import Any
 
 Doc = dict[str, Any]
@@ -58,10 +59,10 @@ class Case:
 
     kind: str
     field: str
-    over: Doc = field(default_factory=dict)
-    source: Doc = field(default_factory=dict)
-    target: Doc = field(default_factory=dict)
-    plugin: Doc = field(default_factory=dict)
+    over: Doc = made(default_factory=dict)
+    source: Doc = made(default_factory=dict)
+    target: Doc = made(default_factory=dict)
+    plugin: Doc = made(default_factory=dict)
     severity: str = "ERROR"
     says: str = ""
 

@@ -44,6 +44,11 @@ class TableVerdict:
     quiet: frozenset[str] = frozenset()
 
     @property
+    def num_columns(self) -> int:
+        """How many of the source's columns are wanted."""
+        return sum(bool(column.source_name) for column in self.columns)
+
+    @property
     def not_supported(self) -> int:
         """How many columns do not come over."""
         return sum(column.support is Support.NO for column in self.columns)

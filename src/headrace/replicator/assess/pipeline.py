@@ -82,7 +82,7 @@ class PipelineAssessment:
             "tables": [
                 {
                     **named(self.database, verdict.table),
-                    "numColumns": len(verdict.columns),
+                    "numColumns": verdict.num_columns,
                     "columnsNotSupported": verdict.not_supported,
                     "columnsPartiallySupported": verdict.partially_supported,
                     "numColumnsNotSupported": verdict.not_supported,
