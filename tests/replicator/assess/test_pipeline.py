@@ -102,7 +102,7 @@ def test_everything_that_is_wrong_is_told_at_once(database: str, sql: Sql, tmp_p
     assert all(p["description"] and p["suggestion"] and p["impact"] for p in every)
 
 
-@req("C22")
+@req("C22", "C49")
 def test_what_is_advised_leads_to_a_replicator_without_errors(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

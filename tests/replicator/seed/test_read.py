@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from headrace.errors import ConfigError
 from headrace.model.schema import TableId
-from headrace.replicator.assess.document import configured, read_document
+from headrace.replicator.assess.document import configured, load_document, read_document
 from headrace.replicator.config import PostgresConfig
+from headrace.replicator.config_file import load
 from headrace.replicator.seed.read import is_seed, read_seed
 from headrace.sources.base import Severity
 from tests.replicator.seed.cases import CASES, Case, Doc, smallest
@@ -26,7 +28,7 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "sword/fish@7")
 
 
-@req("F13", "C68", "C22")
+@req("F13", "C68", "C22", "C-19")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} {case.field}")
 def test_each_set_up_is_caught(case: Case, tmp_path: Path) -> None:
     found = read_document(case.document(), tmp_path)
@@ -174,3 +176,20 @@ def test_both_plugins_unknown_are_two_problems_and_no_error(tmp_path: Path) -> N
     found = read_document(document, tmp_path)
     assert found.config is None
     assert [p.name for p in found.problems] == ["plugin-unknown", "plugin-unknown"]
+
+
+@req("C68")
+def test_a_replicator_starts_from_the_designs_form(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "shop.json"
+    document = smallest() | {"service": "assessor"}
+    path.write_text(json.dumps({"config": document}), encoding="utf-8")
+    assert load(path) == configured(load_document(path))
+    assert "shop.json: service service has no counterpart" in caplog.text
+    document["stages"][1]["plugin"]["name"] = "bigquery"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(ConfigError, match="no target bigquery") as caught:
+        load(path)
+    assert "headrace assess shop.json" in caught.value.next_step
+    assert "stages[1].plugin.name" in caught.value.message

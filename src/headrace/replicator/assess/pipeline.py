@@ -224,7 +224,7 @@ class _Assessor:
         return PipelineAssessment(source.database if source else "", verdicts, problems, estimates)
 
     def _is_quiet(self, problem: Problem) -> bool:
-        if problem.severity is Severity.ERROR or not problem.column:
+        if problem.is_error or not problem.column:
             return False
         return (TableId.parse(problem.table), problem.column) in self._quiet
 
