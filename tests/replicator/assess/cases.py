@@ -26,6 +26,7 @@ class Case:
         says: what its description or its suggestion holds.
         role: whether the role of the configuration is one that may nothing.
         undo: takes back what lies outside the database.
+        since: oldest server that can have it, 0 for all.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Case:
     says: str = ""
     role: bool = False
     undo: tuple[str, ...] = ()
+    since: int = 0
 
 
 def of_table(kind: str, *sql: str, says: str = "", **more: Any) -> Case:
@@ -86,6 +88,7 @@ CASES = (
         {"source": {"slot": "assessed", "failover": True}},
         WARNING,
         says="ALTER_REPLICATION_SLOT",
+        since=17,
     ),
     Case("publication-missing", doc={"source": {"publication": "nowhere"}}),
     Case(
@@ -171,6 +174,7 @@ CASES = (
         T,
         "CREATE PUBLICATION theirs FOR TABLE t WHERE (id > 5)",
         doc={"source": {"publication": "theirs"}},
+        since=15,
     ),
     of_table(
         "column-list",
@@ -179,6 +183,7 @@ CASES = (
         doc={"source": {"publication": "theirs"}},
         severity=WARNING,
         says="left out: v",
+        since=15,
     ),
     of_table(
         "unknown-column",

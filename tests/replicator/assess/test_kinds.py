@@ -44,7 +44,13 @@ def makes(*kinds: str) -> Callable[[Any], Any]:
 
 
 @req("F13", "C22", "C96")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.kind))
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.since(case.since) if case.since else (), id=case.kind)
+        for case in CASES
+    ],
+)
 def test_each_set_up_is_caught(
     case: Case, database: str, sql: Sql, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -416,7 +422,7 @@ def test_an_object_store_that_does_not_do(
 
 
 @makes("configuration", "secret-unresolved", "macro-unresolved")
-@req("C-19", "C93")
+@req("C-19")
 def test_a_configuration_that_does_not_read_is_told_whole(tmp_path: Path) -> None:
     doc = document("postgresql://user:${env:HEADRACE_NOT_SET}@host/db", tmp_path)
     doc["target"]["path"] = "${folder}/lake"

@@ -117,7 +117,7 @@ def test_what_is_advised_leads_to_a_replicator_without_errors(
     assert {finding.severity for finding in findings} == {Severity.WARNING}
 
 
-@req("C-19", "C93")
+@req("C-19", "C70", "C93")
 def test_secrets_stay_unresolved_in_every_answer(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

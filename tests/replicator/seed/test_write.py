@@ -112,7 +112,6 @@ def test_what_the_design_has_words_for_is_said_in_them() -> None:
 NAMES = st.text(st.characters(codec="ascii", exclude_characters=")"), min_size=1, max_size=12)
 
 
-@req("C70")
 @given(NAMES)
 def test_each_secret_has_a_variable_that_a_shell_takes(name: str) -> None:
     assert variable_of(name).replace("_", "A").isalnum()
