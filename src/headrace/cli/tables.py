@@ -32,10 +32,10 @@ def tables(
 
     [bold]Example[/bold]  headrace tables shop.yaml --table public.orders
     """
-    from headrace.replicator.assess.document import configured, load_document
+    from headrace.replicator.assess.document import load_document, source_configured
     from headrace.replicator.assess.tables import describe_table, list_tables
 
-    config = configured(load_document(file))
+    config = source_configured(load_document(file))
     found = describe_table(config, table) if table else list_tables(config, every=every)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))

@@ -8,12 +8,17 @@ import psycopg
 import pytest
 
 from headrace.errors import ConfigError, SourceUnavailable, UnknownTable
-from headrace.replicator.assess.document import configured, read_document
+from headrace.replicator.assess.document import (
+    assess_document,
+    configured,
+    read_document,
+    source_configured,
+)
 from headrace.replicator.assess.tables import describe_table, list_tables
 from headrace.replicator.config import Config
 from headrace.sources.description import Given
 from tests.fixtures_postgres import Sql, name_of
-from tests.replicator.assess.assessed import document
+from tests.replicator.assess.assessed import Doc, document
 from tests.requirements import req
 from tests.sources.postgres.kinds import KINDS, SETUP
 
@@ -166,3 +171,38 @@ def test_a_relay_knows_no_tables(tmp_path: Path) -> None:
     doc["source"] = {"type": "relay", "urls": ["http://127.0.0.1:1"]}
     with pytest.raises(ConfigError, match="reads its changes from a relay"):
         list_tables(configured(read_document(doc, tmp_path)))
+
+
+@req("C94")
+@pytest.mark.parametrize("form", ["ours", "design"])
+def test_a_draft_needs_no_target_for_its_tables_to_be_listed(
+    database: str, sql: Sql, tmp_path: Path, form: str
+) -> None:
+    sql(*SHOP)
+    source = {"url": database, "tables": ["shop.*"]}
+    stage = {
+        "name": "db",
+        "plugin": {"name": "postgres", "type": "cdcSource", "properties": source},
+    }
+    drafts: dict[str, Doc] = {
+        "ours": {"name": "shop", "source": {"type": "postgres", **source}, "dump": {"load": 7}},
+        "design": {"name": "shop", "stages": [stage]},
+    }
+    draft = read_document(drafts[form], tmp_path)
+    assert draft.config is None
+    found = list_tables(source_configured(draft)).to_json()["tables"]
+    assert [one["table"] for one in found] == ["keyless", "orders", "parted"]
+    # And what is wrong with the source is told beside what is missing.
+    told = {problem.name for problem in assess_document(draft).errors}
+    assert "no-key" in told
+    assert told & {"configuration", "stages-unfit"}
+
+
+def test_a_draft_without_a_source_says_so(tmp_path: Path) -> None:
+    target = {"type": "delta", "path": "lake"}
+    for draft in ({"name": "shop", "target": target}, {"name": "shop", "stages": []}, {}):
+        with pytest.raises(ConfigError, match="source"):
+            source_configured(read_document(draft, tmp_path))
+    broken = {"name": "shop", "source": {"type": "postgres", "url": "ftp://x"}, "target": target}
+    with pytest.raises(ConfigError, match="2 problems"):
+        source_configured(read_document(broken, tmp_path))

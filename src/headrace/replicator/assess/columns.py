@@ -76,7 +76,7 @@ def table_verdict(
         settings: what was asked for it.
         target: what its kind can do.
         prefix: put before the names of schemas at the target.
-        quiet: columns of which nothing is said that is no error.
+        quiet: columns that may be in another type without being counted.
         place: where the settings stand in the configuration.
     """
     schema = captured_schema(table)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,12 @@ from headrace.replicator.assess.pipeline import (
     Sampler,
     TableAssessment,
     assess_pipeline,
+    assess_source,
     assess_table,
 )
 from headrace.replicator.assess.problems import Problem, errors_in
 from headrace.replicator.config import Config
+from headrace.replicator.config_file import Mistake
 from headrace.replicator.seed.read import SeedDocument, is_seed, read_seed
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "configured",
     "load_document",
     "read_document",
+    "source_configured",
 ]
 
 _REFERENCE = re.compile(r"\$\{(env|urlenv):([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -45,6 +48,9 @@ _KINDS = {
     "lacking": "setting-unsupported",
     "key": "configuration",
 }
+_NO_SOURCE = Problem("configuration", "There is no source.", "Add one.", field="source")
+_NO_TARGET = {"type": "parquet", "path": "unread"}
+"""Stands for the target where only the source is asked."""
 _SHORTEST_SECRET = 4
 """Shorter values are in too many words to be told from them."""
 
@@ -57,8 +63,10 @@ class Document:
         mapping: in the words of our own file, references unresolved.
         config: what it says with references resolved, None where it does not read.
         problems: what is wrong with it.
-        quiet: columns, with their tables, whose warnings are not wanted.
+        quiet: columns, with their tables, that may be in another type without being counted.
         about: what the design's form says for people alone: description and label.
+        folder: where relative paths begin.
+        seed: what was read of a document in the design's form, None for one in ours.
     """
 
     mapping: Mapping[str, Any]
@@ -66,6 +74,7 @@ class Document:
     problems: tuple[Problem, ...]
     quiet: frozenset[tuple[TableId, str]] = frozenset()
     about: Mapping[str, str] | None = None
+    folder: Path = Path()
     seed: SeedDocument | None = None
 
     def told(self, problem: Problem) -> Problem:
@@ -125,25 +134,27 @@ def read_document(document: Mapping[str, Any], folder: Path, name: str = "") -> 
         (),
         seed.quiet if seed else frozenset(),
         seed.about if seed else None,
+        folder,
         seed,
     )
     problems = list(seed.problems) if seed else []
-    for mistake in mistakes:
-        if mistake.place in sides:
-            continue
-        place = mistake.place or "name"
-        what, _, step = mistake.what.partition("; ")
-        told = read.told(
-            Problem(
-                _KINDS[mistake.kind],
-                f"{place}: {what.rstrip('.')}.",
-                f"{step[:1].upper()}{step[1:]}" if step else "Correct it there.",
-                field=place,
-            )
-        )
-        if told.field not in unread:
-            problems.append(told)
+    told = (_problem(read, mistake) for mistake in mistakes if mistake.place not in sides)
+    problems += [problem for problem in told if problem.field not in unread]
     return replace(read, problems=tuple(problems))
+
+
+def _problem(document: Document, mistake: Mistake) -> Problem:
+    """Return a mistake as a problem at the document's own place."""
+    place = mistake.place or "name"
+    what, _, step = mistake.what.partition("; ")
+    return document.told(
+        Problem(
+            _KINDS[mistake.kind],
+            f"{place}: {what.rstrip('.')}.",
+            f"{step[:1].upper()}{step[1:]}" if step else "Correct it there.",
+            field=place,
+        )
+    )
 
 
 def load_document(path: Path) -> Document:
@@ -164,12 +175,36 @@ def configured(document: Document) -> Config:
     """
     errors = errors_in(document.problems)
     if document.config is None or errors:
-        named = "".join(f"\n  - {p.field or p.name}: {p.description}" for p in errors)
-        raise ConfigError(
-            f"The configuration has {len(errors)} problem{'s' if len(errors) != 1 else ''}.{named}",
-            next_step=" ".join(dict.fromkeys(p.suggestion for p in errors)),
-        )
+        raise _refused(errors)
     return document.config
+
+
+def source_configured(document: Document) -> Config:
+    """Return a configuration with the document's source, for whom the rest is of no interest.
+
+    Its target is none: who lists the tables of a draft may not have chosen one yet.
+
+    Raises:
+        ConfigError: naming all errors of the source.
+    """
+    if document.config is not None:
+        return document.config
+    source = document.mapping.get("source")
+    if source is None:
+        raise _refused(errors_in(document.problems) or (_NO_SOURCE,))
+    alone = {"name": document.mapping.get("name"), "source": source, "target": _NO_TARGET}
+    config, mistakes = config_file.read(alone, document.folder)
+    if config is None:
+        raise _refused([_problem(document, mistake) for mistake in mistakes])
+    return config
+
+
+def _refused(errors: Sequence[Problem]) -> ConfigError:
+    named = "".join(f"\n  - {p.field or p.name}: {p.description}" for p in errors)
+    return ConfigError(
+        f"The configuration has {len(errors)} problem{'s' if len(errors) != 1 else ''}.{named}",
+        next_step=" ".join(dict.fromkeys(p.suggestion for p in errors)),
+    )
 
 
 def assess_document(document: Document, *, sample: Sampler | None = None) -> PipelineAssessment:
@@ -180,13 +215,23 @@ def assess_document(document: Document, *, sample: Sampler | None = None) -> Pip
         sample: looks at the source's log; for a second when None.
     """
     if document.config is None:
-        return PipelineAssessment("", (), document.problems)
+        return PipelineAssessment("", (), (*document.problems, *_of_source(document)))
     found = assess_pipeline(document.config, sample=sample, quiet=document.quiet)
     problems = dict.fromkeys((*document.problems, *map(document.told, found.problems)))
     verdicts = tuple(
         replace(v, problems=tuple(map(document.told, v.problems))) for v in found.tables
     )
     return replace(found, tables=verdicts, problems=tuple(problems))
+
+
+def _of_source(document: Document) -> Iterator[Problem]:
+    """Yield what is wrong with the source of a document whose other parts do not read."""
+    try:
+        config = source_configured(document)
+    except ConfigError:
+        # It is among the document's own problems.
+        return
+    yield from map(document.told, assess_source(config))
 
 
 def assess_table_of_document(

@@ -49,7 +49,13 @@ from headrace.replicator.config import Config, PostgresConfig, PostgresTargetCon
 from headrace.sources.base import Finding, Severity
 from headrace.sources.description import SourceDescription
 
-__all__ = ["PipelineAssessment", "TableAssessment", "assess_pipeline", "assess_table"]
+__all__ = [
+    "PipelineAssessment",
+    "TableAssessment",
+    "assess_pipeline",
+    "assess_source",
+    "assess_table",
+]
 
 Sampler = Callable[[Callable[[], int]], LogSample | None]
 """Looks at a log twice; see `headrace.replicator.assess.estimates.sample_log`."""
@@ -153,9 +159,14 @@ def assess_pipeline(
         config: of the replicator, which need not be there yet.
         looks: whom to ask; those whom the configuration names when None.
         sample: looks at the source's log; for a second when None.
-        quiet: columns, with their tables, of which nothing is said that is no error.
+        quiet: columns, with their tables, that may be in another type without being counted.
     """
     return _Assessor(config, looks or runner.looks(config), sample or _sample, quiet).pipeline()
+
+
+def assess_source(config: Config, *, looks: Looks | None = None) -> tuple[Problem, ...]:
+    """Return what is wrong with the source alone; arguments as of `assess_pipeline`."""
+    return _Assessor(config, looks or runner.looks(config), _unwatched, ()).source_alone()
 
 
 def assess_table(
@@ -182,7 +193,7 @@ def assess_table(
         table = find_table(found, name, schema, database).table
         config = alone(config, table)
         asked = looks or runner.looks(config)
-        whole = _Assessor(config, asked, lambda _: None, quiet).pipeline()
+        whole = _Assessor(config, asked, _unwatched, quiet).pipeline()
         verdict = next((v for v in whole.tables if v.table == table), None)
         problems = tuple(
             p for p in whole.problems if p.table == str(table) or p.kind.group is Group.CONNECTIVITY
@@ -193,6 +204,11 @@ def assess_table(
 
 def _sample(written_bytes: Callable[[], int]) -> LogSample | None:
     return sample_log(written_bytes, SAMPLE_S)
+
+
+def _unwatched(_written_bytes: Callable[[], int]) -> LogSample | None:
+    """Look at no log: who asks about a table need not wait for that."""
+    return None
 
 
 class _Assessor:
@@ -220,13 +236,13 @@ class _Assessor:
             limit = self._config.dump.rows_per_s
             estimates = estimated(source.tables, limit, log)
             self._uncounted(estimates)
-        problems = tuple(dict.fromkeys(p for p in self._problems if not self._is_quiet(p)))
+        problems = tuple(dict.fromkeys(self._problems))
         return PipelineAssessment(source.database if source else "", verdicts, problems, estimates)
 
-    def _is_quiet(self, problem: Problem) -> bool:
-        if problem.is_error or not problem.column:
-            return False
-        return (TableId.parse(problem.table), problem.column) in self._quiet
+    def source_alone(self) -> tuple[Problem, ...]:
+        """Return what is wrong with the source, whatever the target is."""
+        self._source()
+        return tuple(dict.fromkeys(self._problems))
 
     def _unkept(self) -> None:
         """Note what the target cannot do, before anybody is asked."""

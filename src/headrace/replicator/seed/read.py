@@ -41,7 +41,7 @@ class SeedDocument:
     Attributes:
         mapping: our configuration, as far as it could be made; references unresolved.
         problems: everything that has no place there, or none as it stands.
-        quiet: columns, with their tables, whose warnings are not wanted.
+        quiet: columns, with their tables, that may be in another type without being counted.
         about: what is said for people alone: description and label.
         places: beginnings of places in our configuration, with those that the document has for them.
     """
