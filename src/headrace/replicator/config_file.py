@@ -35,7 +35,7 @@ from headrace.replicator.config import (
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.relay_config import FollowingRelayConfig
 
-__all__ = ["load", "load_relay"]
+__all__ = ["check", "load", "load_relay"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Relay = TypeVar("_Relay", bound=RelayConfig)
@@ -87,7 +87,19 @@ def load(path: Path) -> Config:
         ConfigError: naming every problem, each with what to do; or, where there is none, what the target lacks.
     """
     path = path.absolute()
-    document = _parse(path)
+    return check(_parse(path), path)
+
+
+def check(document: dict[str, Any], path: Path) -> Config:
+    """Return the configuration that a document holds.
+
+    Args:
+        document: names and values, references unresolved.
+        path: absolute path of the file that it stands in, or would: relative paths begin beside it.
+
+    Raises:
+        ConfigError: as `load`.
+    """
     if _follows(document):
         raise ConfigError(
             f"{path}: describes a relay that reads from another one, and no replicator.",
