@@ -2,6 +2,7 @@
 
     HeadraceError
     ├── ConfigError                  the person who wrote the file must act
+    │   └── UnknownTable             somebody asks about a table that the source does not have
     ├── SourceError
     │   ├── SourceUnavailable        the server is gone or refuses us; tried again
     │   ├── PreflightFailed          the server or a table cannot be captured as it is
@@ -111,6 +112,7 @@ __all__ = [
     "TargetError",
     "TargetUnwritable",
     "UndecodableValue",
+    "UnknownTable",
     "UnplacedValue",
     "UnsentColumn",
     "UnsupportedProtocol",
@@ -163,6 +165,10 @@ class ConfigError(HeadraceError):
     """A configuration that cannot be used; the message names the field."""
 
     retry = Retry.NEVER
+
+
+class UnknownTable(ConfigError):
+    """Somebody asks about a table that the source does not have, or not under this name alone."""
 
 
 class SourceError(HeadraceError):

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from headrace.cli.adopt import adopt
+from headrace.cli.assess import assess
 from headrace.cli.consume import consume
 from headrace.cli.demo import demo
 from headrace.cli.dump import dump
@@ -21,6 +22,7 @@ from headrace.cli.resync import resync
 from headrace.cli.run import run
 from headrace.cli.schema import schema
 from headrace.cli.status import status
+from headrace.cli.tables import tables
 from headrace.cli.tail import tail
 from headrace.cli.tap import tap
 from headrace.cli.verify import verify
@@ -58,7 +60,7 @@ app = typer.Typer(
 )
 
 for command in (
-    *(demo, preflight, run, relay, tail, consume),
+    *(demo, tables, assess, preflight, run, relay, tail, consume),
     *(status, verify, resync, adopt, maintain, export, version),
 ):
     app.command()(command)

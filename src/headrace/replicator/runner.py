@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.model.schema import TableId
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.adopt import Adopted
+    from headrace.replicator.assess.looks import Looks
     from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig, PostgresConfig
     from headrace.replicator.maintain import TableMaintained
     from headrace.replicator.relay_config import RelaySourceConfig
@@ -45,6 +46,7 @@ __all__ = [
     "follow",
     "goal",
     "log_settings",
+    "looks",
     "maintain",
     "preflight",
     "recovers",
@@ -61,11 +63,24 @@ _PATIENCE_S = 5.0
 
 def preflight(config: Config) -> list[Finding]:
     """Return everything that stands in the way; an object store gets one small object, which goes again."""
+    asked = looks(config)
+    source = asked.source().preflight() if asked.source else asked.relays()
+    return [*source, *asked.store()]
+
+
+def looks(config: Config) -> Looks:
+    """Return whom an assessment asks; nothing is opened yet."""
+    from headrace.replicator.assess.looks import Looks
     from headrace.replicator.relay_config import RelaySourceConfig
 
-    if isinstance(config.source, RelaySourceConfig):
-        return [*_relay_findings(config, config.source), *_store_findings(config)]
-    return [*_source(config).preflight(), *_store_findings(config)]
+    given = config.source
+    relays = given if isinstance(given, RelaySourceConfig) else None
+    return Looks(
+        source=None if relays else lambda: _source(config),
+        relays=lambda: _relay_findings(config, relays) if relays else [],
+        store=lambda: _store_findings(config),
+        warehouse=lambda: _warehouse(config),
+    )
 
 
 def _relay_findings(config: Config, source: RelaySourceConfig) -> list[Finding]:
