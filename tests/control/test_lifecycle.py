@@ -46,7 +46,9 @@ def test_the_table_of_commands_is_the_one_that_people_read() -> None:
         assert (PERMITTED[key][0].value if key in PERMITTED else "-") == cell, key
 
 
-@pytest.mark.parametrize(("state", "command"), set(itertools.product(State, Command)) - set(PERMITTED))
+@pytest.mark.parametrize(
+    ("state", "command"), set(itertools.product(State, Command)) - set(PERMITTED)
+)
 def test_what_is_not_in_the_table_is_refused_by_name(state: State, command: Command) -> None:
     with pytest.raises(CommandRefused, match=rf"shop is {state.value}.*{command.value}") as caught:
         commanded("shop", state, Desired.STOPPED, command)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,10 @@ from headrace.state.store import StateStore
 from tests.control.planes import Hand, alive, end_everything, environment, running
 from tests.requirements import req
 from tests.waiting import until
+
+
+def adopted(hand: Hand, name: str, pid: int) -> bool:
+    return hand.pid(name) == pid
 
 
 @pytest.fixture
@@ -114,7 +119,10 @@ def test_one_that_does_not_hear_is_killed_in_time(tmp_path: Path) -> None:
 def test_a_new_configuration_is_taken_up_by_the_next_process(hand: Hand) -> None:
     first = hand.started()
     hand.deploy(apply={"trigger_s": 2})
-    until(lambda: hand.row().state is State.RUNNING and hand.pid() not in (0, first), "the next process")
+    until(
+        lambda: hand.row().state is State.RUNNING and hand.pid() not in (0, first),
+        "the next process",
+    )
     assert [(word, revision) for word, _, revision in hand.journal()] == [
         ("began", "1"),
         ("ended", "1"),
@@ -157,7 +165,13 @@ def test_a_deleted_one_leaves_nothing_and_its_successor_starts_clean(hand: Hand)
 
 def test_one_whose_source_is_away_stays_until_people_let_go_of_it(hand: Hand) -> None:
     """Its slot would keep the source's log for ever, so it is not forgotten in silence."""
-    hand.deploy(source={"type": "postgres", "url": "postgresql://u@127.0.0.1:1/x?connect_timeout=2", "tables": ["a.*"]})
+    hand.deploy(
+        source={
+            "type": "postgres",
+            "url": "postgresql://u@127.0.0.1:1/x?connect_timeout=2",
+            "tables": ["a.*"],
+        }
+    )
     hand.command(Command.START)
     hand.reaches(State.RUNNING)
     StateStore(hand.state() / "state.db").close()
@@ -190,7 +204,7 @@ def test_a_control_plane_that_ends_leaves_its_replicators_and_the_next_one_adopt
         assert all(map(alive, pids.values()))
         with running(tmp_path) as hand:
             for name, pid in pids.items():
-                until(lambda n=name, p=pid: hand.pid(n) == p, "the adoption")
+                until(partial(adopted, hand, name, pid), "the adoption")
                 assert [word for word, *_ in hand.journal(name)] == ["began"]
             # One that was adopted is looked after like a child.
             hand.command(Command.STOP, "a")

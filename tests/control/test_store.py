@@ -70,7 +70,9 @@ def test_processes_that_start_at_once_make_the_tables_once(control_url: str) -> 
         "print(ControlStore(Database(sys.argv[1])).namespaces())\n"
     )
     begun = [
-        subprocess.Popen([sys.executable, "-c", code, control_url], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", code, control_url], stdout=subprocess.PIPE, text=True
+        )
         for _ in range(3)
     ]
     assert [one.communicate()[0] for one in begun] == ["['default']\n"] * 3
@@ -220,10 +222,16 @@ def test_a_command_that_changes_nothing_writes_nothing(store: ControlStore, leas
 
 
 def test_a_block_that_fails_leaves_nothing_behind(store: ControlStore, lease: Lease) -> None:
-    with pytest.raises(ZeroDivisionError), store.writing(lease) as writer:
-        writer.deploy("default", "shop", {}, "/")
-        raise ZeroDivisionError
+    def half() -> None:
+        with store.writing(lease) as writer:
+            writer.deploy("default", "shop", {}, "/")
+            writer.put_draft("default", "d", "", {})
+            writer.delete_draft("default", "other")
+
+    with pytest.raises(NotFound):
+        half()
     assert store.replicators() == []
+    assert store.drafts("default") == []
 
 
 def test_the_audit_log_is_read_from_its_end(store: ControlStore, lease: Lease) -> None:

@@ -36,8 +36,9 @@ from headrace.replicator.config import (
 )
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.relay_config import FollowingRelayConfig
+from headrace.replicator.serve_config import ServeConfig
 
-__all__ = ["SECTIONS", "Mistake", "check", "load", "load_relay", "parse", "read"]
+__all__ = ["SECTIONS", "Mistake", "load", "load_relay", "load_serve", "parse", "read"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Relay = TypeVar("_Relay", bound=RelayConfig)
@@ -57,6 +58,12 @@ SECTIONS: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
     },
 }
 """The sections whose ``type`` says what else they hold."""
+_CHECKED_BY: Mapping[type[BaseModel], str] = {
+    Config: "preflight",
+    FollowerConfig: "relay",
+    ServeConfig: "serve --tokens",
+}
+"""The command that reads a file of each kind."""
 _EXPECTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
@@ -128,19 +135,7 @@ def load(path: Path) -> Config:
         ConfigError: naming every problem, each with what to do; or, where there is none, what the target lacks.
     """
     path = path.absolute()
-    return check(parse(path), path)
-
-
-def check(document: dict[str, Any], path: Path) -> Config:
-    """Return the configuration that a document holds.
-
-    Args:
-        document: names and values, references unresolved.
-        path: absolute path of the file that it stands in, or would: relative paths begin beside it.
-
-    Raises:
-        ConfigError: as `load`.
-    """
+    document = parse(path)
     if _follows(document):
         raise ConfigError(
             f"{path}: describes a relay that reads from another one, and no replicator.",
@@ -176,6 +171,22 @@ def load_relay(path: Path) -> Config | FollowerConfig:
     )
 
 
+def load_serve(path: Path) -> ServeConfig:
+    """Return who may ask a control plane, and how.
+
+    Raises:
+        ConfigError: naming every problem.
+    """
+    path = path.absolute()
+    config = _checked(path, parse(path), ServeConfig)
+    if config.tls is None:
+        return config
+    files = {
+        name: _absolute(path.parent, getattr(config.tls, name)) for name in ("certificate", "key")
+    }
+    return config.model_copy(update={"tls": config.tls.model_copy(update=files)})
+
+
 def _follows(document: Mapping[str, Any]) -> bool:
     relay = document.get("relay")
     return isinstance(relay, dict) and "upstream" in relay
@@ -190,7 +201,7 @@ def _checked(path: Path, document: dict[str, Any], model: type[_Model]) -> _Mode
     config, problems = _validated(document, model)
     if problems or config is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        check = "preflight" if model is Config else "relay"
+        check = _CHECKED_BY[model]
         raise ConfigError(
             f"{path}: {len(problems)} problem{'s' if len(problems) != 1 else ''}.{listed}",
             next_step=f"correct {path.name} as said above, then check it with: "

@@ -1,7 +1,7 @@
 """Removes the tables of a replicator from its target: those that it says are its own, and no others.
 
-In: where the tables are. Out: nothing of them, nor of what was kept about them. Done again after a crash it goes on with
-what is left: what says which tables there are goes last.
+In: where the tables are. Out: nothing of them, nor of what was kept about them. Done again after a crash it goes on
+with what is left: what says which tables there are goes last.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Behaves like ``headrace run FILE`` without a source or Spark: for tests of whoever starts such processes.
 
-In: a configuration file in a replicator's folder. Out: its lock held, its status told, a line in ``journal`` of the state
-folder when it begins and when it ends; ended by SIGTERM. ``spark.conf`` of the file may hold ``headrace.simulate``, which
-asks for something else: ``crash``, ``deaf`` (SIGTERM is not heard), ``mute`` (never ready), ``fail`` and ``retry`` (an
-error that a person, or time, must heal).
+In: a configuration file in a replicator's folder. Out: its lock held, its status told, a line in ``journal`` of the
+state folder when it begins and when it ends; ended by SIGTERM. ``spark.conf`` of the file may hold
+``headrace.simulate``, which asks for something else: ``crash``, ``deaf`` (SIGTERM is not heard), ``mute`` (never
+ready), ``fail`` and ``retry`` (an error that a person, or time, must heal).
 """
 
 from __future__ import annotations

@@ -46,7 +46,9 @@ class Database:
         if not self.is_sqlite:
             options = f"{parsed.query.get('options', '')} {_POSTGRES_OPTIONS}".strip()
             given = {"connect_timeout": 5, "options": options}
-        self.name = f"{parsed.drivername.partition('+')[0]} database {parsed.database or ''}".strip()
+        self.name = (
+            f"{parsed.drivername.partition('+')[0]} database {parsed.database or ''}".strip()
+        )
         self._engine = create_engine(parsed, connect_args=given, pool_pre_ping=True)
         if self.is_sqlite:
             event.listen(self._engine, "connect", _prepare_sqlite)

@@ -8,18 +8,21 @@ puts secrets in their places, in its own memory.
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.durable import replace_file
-from headrace.replicator import config_file
+from headrace.errors import ConfigError
+from headrace.replicator.assess.document import configured, read_document
 from headrace.replicator.config import Config
 from headrace.replicator.control.records import Deployed
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.relative_paths import make_absolute
+from headrace.replicator.seed.read import is_seed, read_seed
 
-__all__ = ["Folders", "ReplicatorFolder"]
+__all__ = ["Folders", "ReplicatorFolder", "rendered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class ReplicatorFolder:
         """Write the configuration of the present revision, durably and whole; return where it is."""
         path = self.file(deployed.revision)
         self.root.mkdir(parents=True, exist_ok=True)
-        document = document_of(deployed, self)
+        document = self._document(deployed)
         replace_file(path, (json.dumps(document, indent=2) + "\n").encode())
         for other in self.root.glob("config-*.json"):
             if other != path:
@@ -63,7 +66,10 @@ class ReplicatorFolder:
         Raises:
             ConfigError: it does not hold any more: a variable of the environment is not set.
         """
-        return config_file.check(document_of(deployed, self), self.file(deployed.revision))
+        return configured(read_document(self._document(deployed), self.root))
+
+    def _document(self, deployed: Deployed) -> dict[str, Any]:
+        return rendered(deployed.config, deployed.full_name, Path(deployed.base), self.state.root)
 
 
 class Folders:
@@ -83,29 +89,31 @@ class Folders:
         return ReplicatorFolder(self.replicators / deployed.namespace / deployed.name / generation)
 
 
-def document_of(deployed: Deployed, folder: ReplicatorFolder) -> dict[str, Any]:
-    """Return a configuration as its process reads it: a name of its own, absolute paths, its own state folder."""
-    document = json.loads(json.dumps(deployed.config))
-    base = Path(deployed.base)
-    for place in (
-        ("target", "path"),
-        ("source", "ca"),
-        ("relay", "tls", "certificate"),
-        ("relay", "tls", "key"),
-        ("relay", "routes"),
-    ):
-        _make_absolute(document, place, base)
-    state = document.get("state")
-    document["name"] = deployed.full_name
-    document["state"] = {**(state if isinstance(state, dict) else {}), "dir": str(folder.state.root)}
-    return dict(document)
+def rendered(
+    config: Mapping[str, Any], name: str, base: Path, state: Path | None = None
+) -> dict[str, Any]:
+    """Return a configuration as a process reads it: in our own form, absolute paths, references as they are.
 
+    Args:
+        config: as it was given, in our form or the design's.
+        name: that it gets.
+        base: folder at which its relative paths begin.
+        state: folder that ``state.dir`` names, as given when None.
 
-def _make_absolute(document: Any, place: tuple[str, ...], base: Path) -> None:
-    *sections, last = place
-    for name in sections:
-        document = document.get(name) if isinstance(document, dict) else None
-    value = document.get(last) if isinstance(document, dict) else None
-    # A reference may stand for an absolute path; a URL is no path.
-    if isinstance(value, str) and "://" not in value and not value.startswith("${"):
-        document[last] = os.path.normpath(base / Path(value).expanduser())
+    Raises:
+        ConfigError: it asks for a state folder of its own.
+    """
+    given = read_seed(config, name).mapping if is_seed(config) else config
+    document: dict[str, Any] = json.loads(json.dumps(given))
+    make_absolute(document, base)
+    kept = document.get("state")
+    kept = kept if isinstance(kept, dict) else {}
+    if "dir" in kept:
+        raise ConfigError(
+            "state.dir: the control plane gives every replicator a folder of its own.",
+            next_step="leave state.dir out.",
+        )
+    document["name"] = name
+    if state is not None:
+        document["state"] = {**kept, "dir": str(state)}
+    return document

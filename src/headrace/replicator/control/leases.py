@@ -38,7 +38,12 @@ def take(database: Database, holder: str, lasts_s: float) -> Lease | None:
     with database.begin() as connection:
         row = _row(connection, lock=True)
         now = database.now_s(connection)
-        if row is not None and row.until_s > now and row.holder != holder and not _is_gone(row.holder):
+        if (
+            row is not None
+            and row.until_s > now
+            and row.holder != holder
+            and not _is_gone(row.holder)
+        ):
             return None
         lease = Lease(CONTROL, holder, row.generation + 1 if row else 1, now + lasts_s)
         values = {"holder": holder, "generation": lease.generation, "until_s": lease.until_s}
@@ -80,7 +85,7 @@ def read(connection: Connection) -> Lease | None:
 
 
 def fence(connection: Connection, lease: Lease) -> None:
-    """Refuse the rest of a transaction unless the lease is the newest; nobody takes it, and nobody else writes, before its end.
+    """Refuse the rest of a transaction unless the lease is the newest; nobody else takes it or writes before its end.
 
     Raises:
         LeaseLost: another control plane has it.

@@ -118,8 +118,8 @@ PERMITTED: Mapping[tuple[State, Command], tuple[State, Desired | None]] = {
     **{(state, Command.RESUME): (state, Desired.RUNNING) for state in _RUNS},
     **{(state, Command.DELETE): (State.DELETING, Desired.DELETED) for state in State},
 }
-"""Every command that a state allows, and the state and wish that it leads to, None where the wish stays as it was; every
-other command is refused."""
+"""Every command that a state allows, and the state and wish that it leads to, None where the wish stays as it was;
+every other command is refused."""
 
 _INSTEAD = {
     State.PAUSED: "resume it",

@@ -1,7 +1,7 @@
 """How replicators stand, for many who ask: each is looked at now and then, and answers are given from memory.
 
-In: replicators as they are noted, and what their parts left on disk. Out: pictures with their age. A thread looks at one
-after the other and takes no more than a fifth of one core; whoever wants a newer picture of one looks at that one.
+In: replicators as they are noted, and what their parts left on disk. Out: pictures with their age. A thread looks at
+one after the other and takes no more than a fifth of one core; whoever wants a newer picture of one looks at that one.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class PlaneSettings:
     base: Path = Path("/")
     hidden: frozenset[str] = frozenset()
     lease_s: float = 15.0
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     launch: Launch = run_command
 
 
@@ -193,6 +193,6 @@ class ControlPlane:
             self._lost()
         except HeadraceError as error:
             _log.warning("%s", error.message)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the top of the thread
             # Nobody looks after the replicators without this thread.
             _log.exception("a turn failed")

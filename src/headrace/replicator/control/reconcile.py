@@ -50,7 +50,7 @@ class Limits:
         starting: how many may load at the same time; the others wait for their turn.
     """
 
-    restarts: RestartPolicy = RestartPolicy()
+    restarts: RestartPolicy = field(default_factory=RestartPolicy)
     stop_s: float = 60.0
     starting: int = 4
 
@@ -218,7 +218,7 @@ class Reconciler:
         if step is Step.START:
             self._start(lease, row, care, folder)
         elif step is Step.END:
-            self._end(lease, row, care, folder)
+            self._end(lease, care)
         elif step is Step.DELIVER:
             _deliver(folder, paused=row.desired is Desired.PAUSED)
             failpoint("control.delivered")
@@ -248,7 +248,7 @@ class Reconciler:
         self._loading += 1
         failpoint("control.started")
 
-    def _end(self, lease: Lease, row: Deployed, care: Care, folder: ReplicatorFolder) -> None:
+    def _end(self, lease: Lease, care: Care) -> None:
         if care.process is None:
             return
         if care.kill_at is None:
@@ -357,7 +357,13 @@ def _how_it_ended(process: RunProcess, folder: ReplicatorFolder) -> tuple[Headra
         if said.state is ProcessState.STOPPED:
             return _Ended("Its process was asked to end by somebody else."), True
     code = process.exit_code()
-    how = "ended" if code is None else f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+    how = (
+        "ended"
+        if code is None
+        else f"ended with exit code {code}"
+        if code >= 0
+        else f"was killed by signal {-code}"
+    )
     last = next((line for line in reversed(last_lines(folder.log, 15)) if line.strip()), "")
     said_last = f" It said last: {last.strip()}" if last else ""
     return HeadraceError(f"Its process {how}.{said_last}", next_step="see its log."), False

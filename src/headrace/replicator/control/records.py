@@ -8,7 +8,12 @@ from typing import Any
 
 from headrace.replicator.control.lifecycle import Desired, State
 
-__all__ = ["Audited", "Deployed", "Draft", "Lease", "Who"]
+__all__ = ["Audited", "Deployed", "Draft", "Lease", "Who", "full_name"]
+
+
+def full_name(namespace: str, name: str) -> str:
+    """Return a replicator's name as no other one of the control plane has it; neither part has two hyphens in a row."""
+    return name if namespace == "default" else f"{namespace}--{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Deployed:
     @property
     def full_name(self) -> str:
         """Name that no other replicator of this control plane has; its slot, publication and frontier have it too."""
-        return self.name if self.namespace == "default" else f"{self.namespace}--{self.name}"
+        return full_name(self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a replicator leaves behind when it is deleted: at the source, at the target, in its own folder.
 
-In: its configuration. Out: nothing of it left, as far as it is the replicator's own and its tables are not to stay. Each
-part may be done again after a crash: what is gone already is passed over.
+In: its configuration. Out: nothing of it left, as far as it is the replicator's own and its tables are not to stay.
+Each part may be done again after a crash: what is gone already is passed over.
 """
 
 from __future__ import annotations

@@ -57,8 +57,19 @@ class ControlStore:
         """Return their names in order."""
         with self.database.read() as connection:
             return list(
-                connection.execute(select(t.namespaces.c.name).order_by(t.namespaces.c.name)).scalars()
+                connection.execute(
+                    select(t.namespaces.c.name).order_by(t.namespaces.c.name)
+                ).scalars()
             )
+
+    def require(self, namespace: str) -> None:
+        """Refuse a namespace that there is not.
+
+        Raises:
+            NotFound: there is none.
+        """
+        with self.database.read() as connection:
+            _number_of(connection, namespace)
 
     def drafts(self, namespace: str) -> list[Draft]:
         """Return the drafts of a namespace by name.
@@ -163,7 +174,9 @@ class Writer:
         if held or name == "default":
             raise CommandRefused(
                 f"Namespace {name} has {held} replicators." if held else "Namespace default stays.",
-                next_step="delete its replicators first." if held else "delete its drafts one by one.",
+                next_step="delete its replicators first."
+                if held
+                else "delete its drafts one by one.",
             )
         for table in (t.drafts, t.generations):
             self._connection.execute(delete(table).where(table.c.namespace == number))
@@ -177,7 +190,9 @@ class Writer:
         """
         number = _number_of(self._connection, namespace)
         values = {"label": label, "config": json.dumps(config), "updated_ms": _now_ms()}
-        done = self._connection.execute(update(t.drafts).where(*_key(number, name)).values(**values))
+        done = self._connection.execute(
+            update(t.drafts).where(*_key(number, name)).values(**values)
+        )
         if done.rowcount:
             return False
         self._connection.execute(

@@ -66,8 +66,8 @@ replicators = Table(
     UniqueConstraint("namespace", "name"),
     sqlite_autoincrement=True,
 )
-"""``generation`` tells a replicator from one of its name that was deleted, ``revision`` one configuration from the next,
-``version`` one write of the row from the next; ``base`` is where relative paths of ``config`` begin."""
+"""``generation`` tells a replicator from one of its name that was deleted, ``revision`` one configuration from the
+next, ``version`` one write of the row from the next; ``base`` is where relative paths of ``config`` begin."""
 
 generations = Table(
     "generations",
