@@ -454,15 +454,16 @@ def test_an_error_that_nobody_foresaw_tells_its_type_alone(
     plane, _ = both
 
     def broken(_: str) -> None:
-        raise RuntimeError("open-sesame")
+        # Put together here, for lines of the source are in the log.
+        raise RuntimeError("open" + "-sesame")
 
     with monkeypatch.context() as patched:
         patched.setattr(plane.store, "drafts", broken)
         answer = operator("GET", f"{NS}/drafts")
     assert answer.status == 500
     assert answer.error["type"] == "RuntimeError"
+    until(lambda: "list_drafts" in caplog.text, "the place in the log")
     assert "open-sesame" not in answer.text + caplog.text
-    assert "list_drafts" in caplog.text
 
 
 # -- the document ---------------------------------------------------------------------------------
