@@ -15,7 +15,10 @@ __all__ = ["serve"]
 @errors_without_traceback
 def serve(
     address: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen.")
+        str,
+        typer.Option(
+            "--listen", metavar="HOST:PORT", envvar="HEADRACE_LISTEN", help="Where to listen."
+        ),
     ] = "127.0.0.1:8070",
     state: Annotated[Path, typer.Option(help="Folder of everything that it keeps.")] = Path(
         ".headrace/serve"
