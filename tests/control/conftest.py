@@ -12,9 +12,9 @@ from headrace.replicator.control.database import Database
 from headrace.replicator.control.records import Lease
 from headrace.replicator.control.store import ControlStore
 from tests.control.databases import KINDS, url_of
-from tests.fixtures_postgres import database, postgres_server
+from tests.fixtures_postgres import database, postgres_server, sql
 
-__all__ = ["database", "postgres_server"]
+__all__ = ["database", "postgres_server", "sql"]
 
 
 @pytest.fixture(params=KINDS)

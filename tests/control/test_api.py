@@ -157,7 +157,7 @@ def test_the_control_planes_own_secrets_are_not_for_replicators(operator: Asking
 # -- the life of a replicator ---------------------------------------------------------------------
 
 
-@req("C76", "C105", "C100")
+@req("C76", "C105")
 def test_a_replicator_lives_over_http(operator: Asking) -> None:
     made = operator.does("PUT", SHOP, {"config": config_of()}, 201)
     assert (made["state"], made["generation"], made["revision"]) == ("DEPLOYED", 1, 1)
@@ -188,7 +188,7 @@ def test_a_draft_is_deployed_and_started_at_once(operator: Asking) -> None:
     assert again["revision"] == 2
 
 
-@req("C14", "C98")
+@req("C98")
 def test_the_detail_has_tables_positions_and_lag(operator: Asking, both: Any) -> None:
     from tests.control.histories import standing
 
@@ -215,7 +215,7 @@ def test_the_detail_has_tables_positions_and_lag(operator: Asking, both: Any) ->
     assert {t["table"]: t["state"] for t in told["tables"]}["orders"] == "FAILING"
 
 
-@req("C105", "C92")
+@req("C105")
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -448,6 +448,7 @@ def test_without_tokens_it_answers_under_this_machines_names_alone(tmp_path: Pat
         assert ask.one("/v1/audit")["audit"][0]["who"] == "local"
 
 
+@req("C105")
 def test_an_error_that_nobody_foresaw_tells_its_type_alone(
     operator: Asking, both: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

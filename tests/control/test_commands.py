@@ -117,7 +117,9 @@ def test_one_that_fails_ends_the_wait_with_its_reason(server: str, folder: Path)
         (("start", "shop", "--server", "http://127.0.0.1:1"), "gives no answer"),
     ],
 )
-def test_what_cannot_be_done_says_what_to_do(server: str, words: tuple[str, ...], named: str) -> None:
+def test_what_cannot_be_done_says_what_to_do(
+    server: str, words: tuple[str, ...], named: str
+) -> None:
     failed = call(*words, fails=True)
     assert named in failed.output
     assert "next step" in failed.output

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from headrace.replicator import config_file
+from headrace.replicator.control.folders import ReplicatorFolder
 from headrace.replicator.control.processes import find
 from headrace.testing.run_process import journal
 from tests.control.asking import Asking
+from tests.control.histories import standing
 from tests.control.planes import alive, config_of, end_everything, environment, overlapping
-from tests.requirements import req
 from tests.waiting import until
 
 NS = "/v1/contexts/default"
@@ -191,7 +194,6 @@ CASES: list[
 ]
 
 
-@req("C12")
 @pytest.mark.parametrize(
     ("before", "command", "failpoint", "old", "new"),
     [
@@ -240,7 +242,6 @@ def test_killed_at_any_step_things_stand_as_before_or_as_after(
         assert serving.running() == pids, "it was started anew, and not adopted"
 
 
-@req("C12")
 def test_replicators_outlive_a_killed_control_plane_and_are_adopted(serving: Serving) -> None:
     serving.start()
     for name in ("a", "b", "c"):
@@ -314,3 +315,42 @@ def test_of_two_control_planes_one_is_active_and_the_other_takes_over(
                 serving.process.send_signal(signal.SIGCONT)
             serving.end()
         end_everything(tmp_path)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "failpoint", ["control.source_released", "control.target_dropped", "control.folder_removed"]
+)
+def test_killed_while_it_removes_what_a_replicator_has_the_next_one_removes_the_rest(
+    serving: Serving, database: str, sql: Callable[..., None], failpoint: str
+) -> None:
+    """Slot, publication, tables, folder: each is gone in the end, and so is the replicator."""
+    lake = serving.folder / "lake"
+    source = {"type": "postgres", "url": database, "tables": ["public.*"]}
+    config = config_of(source=source, target={"type": "delta", "path": str(lake)})
+    serving.start()
+    serving.ask.does("PUT", SHOP, {"config": config, "start": True}, 201)
+    serving.ask.reaches("RUNNING")
+    folder = ReplicatorFolder(serving.folder / "state/replicators/default/shop/1")
+    standing(config_file.load(folder.file(1)))
+    for name in ("items", "notes", "orders"):
+        (lake / "public" / name / "_delta_log").mkdir(parents=True)
+    (lake / "public" / "foreign").mkdir()
+    sql(
+        "SELECT pg_create_logical_replication_slot('headrace_shop', 'pgoutput')",
+        "CREATE PUBLICATION headrace_shop",
+    )
+    serving.kill()
+    serving.start(failpoint)
+    serving.try_to("DELETE", f"{SHOP}?target=drop")
+    serving.killed()
+    serving.start()
+    serving.ask.gone()
+
+    assert not folder.root.exists()
+    assert sorted(path.name for path in (lake / "public").iterdir()) == ["foreign"]
+    assert not (lake / "_headrace" / "shop").exists()
+    with psycopg.connect(database) as connection:
+        for query in ("SELECT FROM pg_replication_slots", "SELECT FROM pg_publication"):
+            assert connection.execute(query.encode()).fetchall() == []
+    assert serving.running() == []

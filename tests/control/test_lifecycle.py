@@ -95,7 +95,7 @@ def events() -> st.SearchStrategy[list[object]]:
     return st.lists(st.one_of(st.sampled_from(Command), st.sampled_from(["step", "ready", "die"])))
 
 
-@req("C16", "C76")
+@req("C16")
 @given(events())
 def test_whatever_happens_what_was_asked_for_last_is_reached(happened: list[object]) -> None:
     world, last = World(), None

@@ -69,7 +69,6 @@ def test_a_killed_process_comes_back_and_says_why(hand: Hand) -> None:
     assert [word for word, *_ in hand.journal()] == ["began", "began"]
 
 
-@req("C20")
 def test_one_that_crashes_again_and_again_is_given_up_with_its_last_words(hand: Hand) -> None:
     hand.deploy(fault="crash")
     hand.command(Command.START)
@@ -104,7 +103,6 @@ def test_an_error_that_time_heals_is_tried_without_end(hand: Hand) -> None:
     hand.reaches(State.STOPPED)
 
 
-@req("C88")
 def test_one_that_does_not_hear_is_killed_in_time(tmp_path: Path) -> None:
     try:
         with running(tmp_path, limits=Limits(stop_s=0.5)) as hand:

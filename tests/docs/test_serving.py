@@ -10,7 +10,6 @@ from headrace.replicator.api.app import api
 from headrace.replicator.api.people import Role
 from headrace.replicator.control.lifecycle import PERMITTED, Command, State
 from headrace.replicator.control.plane import ControlPlane
-from tests.requirements import req
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 
@@ -25,7 +24,6 @@ def test_every_page_of_the_api_stands_there_and_no_other() -> None:
     assert {role for *_, role in rows} == {"", *(role.name.lower() for role in Role)}
 
 
-@req("C76")
 def test_what_commands_make_of_states_is_what_the_page_says() -> None:
     head, *rows = (
         [cell.strip() for cell in line.strip("|").split("|")]

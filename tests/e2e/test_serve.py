@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import psycopg
 import pytest
 
 from headrace.lake.delta_log import DeltaTable
-from headrace.replicator.control.processes import find
+from headrace.replicator.control.processes import RunProcess, find
 from tests.requirements import req
 from tests.waiting import until
 
@@ -121,7 +122,15 @@ class Newcomer:
         for found in find(self.state() / "replicators").values():
             for process in found:
                 process.signal(signal.SIGTERM)
-                until(lambda p=process: not p.lives(), "the end of a replicator", 90)
+                until(partial(_ended, process), "the end of a replicator", 90)
+
+
+def _ended(process: RunProcess) -> bool:
+    return not process.lives()
+
+
+def copied(newcomer: Newcomer, schema: str) -> bool:
+    return len(newcomer.rows(schema)) == 100
 
 
 @pytest.fixture
@@ -139,7 +148,7 @@ def slots(connection: psycopg.Connection[Any]) -> set[str]:
     return {name for (name,) in found if not name.startswith("pg_")}
 
 
-@req("C01", "C02", "C16", "C17", "C18", "C70")
+@req("C01", "C02", "C16", "C17", "C18", "C70", "C100")
 def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, url: str) -> None:
     typed = commands()
     assert len(typed) == 6
@@ -150,7 +159,7 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
         ["shop", "RUNNING"],
     ]
     for schema in ("shop", "billing"):
-        until(lambda s=schema: len(newcomer.rows(s)) == 100, f"the rows of {schema}", 300)
+        until(partial(copied, newcomer, schema), f"the rows of {schema}", 300)
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update shop.orders set total = 7 where id = 1")
