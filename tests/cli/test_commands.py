@@ -20,6 +20,8 @@ from tests.requirements import req
 
 COMMANDS = (
     "demo",
+    "tables",
+    "assess",
     "preflight",
     "run",
     "relay",

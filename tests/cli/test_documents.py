@@ -17,7 +17,7 @@ from headrace.replicator.config_file import load, load_relay, load_serve
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/migration.md", "docs/operations.md", "docs/tap.md")
-TYPED = (*PAGES, "docs/consuming.md", "docs/serving.md")
+TYPED = (*PAGES, "docs/consuming.md", "docs/serving.md", "docs/assessment.md")
 
 
 def blocks(page: str, language: str) -> list[str]:

@@ -96,7 +96,7 @@ def _show_tables(found: PipelineAssessment) -> None:
         partly, absent = verdict.partially_supported, verdict.not_supported
         table.add_row(
             Text(str(verdict.table)),
-            str(len(verdict.columns)),
+            str(verdict.num_columns),
             Text(str(partly), style=_STYLES["PARTIAL"] if partly else ""),
             Text(str(absent), style=_STYLES["NO"] if absent else ""),
         )
@@ -126,10 +126,8 @@ def _show_columns(found: TableAssessment) -> None:
 
 
 def _show_problems(problems: Iterable[Problem]) -> None:
-    from headrace.sources.base import Severity
-
-    for problem in sorted(problems, key=lambda p: p.severity is not Severity.ERROR):
-        bad = problem.severity is Severity.ERROR
+    for problem in sorted(problems, key=lambda p: not p.is_error):
+        bad = problem.is_error
         console.print(
             Text.assemble(
                 (problem.severity.value.lower(), "bold red" if bad else "bold yellow"),

@@ -29,17 +29,13 @@ class Story:
     def milestone(self, name: str, text: str, *, good: bool = True) -> None:
         """Say that something is reached."""
         mark = ("✔ ", "bold green") if good else ("✘ ", "bold red")
-        self.console.print(
-            Text.assemble((f"{self.seconds:6.1f} s  ", "dim"), mark, (name, "bold"), "  ", text),
-            soft_wrap=True,
+        self._print(
+            Text.assemble((f"{self.seconds:6.1f} s  ", "dim"), mark, (name, "bold"), "  ", text)
         )
 
     def news(self, text: str) -> None:
         """Say that something happened at the source."""
-        self.console.print(
-            Text.assemble((f"{self.seconds:6.1f} s  ", "dim"), ("· ", "cyan"), text),
-            soft_wrap=True,
-        )
+        self._print(Text.assemble((f"{self.seconds:6.1f} s  ", "dim"), ("· ", "cyan"), text))
 
     def freshness(self, measured: Freshness, rate: float) -> None:
         """Say how soon commits became visible."""
@@ -52,16 +48,32 @@ class Story:
 
     def way_on(self, place: Place, kept: bool) -> None:
         """Say where the tables lie and how to query them."""
-        self.console.print(f"\nThe tables lie in [bold]{place.lake}[/bold]. Query them:\n")
-        self.console.print(Text("Python, without Spark", style="bold"))
-        self.console.print(Syntax(python_snippet(place), "python", background_color="default"))
-        self.console.print(Text("\nSpark SQL", style="bold"))
-        self.console.print(Syntax(sql_line(place), "sql", background_color="default"))
+        self._print(
+            Text.assemble("\nThe tables lie in ", (str(place.lake), "bold"), ". Query them:\n")
+        )
+        self._print(Text("Python, without Spark", style="bold"))
+        self._code(python_snippet(place), "python")
+        self._print(Text("\nSpark SQL", style="bold"))
+        self._code(sql_line(place), "sql")
         if kept:
-            self.console.print(
-                f"\nState and configuration are kept in [bold]{place.root}[/bold], "
-                f"the files of the server in [bold]{place.server}[/bold]."
+            state, server = (str(place.root), "bold"), (str(place.server), "bold")
+            said = (
+                "\nState and configuration are kept in ",
+                state,
+                ", the files of the server in ",
+                server,
+                ".",
             )
+            self._print(Text.assemble(*said))
+
+    def _code(self, lines: str, language: str) -> None:
+        """Print lines as they are typed: none is cut at the edge of a terminal, nor filled up to it."""
+        shown = Syntax(lines, language, background_color="default").highlight(lines)
+        shown.rstrip()
+        self._print(shown)
+
+    def _print(self, text: Text) -> None:
+        self.console.print(text, soft_wrap=True)
 
 
 def python_snippet(place: Place) -> str:

@@ -1,6 +1,6 @@
 """Reads a configuration file and reports every problem in it at once.
 
-In: a YAML or JSON file. Out: a `Config` with absolute paths and resolved ``${env:NAME}``
+In: a YAML or JSON file, in our form or the design's. Out: a `Config` with absolute paths and resolved ``${env:NAME}``
 references, or one `ConfigError` that lists field, expectation and next step of each problem. Values
 of the file are never repeated in a message: any of them may be a secret.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,8 @@ from headrace.replicator.relay_config import FollowingRelayConfig
 from headrace.replicator.serve_config import ServeConfig
 
 __all__ = ["SECTIONS", "Mistake", "load", "load_relay", "load_serve", "parse", "read"]
+
+_LOG = logging.getLogger(__name__)
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Relay = TypeVar("_Relay", bound=RelayConfig)
@@ -135,7 +138,7 @@ def load(path: Path) -> Config:
         ConfigError: naming every problem, each with what to do; or, where there is none, what the target lacks.
     """
     path = path.absolute()
-    document = parse(path)
+    document = _in_our_form(path, parse(path))
     if _follows(document):
         raise ConfigError(
             f"{path}: describes a relay that reads from another one, and no replicator.",
@@ -185,6 +188,31 @@ def load_serve(path: Path) -> ServeConfig:
         name: _absolute(path.parent, getattr(config.tls, name)) for name in ("certificate", "key")
     }
     return config.model_copy(update={"tls": config.tls.model_copy(update=files)})
+
+
+def _in_our_form(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document in our form; one in the design's is read as assessment reads it.
+
+    Raises:
+        ConfigError: the design's form asks for what there is not.
+    """
+    outer = (document, document.get("config"), document.get("deltaConfig"))
+    if not any(isinstance(one, dict) and "stages" in one for one in outer):
+        return document
+    # Rare, and not for every process to carry along.
+    from headrace.replicator.seed.read import read_seed
+
+    read = read_seed(document)
+    errors = [problem for problem in read.problems if problem.is_error]
+    if errors:
+        listed = "".join(f"\n  - {p.field or 'secrets'}: {p.description}" for p in errors)
+        raise ConfigError(
+            f"{path}: {len(errors)} problem{'s' if len(errors) != 1 else ''}.{listed}",
+            next_step=f"correct {path.name}; what to do about each is said by: headrace assess {path.name}",
+        )
+    for problem in read.problems:
+        _LOG.warning("%s: %s %s", path.name, problem.field, problem.description)
+    return read.mapping
 
 
 def _follows(document: Mapping[str, Any]) -> bool:

@@ -177,6 +177,8 @@ class _Maker:
         try:
             with _unheard():
                 _ = rows.join(nothing, F.expr(f"({sql}) IS NULL")).schema
+                # Between parentheses several are a struct.
+                _ = rows.select(F.expr(sql)).schema
         except PySparkException as error:
             return error.getCondition() or type(error).__name__
         return None

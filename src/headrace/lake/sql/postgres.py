@@ -62,7 +62,7 @@ _REASONS = (
     ),
 )
 _REFUSALS = (
-    ("could not translate host name", "its host has no address", "correct target.url"),
+    ("failed to resolve host", "its host has no address", "correct target.url"),
     (
         "certificate",
         "its certificate is not one that target.url trusts",

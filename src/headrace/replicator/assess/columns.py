@@ -21,7 +21,6 @@ from headrace.replicator.assess.support import (
     computed_support,
     target_types,
 )
-from headrace.sources.base import Severity
 from headrace.sources.description import Given, TableDescription
 
 __all__ = ["TableVerdict", "captured_schema", "table_verdict"]
@@ -42,6 +41,11 @@ class TableVerdict:
     columns: tuple[ColumnSupport, ...]
     problems: tuple[Problem, ...]
     quiet: frozenset[str] = frozenset()
+
+    @property
+    def num_columns(self) -> int:
+        """How many of the source's columns are wanted."""
+        return sum(bool(column.source_name) for column in self.columns)
 
     @property
     def not_supported(self) -> int:
@@ -113,7 +117,7 @@ def _stopped(support: ColumnSupport, problems: Collection[Problem]) -> ColumnSup
     """Return a verdict as it is once a problem stops its column."""
     names = {name for name in (support.source_name, support.target_name) if name}
     for problem in problems:
-        if problem.severity is Severity.ERROR and problem.column in names:
+        if problem.is_error and problem.column in names:
             return replace(
                 support,
                 support=Support.NO,

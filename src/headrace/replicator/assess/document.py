@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from headrace.errors import ConfigError
 from headrace.model.schema import TableId
@@ -84,9 +85,10 @@ class Document:
     def _resolved(self) -> Iterator[tuple[str, str]]:
         """Yield the values of references, longest first, with what stands for them."""
         found = {
-            value: f"${{env:{name}}}"
+            written: f"${{env:{name}}}"
             for name in _names(self.mapping)
             if len(value := os.environ.get(name, "")) >= _SHORTEST_SECRET
+            for written in (value, quote(value, safe=""))
         }
         yield from sorted(found.items(), key=lambda pair: -len(pair[0]))
 

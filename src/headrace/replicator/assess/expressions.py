@@ -156,7 +156,7 @@ def _judged(schema: TableSchema, setting: str, sql: str) -> tuple[str, str] | No
 
 def _parsed(sql: str) -> exp.Expression | None:
     """Return an expression as it stands where Spark puts it, None for what is more or less than one."""
-    statements = sqlglot.parse(f"({sql}\n) IS NULL", read="spark")
+    statements = sqlglot.parse(f"({sql}) IS NULL", read="spark")
     whole = statements[0] if len(statements) == 1 else None
     inside = whole.this if isinstance(whole, exp.Is) else None
     if not isinstance(inside, exp.Paren) or isinstance(inside.this, exp.Alias):
@@ -172,9 +172,11 @@ def _place(error: sqlglot.ParseError, sql: str) -> str:
     if not line or not column:
         return ""
     # What stands ahead of it and behind it is ours.
-    if line > len(sql.splitlines()):
+    lines = sql.splitlines() or [""]
+    column -= line == 1
+    if line > len(lines) or (line == len(lines) and column > len(lines[-1])):
         return " (something is lacking at its end)"
-    return f" (at line {line}, column {max(1, column - (line == 1))})"
+    return f" (at line {line}, column {max(1, column)})"
 
 
 def _spelt(column: exp.Column) -> str:

@@ -41,6 +41,14 @@ def name_problems(
     if refused := _refusal(check, bare):
         yield _problem("table-name-refused", refused, schema)
         return
+    if _refusal(check, schema):
+        yield from _of_columns(check, schema)
+    if _refusal(lambda table: shaped(table, mode), schema):
+        yield from _of_mode(schema, mode)
+
+
+def _of_columns(check: Check, schema: TableSchema) -> Iterator[Problem]:
+    """Yield columns that are refused by themselves, and then those that are refused beside others."""
     singly = {column.name: _refusal(check, _only(schema, column)) for column in schema.columns}
     for name, refused in singly.items():
         if refused:
@@ -48,7 +56,6 @@ def name_problems(
     left = [column for column in schema.columns if not singly[column.name]]
     for name, refused in _collisions(check, schema, left):
         yield _problem("column-names-collide", refused, schema, name)
-    yield from _of_mode(schema, mode)
 
 
 def _check_of(target: Capabilities, prefix: str) -> Check:

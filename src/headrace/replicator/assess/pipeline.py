@@ -82,7 +82,7 @@ class PipelineAssessment:
             "tables": [
                 {
                     **named(self.database, verdict.table),
-                    "numColumns": len(verdict.columns),
+                    "numColumns": verdict.num_columns,
                     "columnsNotSupported": verdict.not_supported,
                     "columnsPartiallySupported": verdict.partially_supported,
                     "numColumnsNotSupported": verdict.not_supported,
@@ -224,7 +224,7 @@ class _Assessor:
         return PipelineAssessment(source.database if source else "", verdicts, problems, estimates)
 
     def _is_quiet(self, problem: Problem) -> bool:
-        if problem.severity is Severity.ERROR or not problem.column:
+        if problem.is_error or not problem.column:
             return False
         return (TableId.parse(problem.table), problem.column) in self._quiet
 

@@ -48,6 +48,11 @@ class Problem:
         """What all problems of the kind have in common."""
         return CATALOGUE[self.name]
 
+    @property
+    def is_error(self) -> bool:
+        """Whether it must be dealt with before a start."""
+        return self.severity is Severity.ERROR
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {
@@ -72,12 +77,12 @@ def from_finding(finding: Finding) -> Problem:
 def in_group(problems: Iterable[Problem], group: Group) -> tuple[Problem, ...]:
     """Return the problems of one list, errors first, each once."""
     found = dict.fromkeys(p for p in problems if p.kind.group is group)
-    return tuple(sorted(found, key=lambda p: p.severity is not Severity.ERROR))
+    return tuple(sorted(found, key=lambda p: not p.is_error))
 
 
 def errors_in(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return those that must be dealt with before a start."""
-    return tuple(p for p in problems if p.severity is Severity.ERROR)
+    return tuple(p for p in problems if p.is_error)
 
 
 def listed(problems: Iterable[Problem]) -> list[dict[str, Any]]:

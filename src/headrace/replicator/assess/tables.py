@@ -197,7 +197,7 @@ def find_table(
         )
     raise UnknownTable(
         f"Database {source.database} has no table {asked}.",
-        next_step=f"choose among the tables that are there{_close(source.tables, name)}.",
+        next_step=f"choose among the tables that are there{_close(source.tables, name) or '.'}",
     )
 
 

@@ -242,6 +242,15 @@ class _Reader:
         ends = {side: {s.name for s in stages if s.side == side} for side in ("source", "target")}
         found = self._document.get("connections")
         links = [c for c in found if isinstance(c, Mapping)] if isinstance(found, list) else []
+        for number, link in enumerate(links):
+            for field in link.keys() - {"from", "to"}:
+                self._add(
+                    "field-unknown",
+                    f"connections[{number}].{field}",
+                    f"connections[{number}] has no field {field}.",
+                    "Take it away.",
+                    Severity.WARNING,
+                )
         fits = len(links) == 1 and links[0].get("from") in ends["source"]
         if not fits or links[0].get("to") not in ends["target"]:
             self._add(

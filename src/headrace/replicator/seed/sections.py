@@ -211,6 +211,8 @@ def _blocked(
 
 
 def _retries(given: Given) -> Iterator[Problem]:
+    wanted = given.part("retries")
+    yield from _strange("retries", wanted, frozenset({"maxDurationSeconds", "delaySeconds"}))
     if given.document.get("retries") is not None:
         yield _warning(
             "field-unsupported",
