@@ -239,8 +239,11 @@ def test_what_is_not_there_is_not_found(operator: Asking, method: str, path: str
     assert answer.error["next_step"]
 
 
+@req("A-16")
 def test_a_page_is_not_for_every_method(operator: Asking) -> None:
-    assert operator("PATCH", SHOP).status == 405
+    answer = operator("PATCH", SHOP)
+    assert (answer.status, answer.error["type"]) == (405, "NotFound")
+    assert {"GET", "PUT", "DELETE"} & set(answer.headers["allow"].split(", "))
 
 
 def test_what_the_state_does_not_allow_is_a_conflict(operator: Asking) -> None:
@@ -278,6 +281,7 @@ def test_a_name_that_is_none_is_refused(operator: Asking, name: str) -> None:
     assert (answer.status, answer.error["type"]) == (422, "BadRequest")
 
 
+@req("A-16")
 @pytest.mark.parametrize("body", [{}, {"config": {}, "draft": "d"}])
 def test_a_deployment_takes_one_of_two(operator: Asking, body: dict[str, Any]) -> None:
     assert operator("PUT", SHOP, body).status == 400
@@ -297,6 +301,52 @@ def test_logs_are_shown_from_their_end_and_without_secrets(operator: Asking, bot
     assert operator.one(f"{SHOP}/logs?lines=1")["lines"] == ["a library says ${env:SHOP_PASSWORD}!"]
     assert operator.one(f"{SHOP}/logs?process=capture")["lines"] == []
     assert operator("GET", f"{SHOP}/logs?process=../../etc/passwd").status == 422
+
+
+# -- dump requests --------------------------------------------------------------------------------
+
+
+@req("H19")
+def test_dumps_are_asked_for_and_shown_in_the_reference_implementations_shapes(
+    operator: Asking, viewer: Asking
+) -> None:
+    operator.does("PUT", SHOP, {"config": config_of(), "start": True}, 201)
+    path = f"{SHOP}/api/v1/requests"
+    table = {"databaseName": "shop", "schemaName": "public", "tableName": "orders"}
+    keys = {"scope": "PRIMARY_KEYS", "table": table, "primaryKeyLiterals": ["42", "7"]}
+    for body in ({"scope": "ALL_TABLES"}, {"scope": "TABLE", "table": table}, keys):
+        told = operator.does("POST", path, body, 201)
+        assert told["accepted"] is True
+        assert told["request"]["state"] == "QUEUED"
+        assert operator.one(f"{path}/{told['request']['requestId']}") == told["request"]
+    listed = viewer.one(f"{path}?limit=1")
+    assert listed["countsByState"] == {"QUEUED": 3}
+    (newest,) = listed["requests"]
+    assert newest["primaryKeyLiterals"] == ["42", "7"]
+    assert newest["table"]["tableName"] == "orders"
+    assert viewer.one(f"{path}?state=COMPLETED")["requests"] == []
+    for body in (
+        {"scope": "ALL_TABLES", "table": table},
+        {"scope": "TABLE"},
+        {"scope": "PRIMARY_KEYS", "table": table},
+        {"scope": "OTHER"},
+    ):
+        assert operator("POST", path, body).status == 400
+    assert viewer("POST", path, {"scope": "ALL_TABLES"}).status == 403
+    assert viewer("GET", f"{path}/none").status == 404
+    assert viewer.one(path)["countsByState"] == {"QUEUED": 3}
+    one = f"{path}/{newest['requestId']}"
+    for verb, state in (("pause", "PAUSED"), ("resume", "QUEUED"), ("cancel", "CANCELLED")):
+        assert operator.does("POST", f"{one}/{verb}", status=200)["state"] == state
+        assert viewer("POST", f"{one}/{verb}").status == 403
+    assert operator("POST", f"{path}/none/cancel").status == 404
+    pace = f"{SHOP}/api/v1/pace"
+    assert operator.does("PUT", pace, {"chunk_rows": 500, "load": 0.5}, 200)["load"] == 0.5
+    assert operator.does("PUT", pace, {"load": None}, 200)["chunk_rows"] == 500
+    assert viewer.one(pace)["load"] is None
+    assert operator("PUT", pace, {"load": 7}).status == 422
+    health = viewer.one(f"{SHOP}/api/v1/runtime/health")
+    assert (health["status"], health["adapter"]) == ("DOWN", "postgres"), "nothing captures here"
 
 
 # -- namespaces -----------------------------------------------------------------------------------
@@ -398,6 +448,7 @@ def test_the_audit_log_says_who_did_what_and_what_was_refused(
 # -- what comes from elsewhere --------------------------------------------------------------------
 
 
+@req("A-16")
 def test_a_body_that_is_too_large_is_not_read_to_its_end(operator: Asking) -> None:
     body = json.dumps({"config": {"x": "y" * MOST_BODY_BYTES}}).encode()
     answer = operator("PUT", f"{NS}/drafts/d", raw=body)

@@ -148,7 +148,7 @@ def slots(connection: psycopg.Connection[Any]) -> set[str]:
     return {name for (name,) in found if not name.startswith("pg_")}
 
 
-@req("C01", "C02", "C16", "C17", "C18", "C70", "C100")
+@req("C01", "C02", "C16", "C17", "C70", "C100")
 def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, url: str) -> None:
     typed = commands()
     assert len(typed) == 6

@@ -25,6 +25,7 @@ from headrace.replicator.api.guard import Guard
 from headrace.replicator.api.people import Known, who_of
 from headrace.replicator.api.refusals import no_page, refusal, unexpected, unreadable
 from headrace.replicator.api.replicators import replicators
+from headrace.replicator.api.requests import requests
 from headrace.replicator.control.plane import ControlPlane
 
 __all__ = ["api", "application"]
@@ -77,7 +78,11 @@ def api(plane: ControlPlane) -> FastAPI:
             with contextlib.suppress(HeadraceError), plane.writing() as writer:
                 writer.note(who, type(told).__name__)
         status = {RequestValidationError: 422, HTTPException: getattr(error, "status_code", None)}
-        return refusal(told, status.get(type(error)))
+        answer = refusal(told, status.get(type(error)))
+        if isinstance(error, HTTPException):
+            # A refused method comes with those that there are.
+            answer.headers.update(error.headers or {})
+        return answer
 
     async def broke(_: Request, error: Exception) -> Response:
         return unexpected(error)
@@ -92,6 +97,6 @@ def api(plane: ControlPlane) -> FastAPI:
         plane.store.lease()
         return Health(status="ok", role="active" if plane.active else "standby")
 
-    for router in (contexts, drafts, replicators):
+    for router in (contexts, drafts, replicators, requests):
         app.include_router(router(plane))
     return app

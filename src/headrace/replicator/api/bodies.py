@@ -8,6 +8,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "Asked",
     "AuditLine",
     "AuditLog",
     "ConfigBody",
@@ -37,7 +38,7 @@ ReplicatorName = Annotated[str, Path(pattern=_NAME, max_length=40)]
 DraftName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)]
 
 
-class _Asked(BaseModel):
+class Asked(BaseModel):
     """A body: unknown names are refused, and no value is repeated in an error."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -47,7 +48,7 @@ class _Shown(BaseModel):
     """An answer."""
 
 
-class DraftBody(_Asked):
+class DraftBody(Asked):
     """A draft to keep."""
 
     label: str = Field("", max_length=1000, description="For people.")
@@ -56,13 +57,13 @@ class DraftBody(_Asked):
     )
 
 
-class ConfigBody(_Asked):
+class ConfigBody(Asked):
     """A configuration to assess, without keeping it."""
 
     config: dict[str, Any] = Field(description="As of a draft.")
 
 
-class TableBody(_Asked):
+class TableBody(Asked):
     """A table of the source."""
 
     table: str = Field(max_length=200, description="Its name, or schema.name.")
@@ -70,14 +71,14 @@ class TableBody(_Asked):
     database: str = Field("", max_length=200)
 
 
-class TableInConfigBody(_Asked):
+class TableInConfigBody(Asked):
     """A table, and the configuration to assess it with."""
 
     db_table: TableBody = Field(alias="dBTable")
     config: dict[str, Any] = Field(alias="deltaConfig", description="As of a draft.")
 
 
-class StateBody(_Asked):
+class StateBody(Asked):
     """Whose state is asked for."""
 
     name: str = Field(max_length=40)
@@ -89,7 +90,7 @@ class StateBody(_Asked):
     )
 
 
-class DeployBody(_Asked):
+class DeployBody(Asked):
     """What a replicator is to do; either a configuration, or a draft that has one."""
 
     config: dict[str, Any] | None = Field(None, description="As of a draft, and complete.")
