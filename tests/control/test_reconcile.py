@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -193,6 +193,22 @@ def test_a_process_of_a_generation_that_is_gone_is_ended(hand: Hand) -> None:
     assert hand.row().state is State.RUNNING
 
 
+def test_replicators_that_another_database_knows_are_left_alone(tmp_path: Path) -> None:
+    """Somebody who names the wrong database must not end what runs."""
+    try:
+        with running(tmp_path) as hand:
+            pid = hand.started()
+        with running(tmp_path, f"sqlite:///{tmp_path / 'other.db'}") as hand:
+            other = hand.started("other")
+            until(lambda: hand.plane.reconciler._foreign, "a look at all processes")
+            hand.command(Command.STOP, "other")
+            hand.reaches(State.STOPPED, "other")
+            assert not alive(other)
+            assert alive(pid)
+    finally:
+        end_everything(tmp_path)
+
+
 def test_a_control_plane_that_ends_leaves_its_replicators_and_the_next_one_adopts_them(
     tmp_path: Path,
 ) -> None:
@@ -229,6 +245,26 @@ def test_one_that_was_stopped_while_nobody_looked_is_ended_by_the_next(tmp_path:
             assert not alive(pid)
     finally:
         end_everything(tmp_path)
+
+
+def test_one_that_nobody_can_look_after_holds_no_other_up(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = hand.plane.reconciler._launch
+
+    def broken(file: Path) -> Sequence[str]:
+        if file.parent.parent.name == "a":
+            raise RuntimeError("nobody foresaw this")
+        return launch(file)
+
+    monkeypatch.setattr(hand.plane.reconciler, "_launch", broken)
+    for name in ("a", "b"):
+        hand.deploy(name)
+        hand.command(Command.START, name)
+    hand.reaches(State.RUNNING, "b")
+    until(lambda: hand.row("a").reason, "the reason")
+    assert hand.row("a").reason == "an unexpected RuntimeError"
+    monkeypatch.undo()
 
 
 def test_no_more_than_some_load_at_the_same_time(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def plane_settings(
     if database is not None:
         hidden |= names_in(database)
     return PlaneSettings(
-        state.absolute(),
+        # Processes are found by this name of it, whatever a later start calls it.
+        state.resolve(),
         None if database is None else _resolved(database),
         Path.cwd(),
         frozenset(hidden),

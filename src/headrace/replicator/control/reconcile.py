@@ -9,8 +9,10 @@ already changes nothing.
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from pathlib import Path
 
 from headrace.errors import ConfigError, HeadraceError, LeaseLost, Retry
 from headrace.observe.failpoints import failpoint
-from headrace.observe.status import ProcessState, ProcessStatus, restore_error
+from headrace.observe.status import ProcessState, ProcessStatus, describe_error, restore_error
 from headrace.replicator import orphans
 from headrace.replicator.control import processes
 from headrace.replicator.control.folders import Folders, ReplicatorFolder
@@ -35,6 +37,8 @@ __all__ = ["Care", "Launch", "Limits", "Reconciler"]
 
 Launch = Callable[[Path], Sequence[str]]
 """Returns the command that runs the replicator of a configuration file."""
+
+_log = logging.getLogger(__name__)
 
 _SCAN_S = 5.0
 _REMOVALS = 4
@@ -112,6 +116,7 @@ class Reconciler:
         self._clock = clock
         self._cares: dict[int, Care] = {}
         self._strays: dict[int, tuple[RunProcess, float]] = {}
+        self._foreign: set[Path] = set()
         self._scan_at = 0.0
         self._loading = 0
         self._removing = ThreadPoolExecutor(_REMOVALS, thread_name_prefix="remove")
@@ -161,11 +166,20 @@ class Reconciler:
         return self._cares.setdefault(row.number, Care())
 
     def _scan(self, noted: Sequence[Deployed]) -> None:
-        """Find every process that is ours; adopt one per replicator, and let the rest end."""
+        """Find every process that is ours; adopt one per replicator, and let the rest end.
+
+        Of a name that is not noted at all another database may tell: such a process is left alone.
+        """
         found = processes.find(self._folders.replicators)
         wanted = {self._folders.of(row).root: row for row in noted}
+        names = {folder.parent for folder in wanted}
         for folder, running in found.items():
             row = wanted.get(folder)
+            if folder.parent not in names:
+                if folder not in self._foreign:
+                    _log.warning("%s: runs, and this database does not know it", folder)
+                self._foreign.add(folder)
+                continue
             care = self._care(row) if row else None
             for process in sorted(running, key=lambda one: int(one.birth)):
                 if care is not None and care.process is None:
@@ -201,6 +215,11 @@ class Reconciler:
         except OSError as error:
             care.backed_off(self._clock(), self._limits.restarts)
             self._moved(lease, row, row.state, f"Its folder cannot be used ({error.strerror}).")
+        except Exception as error:  # noqa: BLE001 - the others are looked after all the same
+            care.backed_off(self._clock(), self._limits.restarts)
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            _log.error("%s: %s\n%s", row.full_name, type(error).__name__, frames)
+            self._moved(lease, row, row.state, describe_error(error)["message"])
 
     def _running(self, care: Care, folder: ReplicatorFolder) -> Running | None:
         if care.process is None:
