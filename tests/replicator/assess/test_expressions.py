@@ -51,7 +51,7 @@ BAD = [
     ("drop table t", "expression-unreadable", ""),
     ("name) IS NULL; SELECT (1", "expression-unfit", "select"),
     ("(SELECT 1)", "expression-unfit", "select"),
-    ("upper(nam)", "expression-column-unknown", "names nam,"),
+    ("upper(title)", "expression-column-unknown", "names title,"),
     ("t.name", "expression-column-unknown", "names t.name,"),
     ("max(name)", "expression-unfit", "more than one row"),
     ("sum(id) OVER (PARTITION BY vip)", "expression-unfit", "more than one row"),
