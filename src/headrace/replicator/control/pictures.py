@@ -7,21 +7,19 @@ one after the other and takes no more than a fifth of one core; whoever wants a 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError
+from headrace.replicator.control.complaints import Complaints
 from headrace.replicator.control.folders import Folders
 from headrace.replicator.control.lifecycle import State
 from headrace.replicator.control.records import Deployed
 from headrace.replicator.picture import Observer, Picture
 
 __all__ = ["Pictures", "Seen"]
-
-_log = logging.getLogger(__name__)
 
 _SHARE = 4.0
 """How many times as long as it has looked the thread rests."""
@@ -75,6 +73,7 @@ class Pictures:
         self._replicators = replicators
         self._interval_s = interval_s
         self._places: dict[int, _Place] = {}
+        self._complaints = Complaints()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._turn, name="pictures", daemon=True)
 
@@ -137,8 +136,9 @@ class Pictures:
                 rows = self._replicators()
             except HeadraceError as error:
                 # The database is away; whoever asks for the list is told.
-                _log.warning("no pictures: %s", error.message)
+                self._complaints.hear(error)
                 continue
+            self._complaints.forget()
             for gone in self._places.keys() - {row.number for row in rows}:
                 self._forget(self._places.pop(gone))
             for row in rows:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from headrace.errors import ControlStandby, HeadraceError, LeaseLost
 from headrace.replicator.control import leases
+from headrace.replicator.control.complaints import Complaints
 from headrace.replicator.control.database import Database
 from headrace.replicator.control.folders import Folders
 from headrace.replicator.control.pictures import Pictures
@@ -87,6 +88,7 @@ class ControlPlane:
         self._holder = leases.holder_name()
         self._lease: Lease | None = None
         self._lease_ends = 0.0
+        self._complaints = Complaints()
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._threads = [
@@ -162,8 +164,9 @@ class ControlPlane:
                 self._lost()
                 return
         except HeadraceError as error:
-            _log.warning("%s", error.message)
+            self._complaints.hear(error)
             return
+        self._complaints.forget()
         if self._lease is not None:
             self._lease_ends = asked + lasts
             self._wake.set()
@@ -192,7 +195,7 @@ class ControlPlane:
         except LeaseLost:
             self._lost()
         except HeadraceError as error:
-            _log.warning("%s", error.message)
+            self._complaints.hear(error)
         except Exception:  # noqa: BLE001 - the top of the thread
             # Nobody looks after the replicators without this thread.
             _log.exception("a turn failed")
