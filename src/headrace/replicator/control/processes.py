@@ -25,6 +25,9 @@ FOLDER = "HEADRACE_RUN_FOLDER"
 REVISION = "HEADRACE_RUN_REVISION"
 """Environment variable with the revision of its configuration."""
 
+_GONE = (FileNotFoundError, ProcessLookupError)
+"""What a process that is gone looks like; whatever else goes wrong says nothing about it."""
+
 
 @dataclass(slots=True)
 class RunProcess:
@@ -102,7 +105,7 @@ def find(root: Path) -> dict[Path, list[RunProcess]]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             environment = (entry / "environ").read_bytes()
-        except OSError:
+        except (PermissionError, *_GONE):
             continue
         if prefix not in environment:
             continue
@@ -126,7 +129,7 @@ def birth_of(pid: int) -> str:
     """Return when a process was born, in the kernel's count; empty when there is none, or it is dead and not buried."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
+    except _GONE:
         return ""
     fields = text.rpartition(")")[2].split()
     return "" if fields[0] in ("Z", "X") else fields[19]

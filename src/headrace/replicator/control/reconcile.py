@@ -41,6 +41,7 @@ Launch = Callable[[Path], Sequence[str]]
 _log = logging.getLogger(__name__)
 
 _SCAN_S = 5.0
+_LOADS_S = 120.0
 _REMOVALS = 4
 
 
@@ -51,7 +52,7 @@ class Limits:
     Attributes:
         restarts: how soon and how often a dead one comes back.
         stop_s: how long one has to end before it is killed.
-        starting: how many may load at the same time; the others wait for their turn.
+        starting: how many may load at the same time; the others wait for their turn, two minutes at most for each.
     """
 
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
@@ -132,9 +133,7 @@ class Reconciler:
         if self._clock() >= self._scan_at:
             self._scan(noted)
             self._scan_at = self._clock() + _SCAN_S
-        self._loading = sum(
-            self._care(row).process is not None and row.state is State.STARTING for row in noted
-        )
+        self._loading = sum(map(self._loads, noted))
         for row in noted:
             self._look_after(lease, row)
         for number in self._cares.keys() - {row.number for row in noted}:
@@ -164,6 +163,12 @@ class Reconciler:
 
     def _care(self, row: Deployed) -> Care:
         return self._cares.setdefault(row.number, Care())
+
+    def _loads(self, row: Deployed) -> bool:
+        """Whether a process loads; one that takes too long to do so holds no other up."""
+        care = self._care(row)
+        begun = self._clock() - care.started_at < _LOADS_S
+        return care.process is not None and row.state is State.STARTING and begun
 
     def _scan(self, noted: Sequence[Deployed]) -> None:
         """Find every process that is ours; adopt one per replicator, and let the rest end.
