@@ -1,4 +1,4 @@
-"""What is counted of each table with a frontier: what the source did, once, whatever the cut, the crash and the replay."""
+"""What a frontier counts of each table: what the source did, once, whatever the cut, the crash and the replay."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 from typer.core import TyperGroup
 
+from headrace.cli.activity import activity
 from headrace.cli.adopt import adopt
 from headrace.cli.consume import consume
 from headrace.cli.demo import demo
@@ -15,6 +16,7 @@ from headrace.cli.dump import dump
 from headrace.cli.export import export
 from headrace.cli.log import log
 from headrace.cli.maintain import maintain
+from headrace.cli.metrics import metrics
 from headrace.cli.preflight import preflight
 from headrace.cli.relay import relay
 from headrace.cli.resync import resync
@@ -59,7 +61,7 @@ app = typer.Typer(
 
 for command in (
     *(demo, preflight, run, relay, tail, consume),
-    *(status, verify, resync, adopt, maintain, export, version),
+    *(status, metrics, activity, verify, resync, adopt, maintain, export, version),
 ):
     app.command()(command)
 for name, group in (("dump", dump), ("log", log), ("schema", schema), ("tap", tap)):
