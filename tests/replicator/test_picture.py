@@ -133,6 +133,8 @@ def test_a_table_that_was_left_behind_tells_its_own_lag(config: Config) -> None:
         picture = observer.look()
     items, orders = picture.tables
     assert (items.lag_changes, orders.lag_changes, picture.lag_changes) == (6, 1, 1)
+    assert items.lag_s is not None
+    assert orders.lag_s is not None
     assert items.lag_s == pytest.approx(60, abs=20)
     assert orders.lag_s == pytest.approx(40, abs=20)
     assert items.lag_s - orders.lag_s == pytest.approx(20, abs=1)

@@ -150,6 +150,7 @@ def test_a_frontier_of_before_that_did_not_count_is_gone_on_from(bench: Bench) -
     """Its tables count from where they stand, and nothing is guessed of what was before."""
     bench.log.write(TABLE, "+I(1,a,b) | +I(2,a,b)")
     bench.run(bench.log.complete(TABLE))
+    assert isinstance(bench.frontier.folder, Path)
     for path in bench.frontier.folder.iterdir():
         text = path.read_text()
         path.write_text(_uncounted(text))

@@ -14,7 +14,7 @@ from headrace.model.change import DELETE, INSERT, PATCH, READ, UPDATE_NEW, UPDAT
 from headrace.model.schema import TableSchema
 from headrace.testing.notation import table_of
 from headrace.wire import operations
-from headrace.wire.block import encode_block
+from headrace.wire.block import encode_block, read_entries
 from headrace.wire.operations import CODES, read_operations
 
 OPS = (INSERT, UPDATE_OLD, UPDATE_NEW, PATCH, DELETE, READ)
@@ -77,7 +77,7 @@ def test_a_body_that_is_laid_out_in_another_way_is_decoded(monkeypatch: pytest.M
 def test_bytes_that_are_no_rows_are_refused() -> None:
     one = body(table_of(2), random.Random(1), 50)
     data = bytearray(block_of(one))
-    (entry, _) = operations.read_entries(memoryview(data), 2)
+    (entry, _) = read_entries(memoryview(data), 2)
     data[entry.offset : entry.offset + entry.length] = bytes(entry.length)
     with pytest.raises(ProtocolError):
         list(read_operations(memoryview(data), 2, {one.schema_id}))
