@@ -302,7 +302,8 @@ def test_a_long_lived_answer_brings_windows_sooner_than_polling_and_is_one_reque
             requests[pull] = subscription.status.connections
     assert statistics.median(waits[False]) < statistics.median(waits[True])
     assert requests[False] == 1
-    assert requests[True] >= 20
+    # One answer may bring two windows where the second came while it was given.
+    assert requests[True] >= 10
 
 
 @req("D24")
