@@ -61,7 +61,7 @@ class Day:
         return len(seen), sum(delay <= within_s for delay in seen), len(overdue)
 
 
-@req("C09")
+@req("C09", "F15")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_day_with_outages_is_measured_as_one_by_one(seed: int, tmp_path: Path) -> None:
     """Also by processes that come and go, and write a minute several times or not at all."""
