@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from headrace import errors
 from headrace.cli.main import app
-from headrace.replicator.config import Config
+from headrace.replicator.config import Config, MetricsConfig, ObjectiveConfig
 from headrace.replicator.config_file import load, load_relay, load_serve
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +65,7 @@ def test_every_configuration_of_a_page_loads(
     monkeypatch.setenv("STORE_SECRET", "x")
     monkeypatch.setenv("REPORTS_TOKEN", "x" * 16)
     monkeypatch.setenv("OPS_TOKEN", "y" * 16)
+    monkeypatch.setenv("ALERTS_SECRET", "x")
     monkeypatch.setenv("UPSTREAM_TOKEN", "z" * 16)
     found = blocks(page, "yaml")
     assert found
@@ -94,6 +95,7 @@ def test_the_full_configuration_names_every_setting_and_its_default(
     monkeypatch.setenv("SHOP_PASSWORD", "x")
     monkeypatch.setenv("REPORTS_TOKEN", "x" * 16)
     monkeypatch.setenv("OPS_TOKEN", "y" * 16)
+    monkeypatch.setenv("ALERTS_SECRET", "x")
     path = tmp_path / "shop.yaml"
     path.write_text(blocks("docs/operations.md", "yaml")[0], encoding="utf-8")
     written = load(path)
@@ -106,6 +108,11 @@ def test_the_full_configuration_names_every_setting_and_its_default(
     assert written.source.model_fields_set == set(type(written.source).model_fields)
     assert written.relay is not None
     assert written.relay.model_fields_set == set(type(written.relay).model_fields)
+    assert written.metrics == MetricsConfig()
+    assert written.objective is not None
+    assert written.objective.model_fields_set == set(ObjectiveConfig.model_fields)
+    unsaid = {"webhook": None, "secret": None}
+    assert written.objective.model_copy(update=unsaid) == ObjectiveConfig()
     shown = {"tls": None, "tokens": (), "routes": ()}
     assert written.relay.model_copy(update=shown) == type(written.relay)()
 

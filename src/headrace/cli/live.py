@@ -50,6 +50,7 @@ def render(name: str, picture: Picture) -> RenderableType:
         *_delivery(picture),
         *_slot(picture),
         *_resync(picture),
+        *_objective(picture),
         *_errors(picture),
     ]
     return Group(table, Text(line, style="bold"), *notes)
@@ -99,6 +100,29 @@ def _resync(picture: Picture) -> list[Text]:
     if resync["state"] == "needed":
         return [Text(f"RESYNC NEEDED: {resync['next_step']}", style="bold red")]
     return [Text(f"resync {resync['state']}: {resync['reason'] or 'as asked for'}", style="yellow")]
+
+
+def _objective(picture: Picture) -> list[Text]:
+    """Return how far the freshness objective is met, if there is one."""
+    one = picture.objective
+    if one is None:
+        return []
+    wanted = f"{_percent(one.share)} within {one.within_s:g} s"
+    if one.attained is None:
+        return [Text(f"objective {wanted}: nothing to measure yet", style="dim")]
+    line = f"objective {wanted}: {_percent(one.attained)} of the last {_span(one.over_s)}"
+    waiting = f", {one.overdue:,} overdue" if one.overdue else ""
+    verdict = "MISSED" if one.missed else "met"
+    return [Text(f"{line}{waiting}, {verdict}", style="bold red" if one.missed else "dim")]
+
+
+def _percent(share: float) -> str:
+    """Return a share, cut and not rounded: 99.999 % is not all."""
+    return f"{int(share * 1_000_000 + 1e-6) / 10_000:g} %"
+
+
+def _span(seconds: int) -> str:
+    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds / 60:g} min"
 
 
 def _bar(entry: TablePicture) -> RenderableType:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 from typer.core import TyperGroup
 
+from headrace.cli.activity import activity
 from headrace.cli.adopt import adopt
 from headrace.cli.assess import assess
 from headrace.cli.consume import consume
@@ -17,6 +18,7 @@ from headrace.cli.dump import dump
 from headrace.cli.export import export
 from headrace.cli.log import log
 from headrace.cli.maintain import maintain
+from headrace.cli.metrics import metrics
 from headrace.cli.preflight import preflight
 from headrace.cli.relay import relay
 from headrace.cli.replicators import (
@@ -75,7 +77,7 @@ app = typer.Typer(
 
 for command in (
     *(demo, tables, assess, preflight, run, relay, tail, consume),
-    *(status, verify, resync, adopt, maintain, export),
+    *(status, metrics, activity, verify, resync, adopt, maintain, export),
     *(serve, deploy, start, stop, pause, resume, delete, replicators, logs, audit, version),
 ):
     app.command()(command)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from headrace.replicator.observe_config import MetricsConfig, ObjectiveConfig
 from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
 from headrace.replicator.section import Section
 from headrace.replicator.units import Bytes
@@ -28,6 +29,8 @@ __all__ = [
     "DuckdbTargetConfig",
     "DumpConfig",
     "MaintenanceConfig",
+    "MetricsConfig",
+    "ObjectiveConfig",
     "ParquetTargetConfig",
     "PostgresConfig",
     "PostgresTargetConfig",
@@ -456,6 +459,8 @@ class Config(Section):
     spark: SparkConfig = SparkConfig()
     tap: TapConfig = TapConfig()
     relay: RelayConfig | None = None
+    metrics: MetricsConfig | None = None
+    objective: ObjectiveConfig | None = None
     state: StateConfig = StateConfig()
 
     @property

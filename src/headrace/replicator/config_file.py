@@ -89,6 +89,7 @@ _PATTERNS = {
     "source.slot": "lower-case letters, digits and _, at most 63 characters",
     "target.store.endpoint": "a URL such as https://host:9000, without user, password or path",
     "relay.listen": "host:port, such as 127.0.0.1:7070 or [::1]:7070",
+    "metrics.listen": "host:port, such as 127.0.0.1:9108 or [::1]:9108",
     "spark.master": "local[N], spark://…, yarn, k8s://… or sc://…",
     "spark.driver_memory": "a number with k, m or g, such as 2g",
 }

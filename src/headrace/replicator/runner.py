@@ -297,6 +297,7 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         max_rows_per_batch=config.apply.max_rows,
         trigger_s=config.apply.trigger_s,
         freshness=paths.freshness,
+        within_s=config.objective.within_s if config.objective else None,
         settings=table_settings(config),
         maintenance=_maintenance(config),
     )

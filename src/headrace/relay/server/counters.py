@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from headrace.observe.exposition import Family, Kind, text
 from headrace.relay.server.feed import Feed
 from headrace.relay.server.shared_counters import SharedCounters
 
 __all__ = ["Counters"]
 
-_HELP = {
+_HELP: dict[str, tuple[Kind, str]] = {
     "headrace_relay_bytes_sent_total": (
         "counter",
         "Bytes of streams that were handed to connections.",
@@ -60,13 +61,12 @@ class Counters:
 
     def text(self, feeds: Iterable[Feed]) -> str:
         """Return everything in Prometheus' text form: the counts of every worker, and how far each source is."""
-        lines: dict[str, list[str]] = {name: [] for name in _HELP}
+        families = {name: Family(name, kind, said) for name, (kind, said) in _HELP.items()}
         workers = {**self._shared.others(), self._worker: self._values}
         for worker, values in sorted(workers.items()):
             for (name, source, kind), value in sorted(values.items()):
-                labels = f'source="{source}",worker="{worker}"'
-                labels += f',type="{kind}"' if kind else ""
-                lines[name].append(f"{name}{{{labels}}} {value}")
+                labels = {"source": source, "worker": str(worker)}
+                families[name].add(value, {**labels, "type": kind} if kind else labels)
         for feed in feeds:
             tail = feed.reader.tail
             reached: tuple[tuple[str, float], ...] = (
@@ -75,9 +75,5 @@ class Counters:
                 ("headrace_relay_last_commit_seconds", tail.last_commit_us / 1e6),
             )
             for name, at in reached:
-                lines[name].append(f'{name}{{source="{feed.name}"}} {at}')
-        out = []
-        for name, (type_, help_) in _HELP.items():
-            if lines[name]:
-                out += [f"# HELP {name} {help_}", f"# TYPE {name} {type_}", *lines[name]]
-        return "\n".join(out) + "\n"
+                families[name].add(at, {"source": feed.name})
+        return text(families.values())
