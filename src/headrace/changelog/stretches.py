@@ -135,7 +135,7 @@ class StretchReader:
         """Return what follows a spot, in one segment; None when nothing does yet.
 
         It is no longer than ``most_bytes`` and what lies between two places of the index, unless one block is. Where
-        that is a good deal and the first block has no more than ``small_bytes``, it ends at the next place of the index.
+        that is much and the first block has no more than ``small_bytes``, it ends at the next place of the index.
 
         Raises:
             ScnNotFound: what follows was dropped.
