@@ -131,6 +131,28 @@ class StretchReader:
                 return Spot(link.name, offset, after_scn)
         return Spot(link.name, index.end, max(after_scn, index.progress.covered_scn))
 
+    def behind(self, spot: Spot, scn: int, order: int) -> Spot:
+        """Return the spot behind those blocks of a transaction from a spot on that hold nothing above an ordinal.
+
+        Their rows are looked at.
+
+        Raises:
+            ScnNotFound: what follows was dropped.
+            CorruptSegment: one of them is damaged.
+        """
+        while found := self.blocks(spot, 1):
+            (stored,) = found
+            header = stored.header
+            if not (header.transactions and header.first_scn == header.last_scn == scn):
+                break
+            block = stored.segment.decode(stored.offset, header.length, None)
+            orders = [int(body.batch.column("_ord")[-1].as_py()) for body in block.bodies]
+            if max([*orders, *(event.ord for event in block.system)], default=-1) > order:
+                break
+            covered = max(spot.covered_scn, header.covered_scn)
+            spot = Spot(stored.segment.name, stored.offset + header.length, covered)
+        return spot
+
     def after(self, spot: Spot, most_bytes: int, small_bytes: int = 0) -> Stretch | None:
         """Return what follows a spot, in one segment; None when nothing does yet.
 
