@@ -16,6 +16,7 @@ from headrace.changelog import ChangeLogSettings, register_job
 from headrace.client import NoCheckpoints, State, Subscription
 from headrace.client.errors import DamagedBlock
 from headrace.client.folder import FolderRelay
+from headrace.client.start import Start
 from headrace.client.transport import Note, StreamRequest
 from headrace.errors import (
     BlockTooLarge,
@@ -85,14 +86,15 @@ def test_what_is_written_and_covered_comes_as_it_does(log):
 def test_windows_are_asked_for_from_any_start(log):
     log.register(TABLE)
     log.append(*(window(scn) for scn in range(1, 8)), coverage(9))
-    for start, expected in (
+    starts: tuple[tuple[Start, list[int]], ...] = (
         ("oldest", [*range(1, 8)]),
         ("newest", []),
         (Place(5), [6, 7]),
         (Place(5, 0), [5, 6, 7]),
         (datetime.fromtimestamp(commit_us(4) / 1e6, UTC), [4, 5, 6, 7]),
         (datetime.fromtimestamp(commit_us(40) / 1e6, UTC), []),
-    ):
+    )
+    for start, expected in starts:
         asked = Subscription(log.folder.as_uri(), "shop", start=start, upto=9, settings=QUICK)
         assert [one.window.scn for one in asked.windows()] == expected
 
