@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from headrace.client import Group, Partition, State
+from headrace.client import Consumer, Group, Partition, Result, State
+from headrace.client.consumer import Window
 from headrace.client.group_state import GroupState
 from headrace.testing.group import CutGroupStore
 from headrace.wire.place import Place
@@ -98,6 +101,95 @@ def test_a_silent_member_goes_on_delivering_and_stores_nothing_any_more(log, mem
         mine = [(scn, order) for of, _, scn, order, _ in told if of == generation]
         assert mine == sorted(mine)
     assert not members.failed
+
+
+class Failing(Consumer):
+    """Fails with one window, for good."""
+
+    def on_end_window(self, window: Window) -> Result | None:
+        return Result.ERROR if window.scn == 6 else None
+
+
+@req("D108", "B-7")
+def test_a_silent_member_whose_consumer_fails_is_told_by_its_rollback_that_it_is_over(log, members):
+    """It has nothing to store, and waits for no person: the partition is somebody else's."""
+    log.register(TABLE)
+    log.append(*(window(scn, ROWS) for scn in range(1, 6)))
+    one = members.join(lambda _: Failing())
+    members.settled(4, 5)
+    members.join()
+    until(lambda: members.shares() == [2, 2], "shared")
+    members.silence(one)
+    subscriptions = list(one.subscriptions.values())
+    members.pass_lease()
+    members.settled(4, 5)
+    log.append(window(6, ROWS))
+    members.settled(4, 6)
+    until(lambda: all(one.status.state is State.SHUTDOWN for one in subscriptions), "ended")
+    assert not members.failed
+
+
+@req("B-7")
+def test_a_member_that_leaves_hands_on_only_what_it_has_ended(log, members):
+    """Its consumer is in the middle of a callback: until that comes back nobody else begins with the partition."""
+    held, gate = threading.Event(), threading.Event()
+
+    class Held(Consumer):
+        def on_end_window(self, window: Window) -> None:
+            held.set()
+            assert gate.wait(60)
+
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    one = members.join(lambda _: Held(), partitions=1)
+    assert held.wait(60)
+    other = members.join(partitions=1)
+    until(lambda: other.member in members.store.read("g").members, "another member")
+    one.stop()
+    # So that everybody who is there takes turns, the one that leaves too.
+    members.pass_lease()
+    assert [p.owner for p in members.store.read("g").partitions] == [one.member]
+    assert other.subscriptions == {}
+    gate.set()
+    members.threads[one.member].join(60)
+    members.live.remove(one)
+    members.settled(1, 1)
+    # What it was at when it was stopped it had ended: the place was stored, and nothing came again.
+    assert members.kept.changes() == {}
+
+
+@req("B-7")
+def test_a_lease_is_as_old_as_the_turn_that_asked_for_it(log, relay, members):
+    """An answer that is long under way tells of a lease that has passed for the most part."""
+    now = Clock()
+
+    class Slow(CutGroupStore):
+        takes_s = 0.0
+
+        def change(self, group: str, act: Callable[[GroupState, int], Any]) -> Any:
+            done = super().change(group, act)
+            if self.takes_s:
+                # The next one gets no answer at all.
+                now.now_s += self.takes_s
+                self.cut.set()
+            return done
+
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    line = Slow(members.store)
+    options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": LEASE_S, "clock": now}
+    group = Group(relay, "shop", lambda p: Storing(members.kept, p), line, "g", 2, **options)
+    thread = threading.Thread(target=group.run, daemon=True)
+    thread.start()
+    until(lambda: members.kept.changes() == expected(1), "it delivers")
+    line.takes_s = 0.9 * LEASE_S
+    until(lambda: line.refused and not group.subscriptions, "it stopped by itself")
+    line.takes_s = 0.0
+    line.cut.clear()
+    until(lambda: len(group.subscriptions) == 2, "it delivers again")
+    group.stop()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 @req("B-7")
