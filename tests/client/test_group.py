@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.client import Consumer, Group, Partition, Result, State
-from headrace.client.consumer import Window
+from headrace.client.consumer import Event, Window
 from headrace.client.group_state import GroupState
 from headrace.testing.group import CutGroupStore
 from headrace.wire.place import Place
@@ -268,6 +268,53 @@ def test_members_that_come_and_leave_find_an_even_spread(log, members):
     members.leave(members.live[1])
     members.settled(7, 1)
     assert members.shares() == [2, 2, 3]
+
+
+@req("D107", "D108")
+def test_as_many_groups_as_wanted_give_each_partition_as_many_members(log, relay, members):
+    """Three groups of one stream, each of several members: every partition has three, and keeps them when one goes."""
+    kept: list[tuple[str, int, int]] = []
+
+    class Keeping(Consumer):
+        def __init__(self, partition: Partition) -> None:
+            self.group = partition.group
+
+        def on_data_event(self, event: Event) -> None:
+            kept.append((self.group, event.scn, event.ord))
+
+    names, ends = ("copy-1", "copy-2", "copy-3"), []
+    log.register(TABLE)
+    log.append(*(window(scn, ROWS) for scn in range(1, 6)))
+
+    def spread(*members_of: int) -> bool:
+        """Whether so many members of each group own all of its seven partitions, evenly."""
+        for name, count in zip(names, members_of, strict=True):
+            state = members.store.read(name)
+            owned = Counter(p.owner for p in state.partitions) if state else Counter([None])
+            if owned[None] or len(owned) != count or max(owned.values()) - min(owned.values()) > 1:
+                return False
+        return True
+
+    def joined(name: str) -> Group:
+        options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": LEASE_S}
+        group = Group(relay, "shop", Keeping, members.store, name, 7, **options)
+        thread = threading.Thread(target=group.run, daemon=True)
+        thread.start()
+        ends.append((group, thread))
+        return group
+
+    try:
+        everybody = [joined(name) for name in names for _ in range(3)]
+        until(lambda: spread(3, 3, 3), "three members for each partition")
+        everybody[4].stop()
+        until(lambda: spread(3, 2, 3), "still three, of those that are left")
+        log.append(*(window(scn, ROWS) for scn in range(6, 11)))
+        wanted = {(name, *place) for name in names for place in expected(10)}
+        until(lambda: set(kept) == wanted, "everything in each group")
+    finally:
+        for group, thread in ends:
+            group.stop()
+            thread.join(60)
 
 
 @req("D110")
