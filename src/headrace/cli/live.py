@@ -49,6 +49,7 @@ def render(name: str, picture: Picture) -> RenderableType:
         *_refused(picture),
         *_delivery(picture),
         *_slot(picture),
+        *_slow(picture),
         *_resync(picture),
         *_objective(picture),
         *_errors(picture),
@@ -91,6 +92,13 @@ def _slot(picture: Picture) -> list[Text]:
         return []
     warning = slot["warning"]
     return [Text(warning, style="bold yellow") if warning else Text(slot["text"], style="dim")]
+
+
+def _slow(picture: Picture) -> list[Text]:
+    """Return what the source finds hard to answer."""
+    count, slowest, took_s = picture.slow_queries
+    said = f"{count:,} slow queries at the source, the slowest {took_s:.1f} s: {slowest}"
+    return [Text(said, style="yellow")] if count else []
 
 
 def _resync(picture: Picture) -> list[Text]:

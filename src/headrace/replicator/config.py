@@ -89,6 +89,8 @@ class PostgresConfig(Section):
         heartbeat_s: how often an idle database is moved on.
         on_lost_slot: ``stop`` and wait for ``headrace resync``, or ``recover`` as if it had been given.
         failover: let our own slot be kept on standbys too (PostgreSQL 17 and newer).
+        slow_query_s: a query for chunks or the catalog that takes longer is counted, and said in the log.
+        large_value: from this size on a value is counted, and its column said in the log.
     """
 
     type: Literal["postgres"]
@@ -107,6 +109,8 @@ class PostgresConfig(Section):
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
     on_lost_slot: Literal["stop", "recover"] = "stop"
     failover: bool = False
+    slow_query_s: Annotated[float, Field(gt=0)] = 5.0
+    large_value: Annotated[Bytes, Field(ge=1024)] = 2**20
 
     @field_validator("url")
     @classmethod

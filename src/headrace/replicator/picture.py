@@ -133,6 +133,14 @@ class Picture:
         return slot
 
     @property
+    def slow_queries(self) -> tuple[int, str, float]:
+        """How many queries were slow at the source since capture started, what the slowest was, and its seconds."""
+        capture = self.roles.get("capture")
+        detail = capture.detail if capture else {}
+        count = sum(detail.get("slow_queries", {}).values())
+        return count, str(detail.get("slowest_query", "")), float(detail.get("slowest_query_s", 0))
+
+    @property
     def refused(self) -> str:
         """Why relays that are read in place of a database give nothing more until a person sees to it; empty else."""
         capture = self.roles.get("capture")

@@ -200,6 +200,7 @@ def capture(
             register_job(paths.changelog, config.name, 0)
         tap = stack.enter_context(open_tap(config.tap, paths.tap, stop))
         source, given = _source(config), table_settings(config)
+        given_source = _database(config)
 
         def adopted(table: TableId) -> bool:
             return settings_for(table, given).adopted
@@ -223,6 +224,8 @@ def capture(
                 dump=DumpSettings(**config.dump.model_dump()),
                 spool_folder=StatePaths.of(config).root / "spool",
                 adopted=adopted,
+                slow_query_s=given_source.slow_query_s,
+                large_value_bytes=given_source.large_value,
             ),
             tables=source.tables(),
             on_status=lambda status: report(
@@ -518,4 +521,10 @@ def _capture_detail(status: CaptureStatus) -> dict[str, Any]:
         "remembered": status.remembered,
         "chunk_rows": status.chunk_rows,
         "log_rows_per_s": status.log_rows_per_s,
+        "slow_queries": dict(status.slow.counts),
+        "slowest_query_s": round(status.slow.slowest_s, 3),
+        "slowest_query": status.slow.slowest,
+        "large_values": status.large.count,
+        "largest_value_bytes": status.large.largest_bytes,
+        "largest_value": status.large.largest,
     }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headrace.observe.exposition import Family, Kind, text
+from headrace.observe.status import ProcessStatus
 from headrace.relay.server.feed import Feed
 from headrace.relay.server.shared_counters import SharedCounters
 
@@ -31,6 +32,16 @@ _HELP: dict[str, tuple[Kind, str]] = {
     "headrace_relay_oldest_scn": ("gauge", "Everything above it can be asked for."),
     "headrace_relay_covered_scn": ("gauge", "Everything up to it can be asked for."),
     "headrace_relay_last_commit_seconds": ("gauge", "Commit time of the newest whole transaction."),
+    "headrace_capture_slow_queries_total": (
+        "counter",
+        "Queries at the source that took longer than source.slow_query_s, since the capture started.",
+    ),
+    "headrace_capture_slowest_query_seconds": ("gauge", "The slowest of them."),
+    "headrace_capture_large_values_total": (
+        "counter",
+        "Values of at least source.large_value that came into the log, since the capture started.",
+    ),
+    "headrace_capture_largest_value_bytes": ("gauge", "The largest of them."),
 }
 
 
@@ -76,4 +87,20 @@ class Counters:
             )
             for name, at in reached:
                 families[name].add(at, {"source": feed.name})
+            for name, kind, said in _of_capture(feed.source.capture):
+                labels = {"source": feed.name}
+                families[name].add(said, {**labels, "kind": kind} if kind else labels)
         return text(families.values())
+
+
+def _of_capture(file: Path | None) -> Iterator[tuple[str, str, float]]:
+    """Yield name, kind and value of what the capture of a source says that the source costs; nothing before it does."""
+    status = None if file is None else ProcessStatus.read(file)
+    if status is None or "slow_queries" not in status.detail:
+        return
+    said = status.detail
+    for kind, count in sorted(said["slow_queries"].items()):
+        yield "headrace_capture_slow_queries_total", kind, count
+    yield "headrace_capture_slowest_query_seconds", "", said["slowest_query_s"]
+    yield "headrace_capture_large_values_total", "", said["large_values"]
+    yield "headrace_capture_largest_value_bytes", "", said["largest_value_bytes"]

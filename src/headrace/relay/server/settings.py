@@ -48,6 +48,7 @@ class ServedSource:
         relays: URLs of the relays that have it; or a file with a routing document, read again when it changes.
         routes_version: version of ``relays`` where these are URLs.
         follower: where the follower of another relay that fills the log says what it does; None where a capture does.
+        capture: where the capture that fills the log says what it does; None where a follower does.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ServedSource:
     relays: tuple[str, ...] | Path = ()
     routes_version: int = 0
     follower: Path | None = None
+    capture: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
