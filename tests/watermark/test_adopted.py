@@ -179,7 +179,7 @@ def test_what_the_log_does_not_carry_has_to_lie_in_the_dump(tmp_path: Path) -> N
         scn = machine.database.log[-1].scn + 10
         payload = {"schema_id": ONE.schema_id, "needs_dump": True}
         event = SystemEvent(scn, 0, SystemKind.SCHEMA, ONE.table, payload)
-        index = transaction_index([(scn, 0, 900, 0, ORIGIN_LOG, 1)])
+        index = transaction_index([(scn, 0, scn, 1, ORIGIN_LOG, 1)])
         made.coordinator.observe(Block(index, (), (event,), scn))
         state.write(made.coordinator.take_pending())
         assert state.since(ONE.table) == scn
