@@ -13,11 +13,11 @@ from typer.core import TyperGroup
 from headrace import errors
 from headrace.cli.main import app
 from headrace.replicator.config import Config
-from headrace.replicator.config_file import load, load_relay
+from headrace.replicator.config_file import load, load_relay, load_serve
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/migration.md", "docs/operations.md", "docs/tap.md")
-TYPED = (*PAGES, "docs/consuming.md", "docs/assessment.md")
+TYPED = (*PAGES, "docs/consuming.md", "docs/serving.md", "docs/assessment.md")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -72,6 +72,20 @@ def test_every_configuration_of_a_page_loads(
         path = tmp_path / "shop.yaml"
         path.write_text(text, encoding="utf-8")
         load_relay(path)
+
+
+def test_the_file_of_tokens_of_the_page_about_serving_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ADA_TOKEN", "OTTO_TOKEN", "WALL_TOKEN"):
+        monkeypatch.setenv(name, f"a-token-of-{name.lower()}")
+    (text,) = blocks("docs/serving.md", "yaml")
+    path = tmp_path / "people.yaml"
+    path.write_text(text, encoding="utf-8")
+    read = load_serve(path)
+    assert [token.role for token in read.tokens] == ["admin", "operator", "viewer"]
+    assert read.tls is not None
+    assert read.tls.key == tmp_path / "serve.key"
 
 
 def test_the_full_configuration_names_every_setting_and_its_default(

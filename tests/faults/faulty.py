@@ -24,6 +24,7 @@ from tests.integration.running import Running
 from tests.waiting import until
 
 __all__ = [
+    "OFTEN",
     "PUBLIC_T",
     "AtWork",
     "at_work",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 PUBLIC_T = TableId("public", "t")
+OFTEN = DumpSettings(chunk_rows=2, request_interval_s=0.05, look_interval_s=0.1)
+"""Small chunks, and nobody waits long to be heard."""
 
 
 class AtWork(Running):
@@ -69,6 +72,7 @@ def at_work(
     retry_s: float = 0.05,
     wait_s: float = 30.0,
     adopted: Callable[[TableId], bool] = lambda _table: False,
+    dump: DumpSettings | None = None,
 ) -> Iterator[AtWork]:
     """Run a capture in a thread until the block ends; its error waits in ``error``."""
     with CaptureLogs(folder, settings) as log:
@@ -81,7 +85,7 @@ def at_work(
             registry=FileRegistry(folder / "changelog" / "schemas"),
             state=running.state,
             settings=CaptureSettings(
-                DumpSettings(chunk_rows=2, request_interval_s=0.05, look_interval_s=0.1),
+                dump or OFTEN,
                 retry_s=retry_s,
                 spool_folder=folder / "spool",
                 adopted=adopted,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import psycopg
@@ -14,9 +13,10 @@ from headrace.state.records import Scope
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.watermark.settings import DumpSettings
 from tests.faults.faulty import confirmed, position
+from tests.integration.hung_commits import HungCommit
 from tests.integration.running import running_capture
 from tests.integration.selects import Selects
-from tests.integration.test_visibility_gap import _hanging, _holds_update, _update
+from tests.integration.test_visibility_gap import UPDATE, holds_update
 from tests.requirements import req
 from tests.waiting import until
 
@@ -37,18 +37,10 @@ def test_a_restart_forgets_no_commit_that_is_not_visible_yet(
         local.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
         local.execute("INSERT INTO t VALUES (1, 'old'), (2, 'b'), (3, 'c')")
         source = PostgresSource(url, name="gap")
-        works = threading.Event()
-        hung = threading.Thread(target=_update, args=(url, works))
         with running_capture(source, tmp_path, DUMP) as running:
             until(running.dumped, "the first copy")
-            local.execute("ALTER SYSTEM SET synchronous_standby_names = 'ghost'")
-            local.execute("SELECT pg_reload_conf()")
-            hung.start()
-            probe = _hanging(local, "%probe%")
-            works.set()
-            local.execute("SELECT pg_cancel_backend(%s)", (probe,))
-            pid = _hanging(local, "UPDATE%")
-            until(lambda: _holds_update(running), "the commit is in the change log")
+            hung = HungCommit(url, UPDATE)
+            until(lambda: holds_update(running), "the commit is in the change log")
             end = position(url)
             # The source forgets it: it will not come again.
             local.execute("INSERT INTO t VALUES (4, 'd')")
@@ -63,10 +55,7 @@ def test_a_restart_forgets_no_commit_that_is_not_visible_yet(
                 running.wait_for_scn(position(url) - 1)
             assert not selects.times, "a chunk was read that cannot have seen the commit"
             assert running.state.progress(request)[0].rows_read == 0
-            local.execute("SELECT pg_cancel_backend(%s)", (pid,))
-            hung.join(30)
-            local.execute("ALTER SYSTEM RESET synchronous_standby_names")
-            local.execute("SELECT pg_reload_conf()")
+            hung.let_go()
             until(running.dumped, "the dump")
             rows = set(local.execute("SELECT id, v FROM t").fetchall())
             assert (1, "new") in rows

@@ -1,12 +1,10 @@
 """The visibility gap on a real server: a commit that is in the log, and that no select sees yet.
 
-``synchronous_standby_names`` names a standby that does not exist, so a commit waits for ever between
-its place in the log and its visibility. The same run with the plain algorithm ends with a stale row.
+The same run with the plain algorithm ends with a stale row.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -20,6 +18,7 @@ from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.watermark.closing import Closed, Closing, Job
 from headrace.watermark.tasks import Task
+from tests.integration.hung_commits import HungCommit
 from tests.integration.running import Running, running_capture
 from tests.requirements import req
 from tests.scenarios.test_random_histories import _BeforeLow
@@ -27,6 +26,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 TABLE = TableId("public", "t")
+UPDATE = "UPDATE t SET v = 'new' WHERE id = 1"
 
 
 @pytest.fixture(params=[18, 16], ids=["pg18", "pg16"])
@@ -48,54 +48,18 @@ def run_with_hung_commit(
     source = PostgresSource(url, watermark=watermark, name="gap")
     with running_capture(source, folder) as running:
         until(running.dumped, "the first dump")
-        local.execute("ALTER SYSTEM SET synchronous_standby_names = 'ghost'")
-        local.execute("SELECT pg_reload_conf()")
-        works = threading.Event()
-        hung = threading.Thread(target=_update, args=(url, works))
-        hung.start()
-        # The server takes note of the setting some time after it was told to: commits of no importance try it.
-        probe = _hanging(local, "%probe%")
-        works.set()
-        local.execute("SELECT pg_cancel_backend(%s)", (probe,))
-        pid = _hanging(local, "UPDATE%")
-        until(lambda: _holds_update(running), "the commit is in the change log")
+        hung = HungCommit(url, UPDATE)
+        until(lambda: holds_update(running), "the commit is in the change log")
         assert local.execute("SELECT v FROM t WHERE id = 1").fetchone() == ("old",)
         running.state.submit("TABLE", TABLE)
         until(running.dumped, "the dump beside the hung commit")
-        local.execute("SELECT pg_cancel_backend(%s)", (pid,))
-        hung.join(30)
-        local.execute("ALTER SYSTEM RESET synchronous_standby_names")
-        local.execute("SELECT pg_reload_conf()")
+        hung.let_go()
         assert local.execute("SELECT v FROM t WHERE id = 1").fetchone() == ("new",)
     local.close()
     return running
 
 
-def _hanging(session: psycopg.Connection, query: str) -> int:
-    """Return the process whose commit waits for the standby, once there is one."""
-    found: list[int] = []
-
-    def hangs() -> bool:
-        rows = session.execute(
-            "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE %s",
-            (query,),
-        ).fetchall()
-        found[:] = [row[0] for row in rows]
-        return bool(found)
-
-    until(hangs, "a commit waits for the standby")
-    return found[0]
-
-
-def _update(url: str, works: threading.Event) -> None:
-    with psycopg.connect(url, autocommit=True) as session:
-        session.execute("SET synchronous_commit = on")
-        while not works.is_set():
-            session.execute("SELECT pg_logical_emit_message(true, 'probe', '')")
-        session.execute("UPDATE t SET v = 'new' WHERE id = 1")
-
-
-def _holds_update(running: Running) -> bool:
+def holds_update(running: Running) -> bool:
     return (1, "new") in running.content(TABLE)
 
 

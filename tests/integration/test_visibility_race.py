@@ -100,8 +100,8 @@ class Race:
         self.invisible = self.selects = 0
         remember, read = Reconciler.remember, PostgresChunkReader.read
 
-        def remembered(reconciler: Reconciler, block: Block) -> None:
-            remember(reconciler, block)
+        def remembered(reconciler: Reconciler, block: Block, *, idle: bool) -> None:
+            remember(reconciler, block, idle=idle)
             index = block.index
             self.received += zip(index["xid"].tolist(), index["scn"].tolist(), strict=True)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.changelog import ChangeLogReader
-from headrace.model.block import Block, SystemEvent, SystemKind, transaction_index
+from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind, transaction_index
 from headrace.model.schema import TableId
 from headrace.relay.capture import Capture
 from headrace.relay.recovery import begin_again
@@ -179,7 +179,8 @@ def test_what_the_log_does_not_carry_has_to_lie_in_the_dump(tmp_path: Path) -> N
         scn = machine.database.log[-1].scn + 10
         payload = {"schema_id": ONE.schema_id, "needs_dump": True}
         event = SystemEvent(scn, 0, SystemKind.SCHEMA, ONE.table, payload)
-        made.coordinator.observe(Block(transaction_index(()), (), (event,), scn))
+        index = transaction_index([(scn, 0, 900, 0, ORIGIN_LOG, 1)])
+        made.coordinator.observe(Block(index, (), (event,), scn))
         state.write(made.coordinator.take_pending())
         assert state.since(ONE.table) == scn
         assert {r.table for r in state.requests()} == {TWO.table, THREE.table}

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind, transaction_index
-from headrace.model.schema import Column, TableId, TableSchema
+from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.registry.file import FileRegistry
+from headrace.sources.base import ReceivedMark
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.state.store import RequestState, Scope, StateStore
 from headrace.testing.notation import table_of
@@ -29,11 +30,12 @@ NEW = replace(OLD, columns=(*OLD.columns, Column("fresh", OLD.columns[1].type, "
 class Stage:
     """A coordinator over a scripted database, and its state."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, table: TableSchema = OLD) -> None:
         self.registry = FileRegistry(folder / "schemas")
         self.state = StateStore(folder / "state.db")
-        self.queue = TaskQueue(self.state, [OLD.table])
-        source = ScriptedSource(ScriptedDatabase([OLD]))
+        self.queue = TaskQueue(self.state, [table.table])
+        self.database = ScriptedDatabase([table])
+        source = ScriptedSource(self.database)
         self.coordinator = Coordinator(
             reads=Reads(source.chunks(), source.watermarks(), "run", folder),
             executor=InlineExecutor(),
@@ -52,6 +54,14 @@ class Stage:
         index = transaction_index([(scn, 0, scn, 1, ORIGIN_LOG, 1)])
         self.coordinator.observe(Block(index, (), (event,), scn))
         self.state.write(self.coordinator.take_pending())
+
+    def read(self) -> list[ReceivedMark]:
+        """Let the table's dump begin, and its first read be made; return the marks that the log is to bring."""
+        self.coordinator.tick()
+        self.coordinator.tick()
+        self.state.write(self.coordinator.take_pending())
+        log = self.database.log
+        return [ReceivedMark(t.mark, 1_000 + t.scn, 0) for t in log if t.mark is not None]
 
     def asked_for(self) -> list[TableId | None]:
         """Return the tables of the waiting requests."""
@@ -109,3 +119,43 @@ def test_a_request_whose_parts_do_not_fit_is_refused(
     with pytest.raises(ValueError, match="ALL_TABLES takes no table"):
         state.submit(scope, table, keys)
     assert state.requests() == []
+
+
+NUMBERED = replace(OLD, numbers={"k": 1, "c1": 2})
+MADE_ANEW = replace(OLD, numbers={"k": 1, "c1": 3})
+KEYLESS = table_of(2, check=KeyCheck.NONE)
+SEEN, UNSEEN = 5, 500
+"""Transactions that the read surely saw, and did not see."""
+
+
+@req("A-11", "P49")
+@pytest.mark.parametrize("amid", [False, True], ids=["before the read", "amid the read"])
+@pytest.mark.parametrize(
+    ("read", "told", "by", "void"),
+    [
+        pytest.param(OLD, NEW, UNSEEN, True, id="left behind"),
+        pytest.param(OLD, NEW, SEEN, False, id="ahead of the log"),
+        pytest.param(OLD, OLD, UNSEEN, False, id="the same"),
+        pytest.param(NUMBERED, MADE_ANEW, UNSEEN, True, id="a column made anew"),
+        pytest.param(KEYLESS, replace(KEYLESS, columns=NEW.columns), UNSEEN, True, id="keyless"),
+        pytest.param(KEYLESS, replace(KEYLESS, columns=NEW.columns), SEEN, False, id="keyless, ahead"),
+    ],
+)  # fmt: skip
+def test_a_read_is_void_when_the_log_left_its_shape_in_a_transaction_that_it_did_not_see(
+    read: TableSchema, told: TableSchema, by: int, void: bool, amid: bool, tmp_path: Path
+) -> None:
+    """Wherever the log says so: a commit is in the log, and told of, before a select sees it."""
+    stage = Stage(tmp_path, read)
+    stage.database.load(read.table, [(1, "a"), (2, "b")])
+    stage.state.submit("TABLE", read.table)
+    if not amid:
+        stage.see(by, told, numbers=dict(told.numbers))
+    low, high = stage.read()
+    assert list(stage.coordinator.receive(low)) == []
+    if amid:
+        stage.see(by, told, numbers=dict(told.numbers))
+    blocks = list(stage.coordinator.receive(high))
+    stage.state.write(stage.coordinator.take_pending())
+    (progress,) = stage.state.progress()
+    assert (progress.rows_voided, progress.rows_read) == ((2, 0) if void else (0, 2))
+    assert [body.schema_id for b in blocks for body in b.bodies] == [read.schema_id] * (not void)

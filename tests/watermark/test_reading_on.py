@@ -92,6 +92,8 @@ def test_people_are_heard_while_a_chunk_is_read_so_that_the_next_need_not_wait(
             failpoints.arm(point, lambda: begun.append(machine.source.statements))
         while not machine.database.backlog:
             capture.step(0.0)
+        # As when the log brings nothing for a while.
+        capture._pay()
         coordinator.tick()
         # A long select: half a second has passed when the log brings its marks.
         now[0] += 1.0
@@ -147,3 +149,22 @@ def test_a_window_that_is_slow_to_write_is_foretold_for_the_next(
     # All chunks are of as many rows.
     assert took[0] < 1
     assert took[1] == pytest.approx(7.0, abs=0.1)
+
+
+def test_an_answer_that_no_mark_announces_is_looked_for_soon(tmp_path: Path) -> None:
+    """A dump begins with several, and the log brings nothing that would wake whoever waits for it."""
+    machine = Machine(tmp_path)
+    with machine.capture() as (capture, _state):
+        coordinator = capture.coordinator
+        assert coordinator is not None
+        assert capture._patience(1.0) == 1.0
+        coordinator.tick()
+        # The table's shape and bound are asked for, outside any window.
+        awaits = coordinator.awaits_answer
+        assert awaits
+        assert capture._patience(1.0) < 0.01
+        # The answer is here, and the first chunk begins with it.
+        coordinator.tick()
+        assert machine.database.backlog
+        assert not coordinator.awaits_answer
+        assert capture._patience(1.0) == 1.0

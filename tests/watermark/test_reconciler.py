@@ -256,6 +256,23 @@ def test_memory_bound_lets_rows_go_and_never_transactions() -> None:
     assert reconciler.can_reconcile
 
 
+@req("P47", "T7")
+def test_while_nothing_is_dumped_an_eighth_of_the_memory_keeps_the_oldest_rows() -> None:
+    first, later = block_of(TWO, "=U(1,x) | =U(2,y)"), block_of(TWO, "=U(1,x) | =U(2,y) | =U(3,z)")
+    reconciler = Reconciler(lambda _: TWO, memory_bytes=8 * first.nbytes + 7)
+    reconciler.remember(first, idle=True)
+    reconciler.remember(later, idle=True)
+    assert reconciler.nbytes == first.nbytes
+    assert reconciler.remembered == 3
+    whole = reconciler.can_reconcile
+    assert not whole
+    # Seen is what was let go; the first, which waits longer, still has its rows.
+    reconciler.forget(saw(3))
+    assert reconciler.can_reconcile
+    rows = chunk_rows(TWO, [(1, "a"), (2, "b"), (3, "c")])
+    assert emitted(reconciler.reconcile(TWO, rows, saw(3)).rows) != emitted(rows)
+
+
 @req("H07", "P65")
 def test_it_imports_no_driver_and_no_clock() -> None:
     tree = ast.parse(inspect.getsource(module))

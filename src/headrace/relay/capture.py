@@ -59,6 +59,9 @@ _RETAIN_S = 5.0
 _SETTLE_WITHIN_S = 0.002
 """Longest wait for more, while a round is not settled."""
 
+_ANSWER_S = 0.002
+"""How often an answer of the source is looked for that does not come through the log; a dump begins with several."""
+
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
@@ -368,7 +371,10 @@ class Capture:
         """Return how long the log may be waited for."""
         if self._unsettled is not None:
             return _SETTLE_WITHIN_S
-        return timeout_s if self._owed is None else 0.0
+        if self._owed is not None:
+            return 0.0
+        assert self.coordinator is not None
+        return min(timeout_s, _ANSWER_S) if self.coordinator.awaits_answer else timeout_s
 
     def _steer(self) -> None:
         """Take up what people did to the pace."""

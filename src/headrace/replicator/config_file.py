@@ -37,8 +37,9 @@ from headrace.replicator.config import (
 )
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.relay_config import FollowingRelayConfig
+from headrace.replicator.serve_config import ServeConfig
 
-__all__ = ["SECTIONS", "Mistake", "load", "load_relay", "parse", "read"]
+__all__ = ["SECTIONS", "Mistake", "load", "load_relay", "load_serve", "parse", "read"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,6 +61,12 @@ SECTIONS: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
     },
 }
 """The sections whose ``type`` says what else they hold."""
+_CHECKED_BY: Mapping[type[BaseModel], str] = {
+    Config: "preflight",
+    FollowerConfig: "relay",
+    ServeConfig: "serve --tokens",
+}
+"""The command that reads a file of each kind."""
 _EXPECTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
@@ -167,6 +174,22 @@ def load_relay(path: Path) -> Config | FollowerConfig:
     )
 
 
+def load_serve(path: Path) -> ServeConfig:
+    """Return who may ask a control plane, and how.
+
+    Raises:
+        ConfigError: naming every problem.
+    """
+    path = path.absolute()
+    config = _checked(path, parse(path), ServeConfig)
+    if config.tls is None:
+        return config
+    files = {
+        name: _absolute(path.parent, getattr(config.tls, name)) for name in ("certificate", "key")
+    }
+    return config.model_copy(update={"tls": config.tls.model_copy(update=files)})
+
+
 def _in_our_form(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     """Return a document in our form; one in the design's is read as assessment reads it.
 
@@ -206,7 +229,7 @@ def _checked(path: Path, document: dict[str, Any], model: type[_Model]) -> _Mode
     config, problems = _validated(document, model)
     if problems or config is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        check = "preflight" if model is Config else "relay"
+        check = _CHECKED_BY[model]
         raise ConfigError(
             f"{path}: {len(problems)} problem{'s' if len(problems) != 1 else ''}.{listed}",
             next_step=f"correct {path.name} as said above, then check it with: "

@@ -16,6 +16,7 @@ __all__ = [
     "RelaySourceConfig",
     "RelayTlsConfig",
     "RelayTokenConfig",
+    "TokenConfig",
     "UpstreamConfig",
 ]
 
@@ -34,18 +35,16 @@ class RelayTlsConfig(Section):
     key: Path
 
 
-class RelayTokenConfig(Section):
-    """One who may ask.
+class TokenConfig(Section):
+    """One who may ask a server.
 
     Attributes:
         name: for people.
         token: put it into the environment and write ``${env:NAME}``.
-        role: ``reader``, or ``admin`` for the commands too.
     """
 
     name: _Name
     token: SecretStr
-    role: Literal["reader", "admin"] = "reader"
 
     @field_validator("token")
     @classmethod
@@ -53,6 +52,16 @@ class RelayTokenConfig(Section):
         if len(value.get_secret_value()) < 16:
             raise ValueError("at least 16 characters, such as openssl rand -hex 32 gives")
         return value
+
+
+class RelayTokenConfig(TokenConfig):
+    """One who may ask a relay.
+
+    Attributes:
+        role: ``reader``, or ``admin`` for the commands too.
+    """
+
+    role: Literal["reader", "admin"] = "reader"
 
 
 class RelayConfig(Section):

@@ -10,11 +10,13 @@ import contextlib
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from headrace.observe.status import ProcessState, StatusFile
+from headrace.errors import HeadraceError, LeaseLost
+from headrace.observe.status import ProcessState, StatusFile, describe_error
 from headrace.replicator import runner
 from headrace.replicator.config import Config
 from headrace.replicator.goal import Goal
@@ -22,7 +24,7 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import ROLES, Observer, Picture
 from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
 
-__all__ = ["Run", "child_specs"]
+__all__ = ["Run", "child_specs", "failure_noted", "note_end"]
 
 _TURN_S = 0.25
 
@@ -37,6 +39,27 @@ def child_specs(file: Path, config: Config) -> list[ChildSpec]:
         for role in ROLES
         if role != "relay" or config.relay is not None
     ]
+
+
+def note_end(config: Config, error: HeadraceError | None = None) -> None:
+    """Note in the run's status how it ended; a control plane that did not start it learns it there."""
+    status = StatusFile(StatePaths.of(config).status("run"), "run")
+    if error is None:
+        status.write(ProcessState.STOPPED, force=True)
+    else:
+        status.write(ProcessState.FAILED, error=describe_error(error), force=True)
+
+
+@contextlib.contextmanager
+def failure_noted(config: Config) -> Iterator[None]:
+    """Note the error that ends the block, unless that is another run, whose status it is then."""
+    try:
+        yield
+    except LeaseLost:
+        raise
+    except HeadraceError as error:
+        note_end(config, error)
+        raise
 
 
 class Run:

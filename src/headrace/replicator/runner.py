@@ -42,6 +42,7 @@ __all__ = [
     "adopt",
     "apply",
     "capture",
+    "drop_target",
     "follow",
     "goal",
     "log_settings",
@@ -49,6 +50,7 @@ __all__ = [
     "maintain",
     "preflight",
     "recovers",
+    "release_source",
     "repaired",
     "schema_diff",
     "slot_watched",
@@ -372,6 +374,21 @@ def adopt(config: Config, table: str, files: Path, at: str) -> Adopted:
         return found[0]
 
     return take_in(config, name, files, at, parse, catalog)
+
+
+def release_source(config: Config) -> None:
+    """Remove slot, publication and watermarks that are the replicator's own; nothing where it reads from a relay."""
+    from headrace.replicator.config import PostgresConfig
+
+    if isinstance(config.source, PostgresConfig):
+        _source(config).drop()
+
+
+def drop_target(config: Config) -> None:
+    """Remove the replicator's tables from its target."""
+    from headrace.replicator.discard import discard_target
+
+    discard_target(config.lake, config.name, _warehouse(config))
 
 
 def _sizes(given: MaintenanceConfig) -> Sizes:

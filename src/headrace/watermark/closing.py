@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from headrace.fold import fold, promote
 from headrace.model.block import ORIGIN_LOG, Block, SystemKind
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableSchema
 from headrace.model.snapshot import YES, Visibility
-from headrace.model.succession import Numbers
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.records import Certificate
@@ -36,6 +35,7 @@ from headrace.watermark.reads import Reads, Spool
 from headrace.watermark.reconciler import Reconciler
 from headrace.watermark.tasks import Phase, Task, TaskQueue
 from headrace.watermark.telling import Telling
+from headrace.watermark.versions import TableVersions
 
 __all__ = ["Closed", "Closing", "Job", "LogBlocks"]
 
@@ -59,7 +59,6 @@ class Job:
     limit: int = 0
     low_scn: int = 0
     floor_scn: int = 0
-    versions: dict[TableId, int] = field(default_factory=dict)
     look: CatalogLook | None = None
     heard: bool = False
 
@@ -86,7 +85,6 @@ class Closing:
         reconciler: what was streamed and not seen.
         registry: keeps table versions.
         versions: the version of each table at this place of the log; kept up to date by both sides.
-        numbers: those of its columns, as schema events told them; likewise.
         log_blocks: yields what the change log holds above an SCN, everything appended so far included.
         piece_rows: rows of a block of a table without a key.
         pacer: follows what chunks take.
@@ -101,8 +99,7 @@ class Closing:
         queue: TaskQueue,
         reconciler: Reconciler,
         registry: SchemaStore,
-        versions: dict[TableId, int],
-        numbers: dict[TableId, Numbers],
+        versions: TableVersions,
         log_blocks: LogBlocks,
         piece_rows: int,
         pacer: Pacer,
@@ -114,7 +111,6 @@ class Closing:
         self._reconciler = reconciler
         self._registry = registry
         self._versions = versions
-        self._numbers = numbers
         self._log_blocks = log_blocks
         self._piece_rows = piece_rows
         self._pacer = pacer
@@ -126,17 +122,11 @@ class Closing:
         """End the thread of digests."""
         self._beside.shutdown()
 
-    def _is_void(self, job: Job, schema: TableSchema) -> bool:
-        """Whether the table changed its shape inside the window, or rows needed to reconcile are gone."""
-        now = self._versions.get(schema.table)
-        changed = now != job.versions.get(schema.table) and now != schema.schema_id
-        return changed or not self._reconciler.can_reconcile
-
     def chunk(self, job: Job, task: Task, chunk: Chunk, mark: ReceivedMark) -> Closed:
         """Return the rows of a chunk that the log does not contradict, none for a void window; moves the task on."""
         received = self._clock()
-        if self._is_void(job, chunk.schema):
-            changed = self._reconciler.can_reconcile
+        changed = self._versions.has_left(chunk.schema, chunk.visibility)
+        if changed or not self._reconciler.can_reconcile:
             self._telling.voided(
                 "schema changed" if changed else "rows let go", chunk.rows.num_rows
             )
@@ -148,7 +138,7 @@ class Closing:
         gone = self._gone(task, chunk, absent)
         self._telling.reconciled(chunk, result, self._reconciler)
         self._registry.put(chunk.schema)
-        announce = not self._is_told(chunk.schema)
+        announce = not self._versions.tells(chunk.schema)
         emitted = result.rows.num_rows + gone.num_rows
         block: Block | None = None
         if emitted:
@@ -220,14 +210,8 @@ class Closing:
         took = Chunked(asked, rows.num_rows, rows.nbytes, *times, quiet=not job.heard)
         self._pacer.took(took, chunk.schema.table if job.limit else None)
 
-    def _is_told(self, schema: TableSchema) -> bool:
-        """Return whether the log has said this version, and which of its columns is which."""
-        told = self._versions.get(schema.table) == schema.schema_id
-        return told and self._numbers.get(schema.table, {}) == schema.numbers
-
     def _adopt(self, schema: TableSchema) -> None:
-        self._versions[schema.table] = schema.schema_id
-        self._numbers[schema.table] = schema.numbers
+        self._versions.adopt(schema)
         self._queue.note_schema(schema.table, schema.schema_id)
 
     def _advance(self, job: Job, task: Task, chunk: Chunk, emitted: int) -> None:
@@ -290,7 +274,7 @@ class Closing:
     def table(self, job: Job, task: Task, spool: Spool, mark: ReceivedMark) -> Iterator[Block]:
         """Yield a table without a key: its snapshot and the net of what was streamed before the mark and not seen."""
         try:
-            if self._is_void_table(job, spool.schema):
+            if self._versions.has_left(spool.schema, spool.visibility):
                 self._telling.voided("schema changed", spool.rows)
                 self._queue.update(task, rows_voided=task.progress.rows_voided + spool.rows)
                 return
@@ -308,10 +292,6 @@ class Closing:
         self.forget(spool.visibility)
         task.schema, task.phase = spool.schema, Phase.END
         self._queue.update(task, chunks=1, rows_read=spool.rows, rows_emitted=emitted)
-
-    def _is_void_table(self, job: Job, schema: TableSchema) -> bool:
-        now = self._versions.get(schema.table)
-        return now != job.versions.get(schema.table) and now != schema.schema_id
 
     def _unseen_of(self, spool: Spool, floor_scn: int, high_scn: int) -> pa.Table:
         """Return the folded effect of the streamed transactions before the mark that the snapshot did not see."""

@@ -21,7 +21,6 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Retry, SourceUnavailable
 from headrace.model.block import Block, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
-from headrace.model.succession import NO_NUMBERS, Numbers
 from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.pace import Pace
 from headrace.state.records import Cause
@@ -33,11 +32,15 @@ from headrace.watermark.reconciler import Reconciler, moved_in
 from headrace.watermark.settings import DumpSettings
 from headrace.watermark.tasks import Change, Phase, Task, TaskQueue
 from headrace.watermark.telling import SILENT, Telling
-from headrace.watermark.window import Window
+from headrace.watermark.versions import TableVersions
+from headrace.watermark.window import Window, WindowState
 
 __all__ = ["Coordinator"]
 
 _LOG = logging.getLogger(__name__)
+
+_SEEN_S = 0.01
+"""How often a dump that waits until everything streamed is visible asks whether it is."""
 
 READ_DEADLINE_S = 60.0
 """How long a received high mark waits for the reader thread to hand over its chunk: it has only to return."""
@@ -88,15 +91,13 @@ class Coordinator:
         self._clock = clock
         self._pacer = Pacer(settings.pace(Pace()))
         self._job: Job | None = None
-        self._versions: dict[TableId, int] = {}
-        self._numbers: dict[TableId, Numbers] = {}
+        self._versions = TableVersions()
         self._closing = Closing(
             reads=reads,
             queue=queue,
             reconciler=reconciler,
             registry=registry,
             versions=self._versions,
-            numbers=self._numbers,
             log_blocks=log_blocks,
             piece_rows=settings.piece_rows,
             pacer=self._pacer,
@@ -115,12 +116,12 @@ class Coordinator:
     def observe(self, block: Block) -> None:
         """Take note of streamed transactions; they pass on at once, only chunk rows wait."""
         self._last_scn = max(self._last_scn, block.last_scn)
-        self._reconciler.remember(block)
+        self._reconciler.remember(block, idle=self._queue.is_idle)
         if self._job is not None and block.rows:
             self._job.heard = True
         for event in block.system:
             if event.kind is SystemKind.SCHEMA:
-                self._note_schema(event)
+                self._note_schema(event, block)
             elif self._catalog is not None:
                 self._note_catalog(self._catalog, event)
         for body in block.bodies:
@@ -136,7 +137,7 @@ class Coordinator:
             ):
                 self._note_moves(self._registry.get(body.schema_id), body.batch, every=True)
 
-    def _note_schema(self, event: SystemEvent) -> None:
+    def _note_schema(self, event: SystemEvent, block: Block) -> None:
         """Follow a table's version; rows that got values no log event carries are dumped again."""
         schema_id: int = event.payload["schema_id"]
         filled = set(event.payload.get("filled", ()))
@@ -151,10 +152,8 @@ class Coordinator:
                 self._queue.whole_from(event.scn, [event.table])
             else:
                 self._queue.request_again(event.table)
-        if self._versions.get(event.table) != schema_id:
+        if self._versions.tell(event, block.index):
             self._telling.schema_changed(event.scn, event.table, schema_id)
-        self._versions[event.table] = schema_id
-        self._numbers[event.table] = event.payload.get("numbers", NO_NUMBERS)
         joining = self._catalog is not None and event.table not in self._catalog.names
         if not joining:
             # A table that has not joined yet is no captured one.
@@ -268,6 +267,11 @@ class Coordinator:
         return bool(self._queue.pending)
 
     @property
+    def awaits_answer(self) -> bool:
+        """Whether the source was asked something whose answer no mark in the log announces."""
+        return self._job is not None and self._window.state is WindowState.NONE
+
+    @property
     def may_owe(self) -> bool:
         """Whether state changes wait to be written, and need not be at once: until they are, people are not heard."""
         return self.has_pending and not self._queue.is_to_look
@@ -288,6 +292,7 @@ class Coordinator:
             # Now, so that the next chunk need not wait for it.
             self._queue.listen()
             self._collect()
+        if self._job is not None:
             return
         now = self._clock()
         resting = now < self._not_before
@@ -320,7 +325,9 @@ class Coordinator:
     def _wants_snapshot(self, task: Task | None, now: float) -> bool:
         if task is not None:
             # Every chunk brings its own snapshot; only rows that were let go need one before it.
-            return not self._reconciler.can_reconcile
+            interval = self._settings.snapshot_interval_s
+            soon = self._snapshot_at - interval + min(interval, _SEEN_S)
+            return not self._reconciler.can_reconcile and now >= soon
         return self._reconciler.remembered > 0 and now >= self._snapshot_at
 
     def _start(self, task: Task) -> None:
@@ -354,7 +361,7 @@ class Coordinator:
         self._window.open(token, chunk=chunk)
         if chunk:
             self._telling.opened(token, task, self._pacer.rows_of(table))
-        job = Job(Future(), task, versions=dict(self._versions))
+        job = Job(Future(), task)
         job.floor_scn = self._reconciler.unseen_floor or self._last_scn + 1
         self._job = job
         if not chunk:

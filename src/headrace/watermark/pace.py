@@ -22,7 +22,8 @@ from headrace.model.schema import TableId
 
 __all__ = ["Chunked", "DumpPace", "Pacer", "next_rows", "ready_at"]
 
-FIRST_ROWS = 1_000
+FIRST_ROWS = 5_000
+"""Rows of a process' first chunk: about as many narrow rows as are written in one go (`LEAST_BYTES`)."""
 LEAST_ROWS = 100
 MOST_ROWS = 250_000
 CHUNK_BYTES = 32 << 20

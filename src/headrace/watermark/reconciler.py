@@ -35,6 +35,8 @@ from headrace.model.snapshot import UNKNOWN, YES, Visibility
 
 __all__ = ["DROPPED", "KEPT", "PATCHED", "Reconciled", "Reconciler", "moved_in"]
 
+_IDLE_SHARE = 8
+
 KEPT, DROPPED, PATCHED = 0, 1, 2
 """What became of a row of a chunk: it leaves as it was read, yields to the log, or took cells from it."""
 
@@ -118,10 +120,16 @@ class Reconciler:
         """Lowest SCN that no snapshot has seen, None when all are seen."""
         return min((int(item.scn[0]) for item in self._recent), default=None)
 
-    def remember(self, block: Block) -> None:
+    def remember(self, block: Block, *, idle: bool = False) -> None:
         """Keep the transactions of a streamed block until a snapshot has seen them.
 
         What comes again after a reconnect is kept once.
+
+        Args:
+            block: as it was streamed.
+            idle: nothing is dumped, and an eighth of the memory has to do. What is held stays, for it may wait long to
+                be seen; rows beyond are let go, and no chunk is reconciled until a snapshot has seen their
+                transactions.
         """
         block = block.after(self._remembered_scn)
         if not len(block.index):
@@ -131,9 +139,13 @@ class Reconciler:
         truncates = tuple(
             (e.table, e.scn, e.ord) for e in block.system if e.kind is SystemKind.TRUNCATE
         )
+        scn, xid = block.index["scn"].copy(), block.index["xid"].copy()
         # Also while older rows are lost: on a busy source something is always unseen, and only what is lost
         # holds chunks back.
-        scn, xid, nbytes = block.index["scn"].copy(), block.index["xid"].copy(), block.nbytes
+        nbytes = block.nbytes
+        if idle and self._bytes + nbytes > self._memory_bytes // _IDLE_SHARE:
+            self._recent.append(_Remembered(scn, xid, (), truncates, lost=True))
+            return
         self._recent.append(_Remembered(scn, xid, block.bodies, truncates, nbytes))
         self._bytes += nbytes
         if self._bytes > self._memory_bytes:
@@ -199,11 +211,11 @@ class Reconciler:
             saw: what the chunk's select saw, taken in its snapshot.
         """
         changes, truncates = self._unseen(schema, saw)
-        keys = encode_rows([rows.column(name) for name in schema.key])
-        if truncates or _may_meet(schema, keys, changes):
-            result = _meet(schema, rows, keys, fold(schema, changes, truncates))
-        else:
-            result = _unmet(rows)
+        result = _unmet(rows)
+        if changes or truncates:
+            keys = encode_rows([rows.column(name) for name in schema.key])
+            if truncates or _may_meet(schema, keys, changes):
+                result = _meet(schema, rows, keys, fold(schema, changes, truncates))
         return replace(result, met=tuple(changes), truncates=tuple(truncates))
 
     def transactions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

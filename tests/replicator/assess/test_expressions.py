@@ -51,7 +51,7 @@ BAD = [
     ("drop table t", "expression-unreadable", ""),
     ("name) IS NULL; SELECT (1", "expression-unfit", "select"),
     ("(SELECT 1)", "expression-unfit", "select"),
-    ("upper(nam)", "expression-column-unknown", "names nam,"),
+    ("upper(title)", "expression-column-unknown", "names title,"),
     ("t.name", "expression-column-unknown", "names t.name,"),
     ("max(name)", "expression-unfit", "more than one row"),
     ("sum(id) OVER (PARTITION BY vip)", "expression-unfit", "more than one row"),
@@ -111,9 +111,9 @@ def test_a_where_is_a_condition(where: str, fits: bool) -> None:
 
 def test_all_faults_are_told_and_not_the_first() -> None:
     settings = TableSettings(
-        select=("name", "nam"),
+        select=("name", "title"),
         rename=(("name", "ID"), ("vip", "v")),
-        mask=(("id", "0"), ("name", "uper(")),
+        mask=(("id", "0"), ("name", "upper(")),
         compute=(("Name2", "x"),),
         where="y",
     )
@@ -121,7 +121,7 @@ def test_all_faults_are_told_and_not_the_first() -> None:
         ("expression-column-unknown", ""),
         ("expression-column-unknown", "Name2"),
         ("expression-unreadable", "name"),
-        ("transform-column-unknown", "nam"),
+        ("transform-column-unknown", "title"),
         ("transform-key-column", "id"),
         ("transform-left-out", "vip"),
         ("transform-names-collide", "ID"),

@@ -33,7 +33,7 @@ def install(database: str) -> PostgresSource:
 
 
 def look(log: Opened) -> None:
-    """Let the stream know the tables, as the first look of a capture does."""
+    """Let the stream know the tables, as the first two looks of a capture do."""
     reader = log.source.chunks()
     reader.look(reader.look({}, TABLES, ()).tables, (), ())
     reader.close()
@@ -96,6 +96,32 @@ def test_events_stand_exactly_where_the_migration_was(
         # The log's own description, at the next row, found nothing new.
         (row,) = got.rows("t")
         assert row["_ord"] == 0
+
+
+@req("P34", "A-11")
+def test_a_shape_is_told_of_from_the_first_look_on(database: str, sql: Sql, tmp_path: Path) -> None:
+    """The dump of a table begins with the look that finds it, so its windows need the trigger from there on."""
+    sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("t", "u", "v")))
+    install(database)
+    with opened(database, tmp_path, ddl="trigger") as log:
+        # Behind the start of the log and ahead of the look, which knows the outcome alone.
+        sql("ALTER TABLE v ADD m int", "ALTER TABLE v RENAME TO moved")
+        reader = log.source.chunks()
+        known = reader.look({}, (TABLES[0], TableId("public", "moved")), ()).tables
+        sql("ALTER TABLE t ADD n int", "ALTER TABLE u ADD n int", "DROP TABLE t")
+        told = [(e.kind, e.table.name) for e in log.collect().events]
+        assert told == [
+            (SystemKind.SCHEMA, "moved"),
+            (SystemKind.SCHEMA, "t"),
+            (SystemKind.DROP_TABLE, "t"),
+        ]
+        # A table that joins later, likewise.
+        (stranger,) = reader.look(known, (), ()).joining
+        joined = reader.look(known, (), {stranger})
+        sql("ALTER TABLE u ADD m int")
+        reader.close()
+        assert stranger in joined.joined
+        assert [(e.kind, e.table.name) for e in log.collect().events] == [(SystemKind.SCHEMA, "u")]
 
 
 @req("C29")

@@ -55,11 +55,14 @@ class Seen:
     Attributes:
         admitted: identities of all tables of which nothing more is to be said before they are dumped.
         tables: names of the captured tables, by identity, as they were last told.
+        found: names of those that the last look found to be captured from now on. What the log says of another name of
+            theirs may be older than the look.
         schemas: names of namespaces, by identity.
     """
 
     admitted: set[str] = field(default_factory=set)
     tables: dict[str, TableId] = field(default_factory=dict)
+    found: dict[str, TableId] = field(default_factory=dict)
     schemas: dict[str, str] = field(default_factory=dict)
 
 
@@ -105,6 +108,8 @@ class CatalogWatch:
             # What is seen of a table whose columns are being listed anew is to be seen again afterwards.
             shape = known[str(oid)].shape if oid in self._relisting & old else shapes[oid]
             tables[str(oid)] = CatalogEntry(names[oid], shape)
+        # Now, not with the next look: their dump begins with this one.
+        self._seen.found = {str(oid): names[oid] for oid in (adopted | joined) - old}
         return CatalogLook(
             tables=tables,
             schemas=self._schemas(session),

@@ -142,10 +142,15 @@ class CatalogVersions:
         if not told.table.name:
             yield from self._schema_migrated(told)
         elif told.dropped:
-            if told.identity in self._seen.tables or not self._seen.tables:
+            if self._is_captured(told) or not self._seen.tables:
                 yield SystemKind.DROP_TABLE, self._name(told), {"identity": told.identity}
-        elif told.identity in self._seen.tables:
+        elif self._is_captured(told):
             yield from self._table_migrated(told)
+
+    def _is_captured(self, told: Told) -> bool:
+        """Return whether a message is about a captured table, under a name that it surely had when that was told."""
+        seen = self._seen
+        return told.identity in seen.tables or seen.found.get(told.identity) == told.table
 
     def _name(self, told: Told) -> TableId:
         """Return the name under which a table was last told of."""
