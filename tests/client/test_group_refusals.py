@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
 from headrace.client import Consumer, Group, GroupStore, SqlGroupStore
+from headrace.client.group_state import GroupState
 from headrace.errors import ConfigError
+from headrace.testing.group import CutGroupStore
 from tests.changelog.windows import TABLE, window
 from tests.client.grouping import GROUP_SETTINGS
 from tests.client.members import ROWS
@@ -30,6 +33,27 @@ def test_a_member_that_wants_something_else_is_refused(log, members, options):
     assert json.dumps(sorted(options)[0]).strip('"') in str(error)
     members.live.remove(other)
     until(lambda: members.shares() == [4], "the group goes on")
+
+
+def test_a_member_that_begins_at_the_same_time_as_another_one_means_the_same_or_is_refused(
+    log, relay, members
+):
+    """Who makes the group first says what it is; the other one finds that out before it is a member."""
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+
+    class Faster(CutGroupStore):
+        def create(self, group: str, state: GroupState) -> None:
+            super().create(group, replace(state, definition="another"))
+            super().create(group, state)
+
+    store = Faster(members.store)
+    group = Group(relay, "shop", lambda _: Consumer(), store, "g", settings=GROUP_SETTINGS)
+    with pytest.raises(ConfigError, match="shares another, and this member"):
+        group.run()
+    state = members.store.read("g")
+    assert state is not None
+    assert state.members == {}
 
 
 @pytest.mark.parametrize(
