@@ -51,7 +51,12 @@ def test_lines_of_the_relay_and_of_the_output_fit_the_schema(tmp_path: Path, see
     log.append(coverage(end + 5))
     written = []
     with served({"shop": log.folder}) as url:
-        pulled = {"source": "shop", "mode": "pull", "format": "ndjson", "after": "oldest"}
+        pulled: dict[str, Any] = {
+            "source": "shop",
+            "mode": "pull",
+            "format": "ndjson",
+            "after": "oldest",
+        }
         answers = [ask(url, "/stream", **pulled).body for _ in range(2)]
         for name in ("one", "other"):
             output = NdjsonOutput(tmp_path / name)
