@@ -90,7 +90,7 @@ class Story:
                     self.paths.changelog,
                     log,
                     state,
-                    DumpSettings(snapshot_interval_s=0),
+                    DumpSettings(snapshot_interval_s=0, request_interval_s=0),
                 ),
                 adopted=lambda _table: True,
             )

@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "STORE_SECRET": "swordfish-secret",
     "REPORTS_TOKEN": "x" * 16,
     "OPS_TOKEN": "y" * 16,
+    "ALERTS_SECRET": "x" * 16,
     "UPSTREAM_TOKEN": "z" * 16,
     "KMS_KEY": "sword/fish@7",
 }
