@@ -97,7 +97,7 @@ bench-day: setup ## Measure a day of batches, with maintenance and without
 	@$(BIN)/python -m benchmarks.bench_day $(ARGS)
 
 .PHONY: bench-docs
-bench-docs: setup ## Write docs/benchmarks.md from the kept results
+bench-docs: setup ## Write docs/benchmarks.md and its plots from the kept results
 	@$(BIN)/python -m benchmarks.page $(ARGS)
 
 ##### Check it

@@ -1,7 +1,7 @@
-"""``make bench-docs``: writes docs/benchmarks.md from the results, and nothing else.
+"""``make bench-docs``: writes docs/benchmarks.md and its plots from the results, and nothing else.
 
 In: benchmarks/results/*.json. Out: a page with each summary beside its goals, the medians behind it, and first of all
-the cases we lose. ``--check`` says whether the page is in step and changes nothing.
+the cases we lose; and the plots that it shows. ``--check`` says whether all of it is in step and changes nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any
 
 from benchmarks.goals import figure
 from benchmarks.harness import RESULTS, median
+from benchmarks.plots import plots
 
-__all__ = ["PAGE", "losses", "read_results", "render"]
+__all__ = ["PAGE", "PLOTS", "losses", "read_results", "render", "written"]
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+PLOTS = PAGE.parent / "plots"
 
 _HEAD = """# Benchmarks
 
@@ -63,11 +65,24 @@ def render(results: Mapping[str, Result]) -> str:
     """Return the page."""
     lost = losses(results) or ["None in the results that are kept."]
     parts = [_HEAD, "## What we lose\n\n" + "\n".join(lost) + "\n"]
-    parts += [_section(name, result) for name, result in results.items()]
+    drawn = plots(results)
+    for name, result in results.items():
+        shown = [
+            f"![{title}]({PLOTS.name}/{file})"
+            for file, (title, _) in drawn.items()
+            if file.startswith(f"{name}_")
+        ]
+        parts.append(_section(name, result, shown))
     return "\n".join(parts)
 
 
-def _section(name: str, result: Result) -> str:
+def written(results: Mapping[str, Result]) -> dict[Path, str]:
+    """Return the page and its plots by the files that they are kept in."""
+    drawn = {PLOTS / file: text for file, (_, text) in plots(results).items()}
+    return {PAGE: render(results), **drawn}
+
+
+def _section(name: str, result: Result, shown: Sequence[str]) -> str:
     machine = result["machine"]
     where = (
         f"{result['date'][:10]}, commit `{result['commit'][:12]}`, {machine['cores']} cores of "
@@ -76,6 +91,7 @@ def _section(name: str, result: Result) -> str:
     )
     lines = [f"## {name}", "", where, ""]
     lines += _sizes(result["sizes"])
+    lines += [line for plot in shown for line in ("", plot)]
     lines += ["", "| figure | value | goal | met | meaning |", "|---|---:|---|---|---|"]
     for metric, value in result["summary"].items():
         known = figure(name, metric)
@@ -169,15 +185,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--check", action="store_true", help="change nothing; exit 1 when it differs"
     )
     given = parser.parse_args(arguments)
-    text = render(read_results())
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
-        print(f"{PAGE.name} is in step with the results")
+    wanted = written(read_results())
+    held = {file: file.read_text(encoding="utf-8") for file in wanted if file.exists()}
+    left_over = sorted(set(PLOTS.glob("*.svg")) - set(wanted))
+    if held == wanted and not left_over:
+        print(f"{PAGE.name} and its plots are in step with the results")
         return 0
     if given.check:
-        print(f"{PAGE.name} differs from the results: run make bench-docs", file=sys.stderr)
+        print(
+            f"{PAGE.name} or a plot differs from the results: run make bench-docs", file=sys.stderr
+        )
         return 1
-    PAGE.write_text(text, encoding="utf-8")
-    print(f"{PAGE.name} written")
+    PLOTS.mkdir(exist_ok=True)
+    for file, text in wanted.items():
+        file.write_text(text, encoding="utf-8")
+    for file in left_over:
+        file.unlink()
+    print(f"{PAGE.name} and {len(wanted) - 1} plots written")
     return 0
 
 

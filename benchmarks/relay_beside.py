@@ -22,8 +22,9 @@ from benchmarks.relay_log import EventLog
 from benchmarks.relay_process import READY_S, SEED, Run, relay
 from benchmarks.server import BenchServer
 from benchmarks.workloads import WORKLOADS, record
-from headrace.client import Batch, Consumer, Result, Subscription
+from headrace.client import Batch, Subscription
 from headrace.client.settings import Settings
+from headrace.outputs import NoopOutput
 
 __all__ = ["beside"]
 
@@ -87,18 +88,14 @@ def _end(children: Sequence[Child]) -> None:
         child.end()
 
 
-class _Counts(Consumer):
-    """Takes batches, and says that it does with the first."""
+class _Busy(NoopOutput):
+    """Says that it takes batches with the first."""
 
-    def __init__(self) -> None:
-        self.rows = 0
-
-    def on_data_batch(self, batch: Batch) -> Result | None:
+    def on_data_batch(self, batch: Batch) -> None:
         """Count one."""
-        if not self.rows:
+        if not self.counts.rows:
             print("busy", flush=True)
-        self.rows += batch.rows.num_rows
-        return None
+        super().on_data_batch(batch)
 
 
 def _burn(share: float) -> NoReturn:
@@ -123,7 +120,7 @@ def main() -> int:
     if sys.argv[1] == "burn":
         print("busy", flush=True)
         _burn(float(sys.argv[2]))
-    consumer = _Counts()
+    consumer = _Busy()
     while True:
         Subscription(
             sys.argv[1],

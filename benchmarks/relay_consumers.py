@@ -1,6 +1,7 @@
 """``python -m benchmarks.relay_consumers URL COUNT``: consumers of one relay, as threads of one process.
 
-Each is a `headrace.client.Subscription` that checks every CRC, decodes to Arrow and calls back. Says ``waiting`` and
+Each is a `headrace.client.Subscription` that checks every CRC, decodes to Arrow and delivers to the output that does
+nothing, so that what is measured ends there. Says ``waiting`` and
 waits for a line, says ``ready`` when all of them are being served, ends at ``--upto`` or with its input, and says how
 much came in which time. With ``--out`` the times of all deliveries are kept: for each batch the first id, the rows, and
 the time of the callback, microseconds since 1970.
@@ -18,30 +19,29 @@ from typing import Any
 
 import numpy as np
 
-from headrace.client import Batch, Consumer, Result, Subscription
+from headrace.client import Batch, Subscription
 from headrace.client.settings import Settings
+from headrace.outputs import NoopOutput
 
 _LOOK_S = 0.005
 
 
-class Watched(Consumer):
-    """Counts, and notes when batches came."""
+class Watched(NoopOutput):
+    """Notes when batches came, besides."""
 
     def __init__(self, keep: bool) -> None:
-        self.rows = self.bytes = self.began_ns = self.ended_ns = 0
+        super().__init__()
+        self.ended_ns = 0
         self.seen: list[tuple[int, int, int]] = []
         self._keep = keep
 
-    def on_data_batch(self, batch: Batch) -> Result | None:
+    def on_data_batch(self, batch: Batch) -> None:
         """Note one batch."""
-        now = time.time_ns()
-        self.began_ns = self.began_ns or now
-        self.ended_ns = now
-        self.rows += batch.rows.num_rows
-        self.bytes += batch.rows.nbytes
+        self.ended_ns = time.time_ns()
+        super().on_data_batch(batch)
         if self._keep:
-            self.seen.append((batch.rows.column("id")[0].as_py(), batch.rows.num_rows, now // 1000))
-        return None
+            first = batch.rows.column("id")[0].as_py()
+            self.seen.append((first, batch.rows.num_rows, self.ended_ns // 1000))
 
 
 def main() -> int:
@@ -105,8 +105,8 @@ def main() -> int:
         seen = [np.array(one.seen, np.int64).reshape(-1, 3) for one in consumers]
         np.save(given.out, np.concatenate(seen))
     said: dict[str, Any] = {
-        "rows": [one.rows for one in consumers],
-        "bytes": sum(one.bytes for one in consumers),
+        "rows": [one.counts.rows for one in consumers],
+        "bytes": sum(one.counts.bytes for one in consumers),
         "began_ns": began_ns,
         "ended_ns": max(one.ended_ns for one in consumers),
     }

@@ -28,6 +28,8 @@ LONGEST_FIRST = (
     "spark/test_targets.py",
     "spark/test_targets_in_time.py",
     "faults/test_warehouses.py",
+    "control/test_kills.py",
+    "e2e/test_serve.py",
     "e2e/test_warehouses.py",
     "lake/test_own_tables_in_spark.py",
     "e2e/test_policies.py",

@@ -2,6 +2,7 @@
 
     HeadraceError
     ├── ConfigError                  the person who wrote the file must act
+    │   └── UnknownTable             somebody asks about a table that the source does not have
     ├── SourceError
     │   ├── SourceUnavailable        the server is gone or refuses us; tried again
     │   ├── PreflightFailed          the server or a table cannot be captured as it is
@@ -33,7 +34,7 @@
     │   ├── UnplacedValue            a value that no partition of a table can have
     │   └── UnsupportedTableFeature  the table needs a reader that we are not
     ├── RelayError
-    │   ├── BadRequest               a request of a relay that does not read
+    │   ├── BadRequest               a request that does not read
     │   │   └── BadFilter            its filter does not
     │   ├── NotAllowed               no token, or one whose role does not suffice
     │   ├── NotServed                a relay has no such source, table version or page
@@ -42,8 +43,15 @@
     │   ├── RelayUnavailable         a relay gives no answer, or has nothing to serve yet; tried again
     │   ├── FellOffUpstream          a relay's upstream no longer has what the relay needs next
     │   └── ForeignUpstream          a relay's upstream serves another change log
+    ├── ControlError
+    │   ├── NotFound                 a control plane has no such namespace, draft, replicator or page
+    │   ├── CommandRefused           what is asked for does not go with how things stand
+    │   ├── RequestTooLarge          a request with more bytes than one may have
+    │   ├── ControlStandby           another control plane is the active one; tried again
+    │   └── ControlUnavailable       a control plane gives no answer; tried again
     ├── StateError                   our own small state cannot be read or written
-    │   └── StateFull                its disk has no room; tried again
+    │   ├── StateFull                its disk has no room; tried again
+    │   └── StateNewer               a newer headrace has written it
     └── LeaseLost                    another process owns this work now
 
 Each class says who must act through ``retry``; each instance carries a ``next_step`` for a person.
@@ -62,7 +70,11 @@ __all__ = [
     "BlockTooLarge",
     "ChangeLogError",
     "ChangeLogLost",
+    "CommandRefused",
     "ConfigError",
+    "ControlError",
+    "ControlStandby",
+    "ControlUnavailable",
     "CorruptSegment",
     "DiskBudgetReached",
     "DiskFull",
@@ -77,11 +89,13 @@ __all__ = [
     "MissingBase",
     "NegativeCount",
     "NotAllowed",
+    "NotFound",
     "NotServed",
     "PreflightFailed",
     "ProtocolError",
     "RelayError",
     "RelayUnavailable",
+    "RequestTooLarge",
     "Retry",
     "ScnNotFound",
     "SlotLost",
@@ -90,6 +104,7 @@ __all__ = [
     "SourceUnavailable",
     "StateError",
     "StateFull",
+    "StateNewer",
     "StoreRefused",
     "StoreUnavailable",
     "StoreUnfit",
@@ -97,6 +112,7 @@ __all__ = [
     "TargetError",
     "TargetUnwritable",
     "UndecodableValue",
+    "UnknownTable",
     "UnplacedValue",
     "UnsentColumn",
     "UnsupportedProtocol",
@@ -149,6 +165,10 @@ class ConfigError(HeadraceError):
     """A configuration that cannot be used; the message names the field."""
 
     retry = Retry.NEVER
+
+
+class UnknownTable(ConfigError):
+    """Somebody asks about a table that the source does not have, or not under this name alone."""
 
 
 class SourceError(HeadraceError):
@@ -328,7 +348,7 @@ class RelayError(HeadraceError):
 
 
 class BadRequest(RelayError):
-    """A request that does not read; the message names the parameter."""
+    """A request of a relay or a control plane that does not read; the message names the parameter."""
 
     retry = Retry.NEVER
 
@@ -338,7 +358,7 @@ class BadFilter(BadRequest):
 
 
 class NotAllowed(RelayError):
-    """A relay knows no such token, or its role does not suffice."""
+    """A relay or a control plane knows no such token, or its role does not suffice."""
 
 
 class NotServed(RelayError):
@@ -376,6 +396,38 @@ class ForeignUpstream(RelayError):
     """A relay's upstream serves another change log than the one that the relay has copied so far."""
 
 
+class ControlError(HeadraceError):
+    """A control plane and who asks it do not come together."""
+
+
+class NotFound(ControlError):
+    """A control plane has no such namespace, draft, replicator or page."""
+
+    retry = Retry.NEVER
+
+
+class CommandRefused(ControlError):
+    """A command does not go with how things stand; the message says how they do."""
+
+
+class RequestTooLarge(ControlError):
+    """A request has more bytes than one may have."""
+
+    retry = Retry.NEVER
+
+
+class ControlStandby(ControlError):
+    """Another control plane is the active one, and this one changes nothing."""
+
+    retry = Retry.TIMED
+
+
+class ControlUnavailable(ControlError):
+    """A control plane gives no answer."""
+
+    retry = Retry.TIMED
+
+
 class StateError(HeadraceError):
     """Progress, requests or the ledger cannot be read or written."""
 
@@ -384,6 +436,12 @@ class StateFull(StateError):
     """Progress or requests cannot be written because their disk has no room; whoever starts again finds everything."""
 
     retry = Retry.TIMED
+
+
+class StateNewer(StateError):
+    """A state database has tables of a newer headrace; nothing was read or written."""
+
+    retry = Retry.NEVER
 
 
 class LeaseLost(HeadraceError):

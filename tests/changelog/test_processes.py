@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWrit
 from tests.changelog.reader_process import follow
 from tests.changelog.windows import scns, seen, synced, window
 from tests.requirements import req
+from tests.waiting import until
 
 SETTINGS = ChangeLogSettings(segment_bytes=65536)
 READERS = 4
@@ -98,7 +100,7 @@ def test_a_writer_killed_around_its_sync_loses_nothing_that_it_reported(tmp_path
     check(tmp_path, reported)
 
 
-@req("D58", "N11", "P28")
+@req("D58", "N11")
 def test_a_reader_that_stops_in_the_middle_holds_nobody_up(tmp_path, monkeypatch):
     monkeypatch.setattr(merging, "MERGED_ROWS", 2)
     with ChangeLogWriter.open(tmp_path, SETTINGS) as writer:
@@ -109,3 +111,32 @@ def test_a_reader_that_stops_in_the_middle_holds_nobody_up(tmp_path, monkeypatch
         assert len(scns(ChangeLogReader(tmp_path).blocks(0))) == 99
         # It reads on to where the log stood when it began.
         assert scns(slow) == list(range(2, 50))
+
+
+@req("D58")
+def test_readers_that_are_frozen_hold_up_neither_the_writer_nor_what_it_drops(tmp_path):
+    """Three processes stop with files of the log mapped, wherever they just are: no write waits for them."""
+    settings = ChangeLogSettings(segment_bytes=16384, retain_bytes=0)
+    command = [sys.executable, "-m", "tests.changelog.reader_process", str(tmp_path), "100000"]
+    with ChangeLogWriter.open(tmp_path, settings) as writer:
+        synced(writer, *(window(scn, 5) for scn in range(1, 60)))
+        readers = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(3)]
+        try:
+            for reader in readers:
+                maps = Path(f"/proc/{reader.pid}/maps")
+                until(lambda maps=maps: ".seg" in maps.read_text(), "it reads")  # type: ignore[misc]
+                reader.send_signal(signal.SIGSTOP)
+            slowest_s = 0.0
+            for scn in range(60, 400):
+                began = time.monotonic()
+                synced(writer, window(scn, 5))
+                writer.retain()
+                slowest_s = max(slowest_s, time.monotonic() - began)
+            assert slowest_s < 10.0
+            # Segments that they have mapped are gone from the folder all the same.
+            assert writer.tail.oldest_scn > 300
+            assert scns(ChangeLogReader(tmp_path).blocks(398)) == [399]
+        finally:
+            for reader in readers:
+                reader.kill()
+                reader.wait(60)

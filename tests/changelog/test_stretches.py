@@ -18,6 +18,7 @@ from headrace.changelog import (
     ChangeLogWriter,
     StretchReader,
 )
+from headrace.changelog.index import STRIDE_BYTES
 from headrace.changelog.segment import SEGMENT_HEADER_BYTES
 from headrace.errors import CorruptSegment, ScnNotFound
 from headrace.model.block import Block
@@ -154,6 +155,28 @@ def test_blocks_are_given_up_to_the_size_that_was_asked_for_and_one_at_least(wri
     after = reader.after(spot, 1)
     assert after is not None
     assert len(after.data) >= length
+
+
+def test_small_blocks_are_given_up_to_the_next_place_of_the_index_alone(tmp_path):
+    with ChangeLogWriter.open(tmp_path / "log") as log:
+        synced(log, *(window(scn, 3) for scn in range(1, 200)))
+    reader = StretchReader(tmp_path / "log")
+    spot = found(reader, 0)
+    (first,) = reader.blocks(spot, 1)
+    length, most = first.header.length, 1 << 20
+    whole, next_place = reader.after(spot, most), reader.after(spot, 1)
+    assert whole is not None
+    assert next_place is not None
+    assert STRIDE_BYTES <= len(next_place.data) < len(whole.data)
+    # A byte less, and the first block is large.
+    assert reader.after(spot, most, length) == next_place
+    assert reader.after(spot, most, length - 1) == reader.after(spot, most) == whole
+    # Little is given whole, however small its blocks are.
+    near = found(reader, 195)
+    rest = reader.after(near, most, length)
+    assert rest == reader.after(near, most)
+    assert rest is not None
+    assert scns(decoded(bytes(rest.data))) == [196, 197, 198, 199]
 
 
 @req("B-12", "D64")

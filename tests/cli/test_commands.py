@@ -20,6 +20,8 @@ from tests.requirements import req
 
 COMMANDS = (
     "demo",
+    "tables",
+    "assess",
     "preflight",
     "run",
     "relay",
@@ -34,6 +36,18 @@ COMMANDS = (
     "maintain",
     "export",
     "tap",
+    "serve",
+    "deploy",
+    "start",
+    "stop",
+    "pause",
+    "resume",
+    "delete",
+    "replicators",
+    "logs",
+    "audit",
+    "draft",
+    "namespace",
     "version",
 )
 STEERING = (
@@ -45,6 +59,8 @@ STEERING = (
     "log pace",
     "log retain",
     "schema diff",
+    *(f"draft {name}" for name in ("put", "list", "show", "tables", "assess", "delete")),
+    *(f"namespace {name}" for name in ("list", "make", "delete")),
 )
 
 

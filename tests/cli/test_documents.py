@@ -12,12 +12,12 @@ from typer.core import TyperGroup
 
 from headrace import errors
 from headrace.cli.main import app
-from headrace.replicator.config import Config
-from headrace.replicator.config_file import load, load_relay
+from headrace.replicator.config import Config, MetricsConfig, ObjectiveConfig
+from headrace.replicator.config_file import load, load_relay, load_serve
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/migration.md", "docs/operations.md", "docs/tap.md")
-TYPED = (*PAGES, "docs/consuming.md")
+TYPED = (*PAGES, "docs/consuming.md", "docs/serving.md", "docs/assessment.md")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -65,6 +65,7 @@ def test_every_configuration_of_a_page_loads(
     monkeypatch.setenv("STORE_SECRET", "x")
     monkeypatch.setenv("REPORTS_TOKEN", "x" * 16)
     monkeypatch.setenv("OPS_TOKEN", "y" * 16)
+    monkeypatch.setenv("ALERTS_SECRET", "x")
     monkeypatch.setenv("UPSTREAM_TOKEN", "z" * 16)
     found = blocks(page, "yaml")
     assert found
@@ -74,12 +75,27 @@ def test_every_configuration_of_a_page_loads(
         load_relay(path)
 
 
+def test_the_file_of_tokens_of_the_page_about_serving_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ADA_TOKEN", "OTTO_TOKEN", "WALL_TOKEN"):
+        monkeypatch.setenv(name, f"a-token-of-{name.lower()}")
+    (text,) = blocks("docs/serving.md", "yaml")
+    path = tmp_path / "people.yaml"
+    path.write_text(text, encoding="utf-8")
+    read = load_serve(path)
+    assert [token.role for token in read.tokens] == ["admin", "operator", "viewer"]
+    assert read.tls is not None
+    assert read.tls.key == tmp_path / "serve.key"
+
+
 def test_the_full_configuration_names_every_setting_and_its_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "x")
     monkeypatch.setenv("REPORTS_TOKEN", "x" * 16)
     monkeypatch.setenv("OPS_TOKEN", "y" * 16)
+    monkeypatch.setenv("ALERTS_SECRET", "x")
     path = tmp_path / "shop.yaml"
     path.write_text(blocks("docs/operations.md", "yaml")[0], encoding="utf-8")
     written = load(path)
@@ -92,6 +108,11 @@ def test_the_full_configuration_names_every_setting_and_its_default(
     assert written.source.model_fields_set == set(type(written.source).model_fields)
     assert written.relay is not None
     assert written.relay.model_fields_set == set(type(written.relay).model_fields)
+    assert written.metrics == MetricsConfig()
+    assert written.objective is not None
+    assert written.objective.model_fields_set == set(ObjectiveConfig.model_fields)
+    unsaid = {"webhook": None, "secret": None}
+    assert written.objective.model_copy(update=unsaid) == ObjectiveConfig()
     shown = {"tls": None, "tokens": (), "routes": ()}
     assert written.relay.model_copy(update=shown) == type(written.relay)()
 

@@ -77,7 +77,14 @@ def test_the_blocked_process_has_no_platform_at_all() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["version"], ["run", "--help"], ["tail", "--help"], ["consume", "--help"]],
+    [
+        ["--help"],
+        ["version"],
+        ["run", "--help"],
+        ["tail", "--help"],
+        ["consume", "--help"],
+        ["serve", "--help"],
+    ],
 )
 def test_commands_answer_without_the_platform(arguments: list[str]) -> None:
     done = light("from headrace.cli.main import app; app()", *arguments)
@@ -111,6 +118,16 @@ def test_changes_are_shown_and_consumed_without_the_platform(
         done = light("from headrace.cli.main import app; app()", *words)
         assert done.returncode == 0, done.stderr
         assert '"scn":1,"ord":1' in done.stdout
+
+
+def test_a_control_plane_is_asked_without_the_platform(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text("name: shop\n")
+    nobody = ("--server", "http://127.0.0.1:1")
+    for words in (("replicators", *nobody), ("deploy", str(file), *nobody)):
+        done = light("from headrace.cli.main import app; app()", *words)
+        assert done.returncode == 2
+        assert "gives no answer" in done.stderr
 
 
 def test_a_command_that_needs_the_platform_says_how_to_get_it(tmp_path: Path) -> None:

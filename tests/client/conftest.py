@@ -13,6 +13,7 @@ from headrace.client import Backoff, HttpSettings, Settings, State, Subscription
 from headrace.testing.histories import TABLES
 from headrace.testing.relay import served
 from tests.client.logs import LogFolder
+from tests.client.members import Members
 from tests.waiting import until
 
 QUICK = Settings(
@@ -36,6 +37,13 @@ def log(tmp_path: Path) -> Iterator[LogFolder]:
 def relay(log: LogFolder) -> Iterator[str]:
     with served({"shop": log.folder}, heartbeat_s=0.1) as url:
         yield url
+
+
+@pytest.fixture
+def members(relay: str, tmp_path: Path) -> Iterator[Members]:
+    members = Members(relay, tmp_path)
+    yield members
+    members.close()
 
 
 @contextmanager

@@ -139,9 +139,12 @@ def test_an_end_ends_lending_too():
 
 @req("B-3", "D100")
 def test_what_comes_during_a_long_callback_is_received_meanwhile(log, relay):
+    reached = threading.Event()
+
     class Slow(Recorder):
         def on_start_window(self, window):
             if window.scn == 60:
+                reached.set()
                 until(lambda: subscription.status.held_bytes > 0, "blocks are received")
             return super().on_start_window(window)
 
@@ -149,7 +152,11 @@ def test_what_comes_during_a_long_callback_is_received_meanwhile(log, relay):
     subscription = Subscription(relay, "shop", consumer, settings=QUICK)
     blocks = [wide(scn, 3) for scn in range(1, 121)]
     with running(subscription):
-        for block in blocks:
+        for block in blocks[:60]:
+            log.append(block)
+        assert reached.wait(60)
+        # Only now: what had come before might have been taken with it.
+        for block in blocks[60:]:
             log.append(block)
         until(lambda: consumer.windows and consumer.windows[-1] == 120, "everything")
     assert sorted(consumer.told, key=lambda told: told[:2]) == told_by(blocks)
@@ -302,7 +309,8 @@ def test_a_long_lived_answer_brings_windows_sooner_than_polling_and_is_one_reque
             requests[pull] = subscription.status.connections
     assert statistics.median(waits[False]) < statistics.median(waits[True])
     assert requests[False] == 1
-    assert requests[True] >= 20
+    # One answer may bring two windows where the second came while it was given.
+    assert requests[True] >= 10
 
 
 @req("D24")

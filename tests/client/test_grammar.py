@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.client import NoCheckpoints, Result, Subscription
+from headrace.client import NoCheckpoints, Result, State, Subscription
+from headrace.client.errors import CallbackFailed
 from headrace.wire.place import Place
-from tests.client.conftest import QUICK
+from tests.client.conftest import QUICK, running, suspended
 from tests.client.logs import random_blocks, told_by
 from tests.client.recording import Recorder
 from tests.requirements import req
@@ -94,3 +95,72 @@ def test_a_failure_of_any_callback_brings_exactly_what_lies_behind_the_last_chec
         # What followed the checkpoint in the calm run follows the rollback here.
         begun = next((i for i, one in enumerate(calm.log) if one == ("on_checkpoint", place)), 0)
         assert consumer.log[back + 1 : -1] == calm.log[begun + 1 : -1]
+
+
+class Fails:
+    """Lets callbacks of some names fail, the first times that they are called."""
+
+    def __init__(self, how: str, **times: int) -> None:
+        self.left = times
+        self._how = how
+
+    def __call__(self, name: str, number: int) -> Result | None:
+        if self.left.get(name, 0):
+            self.left[name] -= 1
+            if self._how == "raises":
+                raise RuntimeError("a callback fails")
+            return Result.ERROR
+        return None
+
+
+HOW = pytest.mark.parametrize("how", ["raises", "says so"])
+
+
+@HOW
+@req("D88", "F6")
+def test_a_rollback_that_fails_is_told_again_before_anything_comes_again(log, relay, how):
+    log.append(*random_blocks(4, steps=100))
+    last = log.blocks[-1].covered_scn
+    calm = Recorder()
+    run_to_end(relay, calm, last)
+    consumer = Recorder(Fails(how, on_end_source=1, on_rollback=2))
+    run_to_end(relay, consumer, last)
+    names = [name for name, _ in consumer.log]
+    first = names.index("on_rollback")
+    assert names[first - 1 : first + 4] == ["on_end_source", *["on_rollback"] * 3, names[first + 3]]
+    assert names.count("on_rollback") == 3
+    assert len({place for name, place in consumer.log if name == "on_rollback"}) == 1
+    assert consumer.told == calm.told
+
+
+@HOW
+@req("F6")
+def test_a_consumer_that_fails_to_begin_is_told_of_nothing_else(log, relay, how):
+    log.append(*random_blocks(4, steps=30))
+    consumer, places = Recorder(Fails(how, on_start=1)), NoCheckpoints()
+    with pytest.raises(CallbackFailed, match="on_start"):
+        Subscription(relay, "shop", consumer, places, settings=QUICK).run()
+    assert [name for name, _ in consumer.log] == ["on_start", "on_error", "on_stop"]
+    assert places.load() == Place(0)
+
+
+@HOW
+@req("D89", "F6")
+def test_a_failure_of_the_callbacks_that_only_tell_changes_nothing(log, relay, how):
+    """Of a suspension and of the end a consumer is told; what it makes of that is its own."""
+    log.append(*random_blocks(4, steps=60))
+    last = log.blocks[-1].covered_scn
+    calm = Recorder()
+    run_to_end(relay, calm, last)
+    consumer = Recorder(Fails(how, on_start_window=2, on_error=1, on_stop=1))
+    subscription = Subscription(
+        relay, "shop", consumer, upto=last, settings=replace(WINDOWS_ALONE, retries=1)
+    )
+    with running(subscription) as join:
+        suspended(subscription)
+        subscription.resume()
+        join()
+    assert len(consumer.errors) == 1
+    assert subscription.status.state is State.SHUTDOWN
+    assert [name for name, _ in consumer.log][-1] == "on_stop"
+    assert consumer.told == calm.told

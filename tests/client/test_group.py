@@ -2,181 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
-import sqlalchemy as sa
 
-from headrace.client import Consumer, Group, GroupStore, Partition, Result, SqlGroupStore, State
+from headrace.client import Consumer, Group, Partition, Result, State
 from headrace.client.consumer import Event, Window
-from headrace.client.errors import (
-    CheckpointUnusable,
-    ConsumerRefused,
-    FatalResult,
-    StaleGeneration,
-)
-from headrace.client.group_state import Claim, GroupState
-from headrace.errors import ConfigError
-from headrace.model.block import Block
+from headrace.client.group_state import GroupState
 from headrace.testing.group import CutGroupStore
 from headrace.wire.place import Place
-from tests.changelog.windows import OTHER, TABLE, window
-from tests.client.grouping import GROUP_SETTINGS, Kept, Storing
+from tests.changelog.windows import TABLE, window
+from tests.client.grouping import GROUP_SETTINGS, Storing
+from tests.client.members import LEASE_S, ROWS, Clock, Recording, expected, pieces
 from tests.requirements import req
 from tests.waiting import until
-
-ROWS = 10
-LEASE_S = 0.3
-
-
-class Clock:
-    """Seconds and microseconds that move when a test says so."""
-
-    def __init__(self) -> None:
-        self.now_s = 1.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def us(self) -> int:
-        return round(self.now_s * 1e6)
-
-
-class Members:
-    """Members in threads, over one database; leases end only when the test moves the clock."""
-
-    def __init__(self, relay: str, folder: Path) -> None:
-        self.relay = relay
-        self.clock = Clock()
-        engine = sa.create_engine(f"sqlite:///{folder}/group.db", connect_args={"timeout": 60})
-        sa.event.listen(engine, "connect", _fast)
-        self.kept = Kept(engine)
-        self.store = SqlGroupStore(engine, clock=self.clock.us)
-        self.live: list[Group] = []
-        self.cut: list[tuple[Group, CutGroupStore]] = []
-        self.lines: dict[str, CutGroupStore] = {}
-        self.threads: dict[str, threading.Thread] = {}
-        self.failed: list[BaseException] = []
-
-    def join(self, factory: Any = None, **options: Any) -> Group:
-        line = CutGroupStore(self.store)
-        settings: dict[str, Any] = {
-            "partitions": 4,
-            "settings": GROUP_SETTINGS,
-            "lease_s": LEASE_S,
-            **options,
-        }
-        group = Group(
-            self.relay,
-            "shop",
-            factory or (lambda partition: Storing(self.kept, partition)),
-            line,
-            "g",
-            clock=lambda: 0.0,
-            **settings,
-        )
-        self.live.append(group)
-        self.lines[group.member] = line
-        self.threads[group.member] = threading.Thread(
-            target=self._run, args=(group,), name=group.member, daemon=True
-        )
-        self.threads[group.member].start()
-        return group
-
-    def _run(self, group: Group) -> None:
-        try:
-            group.run()
-        except BaseException as error:  # noqa: BLE001 - looked at by the test
-            self.failed.append(error)
-
-    def leave(self, group: Group) -> None:
-        group.stop()
-        self.threads[group.member].join(60)
-        assert not self.threads[group.member].is_alive()
-        if group in self.live:
-            self.live.remove(group)
-
-    def silence(self, group: Group) -> None:
-        """Let nothing through that the member agrees on, while it goes on delivering."""
-        self.lines[group.member].cut.set()
-        self.live.remove(group)
-        self.cut.append((group, self.lines[group.member]))
-
-    def heal(self) -> None:
-        group, line = self.cut.pop()
-        line.cut.clear()
-        self.live.append(group)
-
-    def pass_lease(self) -> None:
-        """Let the time of a lease pass, in which everybody who is not silent takes turns."""
-        for _ in range(3):
-            self.clock.now_s += LEASE_S / 2
-            renewed = self.clock.us() + round(LEASE_S * 1e6)
-            members = [group.member for group in self.live]
-
-            def all_renewed(renewed: int = renewed, members: list[str] = members) -> bool:
-                state = self.store.read("g")
-                held = state.members if state else {}
-                return all(held.get(member, 0) >= renewed for member in members)
-
-            until(all_renewed, "everybody took a turn")
-
-    def shares(self) -> list[int]:
-        """Return how many partitions each live member owns, ascending."""
-        state = self.store.read("g")
-        owners = Counter(p.owner for p in state.partitions) if state else Counter()
-        return sorted(owners[group.member] for group in self.live)
-
-    def settled(self, partitions: int, place: int) -> None:
-        """Wait until everything is owned, spread and processed."""
-
-        def done() -> bool:
-            state = self.store.read("g")
-            return (
-                state is not None
-                and state.target is None
-                and len(state.partitions) == partitions
-                and all(p.place >= Place(place) for p in state.partitions)
-                and sum(self.shares()) == partitions
-                and self.shares()[-1] - self.shares()[0] <= 1
-            )
-
-        until(done, f"{partitions} partitions at {place}", timeout_s=120)
-
-    def close(self) -> None:
-        for group in [*self.live, *(group for group, _ in self.cut)]:
-            self.leave(group)
-
-
-def _fast(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA synchronous = OFF")
-
-
-@pytest.fixture
-def members(relay: str, tmp_path: Path) -> Iterator[Members]:
-    members = Members(relay, tmp_path)
-    yield members
-    members.close()
-
-
-def expected(windows: int) -> dict[tuple[int, int], int]:
-    return {(scn, order): 1 for scn in range(1, windows + 1) for order in range(ROWS)}
-
-
-def pieces(rng: random.Random, scn: int) -> list[Block]:
-    """Return a window whole, or in two blocks."""
-    if rng.random() < 0.7:
-        return [window(scn, ROWS)]
-    half = ROWS // 2
-    return [window(scn, half, last=False), window(scn, half, first=half)]
 
 
 @req("D10", "D107", "D108", "D109", "D110", "D98", "F11", "B-7")
@@ -226,18 +69,6 @@ def _acts(rng: random.Random) -> list[str]:
     return acts
 
 
-class Recording(Consumer):
-    """Writes down what it is told of one partition; places are stored after each window."""
-
-    def __init__(self, partition: Partition, told: list[tuple[int, int, int, int, int]]) -> None:
-        self.partition = partition
-        self._told = told
-
-    def on_data_event(self, event: Event) -> None:
-        own = self.partition
-        self._told.append((own.generation, own.number, event.scn, event.ord, event.key[0]))
-
-
 @req("D108", "B-7")
 def test_a_silent_member_goes_on_delivering_and_stores_nothing_any_more(log, members):
     told: list[tuple[int, int, int, int, int]] = []
@@ -270,6 +101,95 @@ def test_a_silent_member_goes_on_delivering_and_stores_nothing_any_more(log, mem
         mine = [(scn, order) for of, _, scn, order, _ in told if of == generation]
         assert mine == sorted(mine)
     assert not members.failed
+
+
+class Failing(Consumer):
+    """Fails with one window, for good."""
+
+    def on_end_window(self, window: Window) -> Result | None:
+        return Result.ERROR if window.scn == 6 else None
+
+
+@req("D108", "B-7")
+def test_a_silent_member_whose_consumer_fails_is_told_by_its_rollback_that_it_is_over(log, members):
+    """It has nothing to store, and waits for no person: the partition is somebody else's."""
+    log.register(TABLE)
+    log.append(*(window(scn, ROWS) for scn in range(1, 6)))
+    one = members.join(lambda _: Failing())
+    members.settled(4, 5)
+    members.join()
+    until(lambda: members.shares() == [2, 2], "shared")
+    members.silence(one)
+    subscriptions = list(one.subscriptions.values())
+    members.pass_lease()
+    members.settled(4, 5)
+    log.append(window(6, ROWS))
+    members.settled(4, 6)
+    until(lambda: all(one.status.state is State.SHUTDOWN for one in subscriptions), "ended")
+    assert not members.failed
+
+
+@req("B-7")
+def test_a_member_that_leaves_hands_on_only_what_it_has_ended(log, members):
+    """Its consumer is in the middle of a callback: until that comes back nobody else begins with the partition."""
+    held, gate = threading.Event(), threading.Event()
+
+    class Held(Consumer):
+        def on_end_window(self, window: Window) -> None:
+            held.set()
+            assert gate.wait(60)
+
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    one = members.join(lambda _: Held(), partitions=1)
+    assert held.wait(60)
+    other = members.join(partitions=1)
+    until(lambda: other.member in members.store.read("g").members, "another member")
+    one.stop()
+    # So that everybody who is there takes turns, the one that leaves too.
+    members.pass_lease()
+    assert [p.owner for p in members.store.read("g").partitions] == [one.member]
+    assert other.subscriptions == {}
+    gate.set()
+    members.threads[one.member].join(60)
+    members.live.remove(one)
+    members.settled(1, 1)
+    # What it was at when it was stopped it had ended: the place was stored, and nothing came again.
+    assert members.kept.changes() == {}
+
+
+@req("B-7")
+def test_a_lease_is_as_old_as_the_turn_that_asked_for_it(log, relay, members):
+    """An answer that is long under way tells of a lease that has passed for the most part."""
+    now = Clock()
+
+    class Slow(CutGroupStore):
+        takes_s = 0.0
+
+        def change(self, group: str, act: Callable[[GroupState, int], Any]) -> Any:
+            done = super().change(group, act)
+            if self.takes_s:
+                # The next one gets no answer at all.
+                now.now_s += self.takes_s
+                self.cut.set()
+            return done
+
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    line = Slow(members.store)
+    options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": LEASE_S, "clock": now}
+    group = Group(relay, "shop", lambda p: Storing(members.kept, p), line, "g", 2, **options)
+    thread = threading.Thread(target=group.run, daemon=True)
+    thread.start()
+    until(lambda: members.kept.changes() == expected(1), "it delivers")
+    line.takes_s = 0.9 * LEASE_S
+    until(lambda: line.refused and not group.subscriptions, "it stopped by itself")
+    line.takes_s = 0.0
+    line.cut.clear()
+    until(lambda: len(group.subscriptions) == 2, "it delivers again")
+    group.stop()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 @req("B-7")
@@ -317,104 +237,6 @@ def test_a_member_that_cannot_renew_its_lease_stops_before_others_may_begin(log,
     assert not thread.is_alive()
 
 
-def test_what_a_group_is_made_with_reaches_each_partition(log, members):
-    seen: list[tuple[str, set[str]]] = []
-
-    class Seeing(Consumer):
-        def on_data_event(self, event: Event) -> None:
-            seen.append((str(event.table), set(event.row)))
-
-    log.register(TABLE, OTHER)
-    log.append(*(window(scn, ROWS, tables=(TABLE, OTHER)) for scn in range(1, 4)))
-    shapes = {"public.other": pa.schema([("k", pa.int64()), ("later", pa.string())])}
-    options: dict[str, Any] = {"filter": {"tables": ["public.other"]}, "shapes": shapes}
-    members.join(lambda _: Seeing(), partitions=2, start="newest", **options)
-    members.settled(2, 3)
-    log.append(window(4, ROWS, tables=(TABLE, OTHER)))
-    members.settled(2, 4)
-    assert seen == [("public.other", {"k", "later"})] * ROWS
-
-
-@pytest.mark.parametrize("wanted", ["wait", "raise"])
-def test_a_partition_that_fails_for_good_waits_or_ends_its_member_and_keeps_its_windows_apart(
-    log, members, tmp_path, wanted
-):
-    class Poisoned(Consumer):
-        def __init__(self, partition: Partition) -> None:
-            self.number = partition.number
-
-        def on_end_window(self, window: Window) -> Result | None:
-            return Result.ERROR if self.number == 1 and window.scn == 2 else None
-
-    log.register(TABLE)
-    log.append(*(window(scn, ROWS) for scn in range(1, 4)))
-    settings = replace(GROUP_SETTINGS, retries=0)
-    options: dict[str, Any] = {"on_suspended": wanted, "dead_letters": tmp_path / "dead"}
-    group = members.join(Poisoned, partitions=2, settings=settings, **options)
-    if wanted == "raise":
-        members.threads[group.member].join(60)
-        assert [type(error) for error in members.failed] == [ConsumerRefused]
-        members.live.remove(group)
-        return
-    until(lambda: group.subscriptions, "it delivers")
-    stuck = until(lambda: group.subscriptions.get(1), "partition 1")
-    until(lambda: stuck.status.state is State.SUSPENDED_ON_ERROR, "suspended")
-    stuck.skip_window()
-    members.settled(2, 3)
-    assert [path.name for path in (tmp_path / "dead").iterdir()] == ["g-1-of-2"]
-
-
-def test_a_partition_that_fails_at_once_is_begun_with_again_at_the_next_turn_and_no_sooner(
-    log, members, relay
-):
-    class Unreadable(CutGroupStore):
-        loads = 0
-
-        def load(self, group: str, claim: Claim) -> Place:
-            self.loads += 1
-            raise CheckpointUnusable("It does not read.", next_step="none: a test did it.")
-
-    store = Unreadable(members.store)
-    log.register(TABLE)
-    log.append(window(1, ROWS))
-    options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": 60.0}
-    group = Group(relay, "shop", lambda _: Consumer(), store, "g", 1, **options)
-    thread = threading.Thread(target=group.run, daemon=True)
-    thread.start()
-    until(lambda: store.loads, "it was begun with")
-    threading.Event().wait(1.0)
-    assert store.loads == 1
-    # Whoever asks for a count wakes its own member.
-    group.resize(1)
-    until(lambda: store.loads == 2, "it was begun with again")
-    group.stop()
-    thread.join(60)
-    assert not thread.is_alive()
-
-
-def test_a_partition_that_was_lost_before_it_was_begun_with_ends_nobody(log, members, relay):
-    class Late(CutGroupStore):
-        loads = 0
-
-        def load(self, group: str, claim: Claim) -> Place:
-            self.loads += 1
-            if self.loads == 1:
-                raise StaleGeneration(group, claim.number, claim.generation)
-            return super().load(group, claim)
-
-    store = Late(members.store)
-    log.register(TABLE)
-    log.append(window(1, ROWS))
-    options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": LEASE_S}
-    group = Group(relay, "shop", lambda p: Storing(members.kept, p), store, "g", 2, **options)
-    thread = threading.Thread(target=group.run, daemon=True)
-    thread.start()
-    until(lambda: members.kept.changes() == expected(1), "everything")
-    group.stop()
-    thread.join(60)
-    assert store.loads >= 3
-
-
 def test_a_store_that_does_not_answer_is_waited_for_and_a_member_may_run_again(log, members):
     log.register(TABLE)
     log.append(window(1, ROWS))
@@ -448,61 +270,51 @@ def test_members_that_come_and_leave_find_an_even_spread(log, members):
     assert members.shares() == [2, 2, 3]
 
 
-@req("D104")
-def test_one_member_of_all_partitions_is_told_each_of_them_in_order(log, members):
-    told: list[tuple[int, int, int, int, int]] = []
-    log.register(TABLE)
-    log.append(*(window(scn, ROWS) for scn in range(1, 31)))
-    members.join(lambda partition: Recording(partition, told), by="mod")
-    members.settled(4, 30)
-    assert sorted((scn, order) for _, _, scn, order, _ in told) == sorted(expected(30))
-    for number in range(4):
-        own = [(scn, order) for _, of, scn, order, _ in told if of == number]
-        assert own
-        assert own == sorted(own)
-    assert all(key % 4 == number for _, number, _, _, key in told)
+@req("D107", "D108")
+def test_as_many_groups_as_wanted_give_each_partition_as_many_members(log, relay, members):
+    """Three groups of one stream, each of several members: every partition has three, and keeps them when one goes."""
+    kept: list[tuple[str, int, int]] = []
 
-
-@req("D111")
-def test_a_transaction_is_whole_within_a_partition_and_nothing_waits_across_them(log, members):
-    """One partition cannot process a window: the others are past it, and its own part comes whole when it can."""
-    repaired = threading.Event()
-    done: dict[tuple[int, int], set[int]] = {}
-
-    class Parts(Consumer):
+    class Keeping(Consumer):
         def __init__(self, partition: Partition) -> None:
-            self.number, self.keys = partition.number, set[int]()
-
-        def on_start_window(self, window: Window) -> None:
-            self.keys = set()
+            self.group = partition.group
 
         def on_data_event(self, event: Event) -> None:
-            self.keys.add(event.key[0])
+            kept.append((self.group, event.scn, event.ord))
 
-        def on_end_window(self, window: Window) -> None:
-            if self.number == 0 and window.scn == 3 and not repaired.is_set():
-                raise RuntimeError
-            assert done.setdefault((self.number, window.scn), self.keys) == self.keys
-
-    def place(number: int) -> Place | None:
-        state = members.store.read("g")
-        return state.partitions[number].place if state else None
-
+    names, ends = ("copy-1", "copy-2", "copy-3"), []
     log.register(TABLE)
     log.append(*(window(scn, ROWS) for scn in range(1, 6)))
-    settings = replace(GROUP_SETTINGS, retries=1)
-    group = members.join(Parts, partitions=2, settings=settings)
-    until(lambda: (place(0), place(1)) == (Place(2), Place(5)), "the other one is past it")
-    stuck = group.subscriptions[0]
-    until(lambda: stuck.status.state is State.SUSPENDED_ON_ERROR, "suspended")
-    assert {scn for number, scn in done if number == 0} == {1, 2}
-    repaired.set()
-    stuck.resume()
-    members.settled(2, 5)
-    for scn in range(1, 6):
-        assert done[0, scn] == done[0, 1]
-        assert done[0, scn] | done[1, scn] == set(range(ROWS))
-        assert not done[0, scn] & done[1, scn]
+
+    def spread(*members_of: int) -> bool:
+        """Whether so many members of each group own all of its seven partitions, evenly."""
+        for name, count in zip(names, members_of, strict=True):
+            state = members.store.read(name)
+            owned = Counter(p.owner for p in state.partitions) if state else Counter([None])
+            if owned[None] or len(owned) != count or max(owned.values()) - min(owned.values()) > 1:
+                return False
+        return True
+
+    def joined(name: str) -> Group:
+        options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": LEASE_S}
+        group = Group(relay, "shop", Keeping, members.store, name, 7, **options)
+        thread = threading.Thread(target=group.run, daemon=True)
+        thread.start()
+        ends.append((group, thread))
+        return group
+
+    try:
+        everybody = [joined(name) for name in names for _ in range(3)]
+        until(lambda: spread(3, 3, 3), "three members for each partition")
+        everybody[4].stop()
+        until(lambda: spread(3, 2, 3), "still three, of those that are left")
+        log.append(*(window(scn, ROWS) for scn in range(6, 11)))
+        wanted = {(name, *place) for name in names for place in expected(10)}
+        until(lambda: set(kept) == wanted, "everything in each group")
+    finally:
+        for group, thread in ends:
+            group.stop()
+            thread.join(60)
 
 
 @req("D110")
@@ -540,68 +352,3 @@ def test_a_partition_that_is_behind_goes_up_to_the_barrier_and_no_further(log, m
     again = Counter((scn, order) for _, _, scn, order, _ in told if scn > 5)
     assert again == {(scn, order): 1 for scn in range(6, 21) for order in range(ROWS)}
     assert {number for _, number, scn, _, _ in told if scn <= 5} == {3}
-
-
-class Refusing(Consumer):
-    """Fails for good with what its partition is told."""
-
-    def on_end_window(self, window: Window) -> Result:
-        return Result.ERROR_FATAL
-
-
-def test_a_fatal_answer_ends_the_member_and_frees_what_it_owned(log, members):
-    log.register(TABLE)
-    log.append(window(1, ROWS))
-    group = members.join(lambda _: Refusing())
-    members.threads[group.member].join(60)
-    assert [type(error) for error in members.failed] == [FatalResult]
-    state = members.store.read("g")
-    assert state is not None
-    assert not state.members
-    assert {p.owner for p in state.partitions} == {None}
-    members.live.remove(group)
-
-
-@pytest.mark.parametrize(
-    "options", [{"by": "mod"}, {"filter": {"tables": ["public.*"]}}], ids=["by", "filter"]
-)
-def test_a_member_that_wants_something_else_is_refused(log, members, options):
-    log.register(TABLE)
-    log.append(window(1, ROWS))
-    members.join()
-    members.settled(4, 1)
-    other = members.join(**options)
-    members.threads[other.member].join(60)
-    (error,) = members.failed
-    assert isinstance(error, ConfigError)
-    assert json.dumps(sorted(options)[0]).strip('"') in str(error)
-    members.live.remove(other)
-    until(lambda: members.shares() == [4], "the group goes on")
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"partitions": 0}, "0 partitions"),
-        ({"lease_s": 0}, "lease_s"),
-        ({"by": "range"}, "'range'"),
-        ({"filter": {"partition": {"by": "mod", "count": 2, "take": [0]}}}, "partition"),
-    ],
-)
-def test_what_no_group_can_be_is_refused(tmp_path, options, named):
-    store: GroupStore = SqlGroupStore(f"sqlite:///{tmp_path}/group.db")
-    with pytest.raises(ConfigError, match=named):
-        Group("http://127.0.0.1:1", "shop", lambda _: Consumer(), store, "g", **options)
-
-
-def test_a_member_that_finds_no_relay_ends_when_it_is_stopped(tmp_path):
-    store = SqlGroupStore(f"sqlite:///{tmp_path}/group.db")
-    group = Group(
-        "http://127.0.0.1:1", "shop", lambda _: Consumer(), store, "g", settings=GROUP_SETTINGS
-    )
-    thread = threading.Thread(target=group.run, daemon=True)
-    thread.start()
-    group.stop()
-    thread.join(60)
-    assert not thread.is_alive()
-    assert store.read("g") is None

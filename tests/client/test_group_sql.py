@@ -153,21 +153,25 @@ def test_a_change_that_fails_leaves_nothing_behind(engine):
 def test_nobody_changes_a_group_while_somebody_else_does(engine):
     store = SqlGroupStore(engine)
     store.create("g", begun("{}", 2, Place(0)))
-    seen: list[int] = []
+    seen: list[tuple[int, int]] = []
     other = threading.Thread(
         target=SqlGroupStore(engine).change,
-        args=("g", lambda state, _: seen.append(state.generation)),
+        args=("g", lambda state, now_us: seen.append((state.generation, now_us))),
     )
 
-    def slowly(state: GroupState, now_us: int) -> None:
+    def slowly(state: GroupState, now_us: int) -> int:
         other.start()
         other.join(0.3)
         assert seen == []
         turn(state, "a", now_us, LEASE_US)
+        return now_us
 
-    store.change("g", slowly)
+    began_us = store.change("g", slowly)
     other.join(60)
-    assert seen == [2]
+    ((generation, now_us),) = seen
+    assert generation == 2
+    # Whoever waited is told the time of its turn: by that of its coming it would take leases for longer than they are.
+    assert now_us - began_us >= 250_000
 
 
 def test_an_engine_with_other_transactions_is_used_as_it_has_to_be(database):

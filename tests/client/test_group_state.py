@@ -235,6 +235,20 @@ def test_a_partition_of_a_silent_member_moves_when_its_lease_is_over_and_not_bef
     assert state.partitions[0].owner == "b"
 
 
+@req("B-7")
+def test_a_late_word_about_a_former_claim_frees_nothing_of_the_present_one():
+    state = begun("{}", 1, Place(0))
+    (old,) = turn(state, "a", 1, LEASE_US)
+    # It lost the partition, and got it back before it was heard of again.
+    turn(state, "b", LEASE_US + 1, LEASE_US)
+    leave(state, "b")
+    (new,) = turn(state, "a", LEASE_US + 1, LEASE_US)
+    assert (new.number, new.generation > old.generation) == (old.number, True)
+    assert turn(state, "a", LEASE_US + 1, LEASE_US, [old]) == [new]
+    assert turn(state, "c", LEASE_US + 1, LEASE_US) == []
+    assert turn(state, "a", LEASE_US + 1, LEASE_US, [new])[0].generation > new.generation
+
+
 @req("D110")
 def test_another_count_begins_only_behind_a_place_that_all_partitions_reached():
     state = begun("{}", 2, Place(0))

@@ -16,7 +16,6 @@ from tests.changelog.windows import window
 from tests.client.conftest import QUICK
 from tests.client.logs import LogFolder
 from tests.client.recording import Recorder
-from tests.requirements import req
 
 MANY = 6
 
@@ -55,7 +54,6 @@ def consuming(log: LogFolder, relay: str, name: str, count: int) -> list[Subscri
     ]
 
 
-@req("D82")
 def test_those_that_begin_together_ask_once(
     log: LogFolder, relay: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from xml.etree import ElementTree as ET
 
+from benchmarks.chart import Axis
 from benchmarks.goals import FIGURES
-from benchmarks.page import PAGE, losses, read_results, render
+from benchmarks.harness import median
+from benchmarks.page import PAGE, PLOTS, losses, read_results, render, written
 from tests.requirements import req
 
 
@@ -31,8 +34,12 @@ def result(**summary: float) -> dict[str, Any]:
     }
 
 
-def test_the_page_is_in_step_with_the_results() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(read_results())
+def test_the_page_and_its_plots_are_in_step_with_the_results() -> None:
+    wanted = written(read_results())
+    assert PAGE in wanted
+    assert set(PLOTS.iterdir()) == set(wanted) - {PAGE}
+    for file, text in wanted.items():
+        assert file.read_text(encoding="utf-8") == text
 
 
 def test_a_missed_goal_and_a_ratio_below_one_are_named_first() -> None:
@@ -104,6 +111,89 @@ def test_throughput_by_consumers_and_what_it_costs_the_relay_are_published() -> 
     assert {1, 10} <= ours == {run["consumers"] for run in runs if run["contender"] != "headrace"}
     assert all(run["mb_per_s"] > 0 and run["relay_cpu_s_per_gb"] > 0 for run in runs)
     assert {"relay_cpu_s_per_gb", "mb_per_s_total", "total_vs_arrow_flight"} <= figures_of(RELAY)
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def points_of(name: str) -> dict[str, dict[float, float]]:
+    """Return the points of each line of a plot, as they are told to whoever points at them."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"({PLOTS.name}/{name})" in page
+    found: dict[str, dict[float, float]] = {}
+    tree = ET.parse(PLOTS / name)
+    for dot in tree.iter(f"{SVG}circle"):
+        said = dot.findtext(f"{SVG}title") or ""
+        line, value, at = re.fullmatch(r"(.+): ([\d.,]+) at ([\d.,]+)", said).groups()  # type: ignore[union-attr]
+        found.setdefault(line, {})[_number(at)] = _number(value)
+    return found
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def rounded(value: float | None) -> float:
+    assert value is not None
+    return _number(f"{value:,g}")
+
+
+def runs_of(**wanted: object) -> list[dict[str, Any]]:
+    return [
+        run
+        for run in read_results()[RELAY]["runs"]
+        if all(run.get(name) == value for name, value in wanted.items())
+    ]
+
+
+@req("D15", "D127")
+def test_latency_is_drawn_against_consumers_for_each_rate_and_either_way_of_asking() -> None:
+    for mode in ("push", "pull"):
+        runs = runs_of(part="latency", mode=mode)
+        assert points_of(f"relay_latency_{mode}.svg") == {
+            f"{share}, {rate:,} events/s": {
+                run["consumers"]: rounded(run[f"{share}_ms"]) for run in runs if run["rate"] == rate
+            }
+            for rate in RATES
+            for share in ("p50", "p99")
+        }
+
+
+@req("D127")
+def test_throughput_is_drawn_against_consumers() -> None:
+    counts = {run["consumers"] for run in runs_of(part="throughput")}
+    assert points_of("relay_throughput.svg") == {
+        name.replace("_", " "): {
+            count: rounded(
+                median(
+                    runs_of(part="throughput", contender=name, consumers=count),
+                    "mb_per_s",
+                )
+            )
+            for count in counts
+        }
+        for name in ("headrace", "arrow_flight")
+    }
+
+
+def test_a_line_is_drawn_where_its_values_lie() -> None:
+    decades = Axis.decades("ms", [0.8, 9_957.0])
+    assert decades.ticks == (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
+    assert round(decades.share(100.0), 9) == 0.6
+    assert Axis.decades("ms", [3.0, 4.0]).ticks == (1.0, 10.0)
+    assert Axis.decades("ms", [10.0]).ticks == (10.0, 100.0)
+    plain = Axis.from_zero("MB/s", [902.3, 1_828.0])
+    assert plain.ticks[0] == 0
+    assert plain.ticks[-2] < 1_828 <= plain.ticks[-1]
+    assert plain.share(plain.ticks[-1] / 4) == 0.25
+    # The page's own plot: what is larger stands higher, what is more lies further to the right.
+    tree = ET.parse(PLOTS / "relay_throughput.svg")
+    line = next(tree.iter(f"{SVG}polyline")).attrib["points"].split()
+    places = [tuple(map(float, place.split(","))) for place in line]
+    values = points_of("relay_throughput.svg")["headrace"]
+    assert [x for x, _ in places] == sorted(x for x, _ in places)
+    by_height = sorted(range(len(places)), key=lambda i: -places[i][1])
+    assert by_height == sorted(range(len(places)), key=lambda i: values[sorted(values)[i]])
 
 
 @req("D16")

@@ -14,6 +14,8 @@ from pydantic import BaseModel
 from headrace.replicator.config import (
     Config,
     MaintenanceConfig,
+    MetricsConfig,
+    ObjectiveConfig,
     RelayConfig,
     StoreConfig,
     TableConfig,
@@ -37,6 +39,8 @@ SECTIONS["source"], SECTIONS["source of type relay"] = get_args(
 SECTIONS["tables"] = TableConfig
 SECTIONS["relay"] = RelayConfig
 SECTIONS["relay.upstream"] = UpstreamConfig
+SECTIONS["metrics"] = MetricsConfig
+SECTIONS["objective"] = ObjectiveConfig
 SECTIONS["maintenance"] = MaintenanceConfig
 SECTIONS["store"] = StoreConfig
 

@@ -76,6 +76,7 @@ def test_a_slot_dropped_while_running_is_lost(
         named(failure_of(running), SlotLost, SLOT)
 
 
+@req("D37")
 @pytest.mark.parametrize("changes", [1, 50])
 def test_a_slot_that_somebody_moved_past_our_log_is_lost_and_never_skipped_in_silence(
     source: PostgresSource, database: str, sql: Sql, tmp_path: Path, changes: int

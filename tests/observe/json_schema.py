@@ -1,4 +1,4 @@
-"""Checks values against the JSON Schemas of the tap: the few words of draft 7 that they use, and no others."""
+"""Checks values against JSON Schemas, those of the tap first of all: the few words of draft 7 that they use alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.observe.tap.schema import FOLDER, UNION
 
 _WORDS = {
     "$schema", "title", "description", "type", "properties", "required", "const", "enum", "pattern",
-    "minimum", "minLength", "items", "oneOf", "$ref",
+    "minimum", "minLength", "items", "oneOf", "$ref", "additionalProperties",
 }  # fmt: skip
 _TYPES: dict[str, Any] = {
     "string": str, "integer": int, "boolean": bool, "array": list, "object": dict, "null": type(None),
@@ -50,11 +50,14 @@ def faults(value: Any, schema: dict[str, Any], place: str = "") -> list[str]:
         for number, item in enumerate(value):
             found += faults(item, schema.get("items", {}), f"{place}[{number}]")
     if kind == "object":
-        found += [f"{place}: misses {name}" for name in schema["required"] if name not in value]
+        required = schema.get("required", ())
+        found += [f"{place}: misses {name}" for name in required if name not in value]
         for name, item in value.items():
             if name in schema["properties"]:
                 found += faults(item, schema["properties"][name], f"{place}.{name}")
-            else:
+            elif schema.get("additionalProperties"):
+                found += faults(item, schema["additionalProperties"], f"{place}.{name}")
+            elif schema.get("additionalProperties") != {}:
                 # The schemas are open for readers; what we write ourselves stands in them.
                 found.append(f"{place}: {name} stands in no schema")
     return found

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import headrace.outputs
+from benchmarks.relay_consumers import Watched
 from headrace.client import Batch
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.outputs import Counts, NoopOutput
 from headrace.testing.notation import parse_history
+from headrace.testing.relay import served
+from tests.changelog.windows import TABLE as LOGGED
+from tests.changelog.windows import window
+from tests.client.logs import LogFolder
 from tests.outputs.windows import TABLE, change, deliver, insert, window_of
 from tests.requirements import req
 
@@ -25,6 +34,30 @@ def test_what_is_delivered_nowhere_is_counted():
         output.on_system_event(SystemEvent(scn, 3, SystemKind.TRUNCATE, TABLE.table))
         output.on_end_window(window_of(scn))
     assert output.counts == Counts(2, 6, 2 * batch.nbytes, 2, 5)
+
+
+@req("H18")
+def test_consumers_of_the_benchmarks_deliver_to_it(tmp_path: Path) -> None:
+    assert issubclass(Watched, NoopOutput)
+    log = LogFolder(tmp_path / "log")
+    log.register(LOGGED)
+    log.append(*(window(scn, 7) for scn in range(1, 21)))
+    words = [sys.executable, "-m", "benchmarks.relay_consumers"]
+    with served({"bench": log.folder}) as url:
+        options = ["--start", "oldest", "--upto", "20"]
+        done = subprocess.run(
+            [*words, url, "3", *options],
+            input="go\n",
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+        )
+    log.close()
+    waiting, ready, said = done.stdout.splitlines()
+    assert (waiting, ready) == ("waiting", "ready")
+    # What it counted is what the benchmark tells.
+    assert json.loads(said)["rows"] == [140] * 3
 
 
 @req("P30")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from headrace.changelog import ChangeLogWriter
+from headrace.cli.live import render
 from headrace.lake import FrontierStore, Manifest, TableEntry
+from headrace.lake.counts import OnTime, TableCounts, Totals
 from headrace.model.block import Block, Body, transaction_index
 from headrace.model.change import INSERT, change_schema
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
@@ -19,6 +24,7 @@ from headrace.observe.status import ProcessState, StatusFile
 from headrace.registry.file import FileRegistry
 from headrace.replicator.config import Config
 from headrace.replicator.config_file import load
+from headrace.replicator.observe_config import ObjectiveConfig
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import Observer
 from headrace.state.records import OPEN, Cause
@@ -107,6 +113,61 @@ def test_lag_is_told_per_table_in_changes_and_for_all_in_seconds(config: Config)
     assert 60 <= picture.lag_s <= 60 + since_s
     assert (picture.captured_scn, picture.frontier_scn) == (30, 10)
     assert not picture.shows(30)
+
+
+@req("C14")
+def test_a_table_that_was_left_behind_tells_its_own_lag(config: Config) -> None:
+    """In changes and in seconds: what it lacks lies below the frontier."""
+    now_us = time.time_ns() // 1000
+    at = manifest(30, orders="live")
+    counted = TableEntry(1, 10, 5, "failing", counts=TableCounts(10, inserts=5))
+    fill(
+        config,
+        replace(at, tables={**at.tables, "public.items": counted}),
+        block(10, now_us - 90_000_000, {ITEMS: 5}),
+        block(20, now_us - 60_000_000, {ORDERS: 3, ITEMS: 2}),
+        block(30, now_us - 50_000_000, {ITEMS: 4}),
+        block(40, now_us - 40_000_000, {ORDERS: 1}),
+    )
+    with contextlib.closing(Observer(config)) as observer:
+        picture = observer.look()
+    items, orders = picture.tables
+    assert (items.lag_changes, orders.lag_changes, picture.lag_changes) == (6, 1, 1)
+    assert items.lag_s is not None
+    assert orders.lag_s is not None
+    assert items.lag_s == pytest.approx(60, abs=20)
+    assert orders.lag_s == pytest.approx(40, abs=20)
+    assert items.lag_s - orders.lag_s == pytest.approx(20, abs=1)
+    assert (items.counts.inserts, orders.counts.inserts) == (5, 0)
+    told = picture.to_json()
+    assert json.loads(json.dumps(told))["tables"][0]["counts"] == {"scn": 10, "inserts": 5}
+
+
+@req("C09")
+def test_transactions_that_wait_too_long_miss_the_objective_before_they_are_visible(
+    config: Config,
+) -> None:
+    objective = ObjectiveConfig(share=0.9, within_s=50, over_s=3_600)
+    config = config.model_copy(update={"objective": objective})
+    now_us = time.time_ns() // 1000
+    totals = Totals(on_time=OnTime(50, 10, 10))
+    fill(
+        config,
+        replace(manifest(10, orders="live"), totals=totals, written_us=now_us),
+        block(10, now_us - 90_000_000, {ORDERS: 5}),
+        block(20, now_us - 80_000_000, {ORDERS: 3}),
+        block(30, now_us - 70_000_000, {ORDERS: 4}),
+        block(40, now_us, {ORDERS: 1}),
+    )
+    with contextlib.closing(Observer(config)) as observer:
+        picture = observer.look()
+    assert picture.objective is not None
+    assert (picture.objective.seen, picture.objective.overdue) == (10, 2)
+    assert picture.objective.missed
+    out = Console(width=120, record=True, file=io.StringIO())
+    out.print(render("shop", picture))
+    shown = out.export_text()
+    assert "objective 90 % within 50 s: 83.3333 % of the last 1 h, 2 overdue, MISSED" in shown
 
 
 @req("P27")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import re
 import threading
@@ -38,6 +39,7 @@ from headrace.testing.histories import PATCHY, TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.relay import served
 from headrace.wire.place import Place
+from tests.certificates import self_signed
 from tests.changelog.windows import window
 from tests.client.logs import LogFolder, random_blocks
 from tests.client.test_relays import whole
@@ -275,6 +277,28 @@ def test_a_token_that_is_not_known_is_named_and_not_shown(shop, token):
         assert SECRET not in repr(SourceOptions.parse(good.options))
 
 
+def test_certificates_of_an_authority_of_ones_own_are_believed_by_driver_and_tasks(shop, tmp_path):
+    shop.append(*random_blocks(9))
+    known, other = self_signed(tmp_path / "known"), self_signed(tmp_path / "other")
+    tls: dict[str, Any] = {"certificate": known.certificate, "key": known.key}
+    asked = {"table": PATCHY.table, "slices": 3, "patience_s": 0.2}
+    with served({"shop": shop.folder}, tokens=(READER,), **tls) as url:
+        assert url.startswith("https://")
+        for ca in ({}, {"ca": other.certificate}):
+            with pytest.raises(RelayUnavailable, match="certificate is not believed"):
+                of_relay(url, token=SECRET, **asked, **ca).schema()
+        source = of_relay(url, token=SECRET, ca=known.certificate, **asked)
+        source.schema()
+        reader: Any = source.reader(None)  # type: ignore[arg-type]
+        parts = reader.partitions()
+        # What goes to the tasks is all that they need.
+        known.certificate.unlink()
+        there = pickle.loads(pickle.dumps(reader))
+        rows = [row for part in parts for batch in there.read(part) for row in batch.to_pylist()]
+        assert rows == rows_of(of_folder(shop, table=PATCHY.table, slices=3))
+        assert "CERTIFICATE" not in repr(there._options)
+
+
 def test_a_source_that_no_relay_has_is_named(url):
     with pytest.raises(NotServed, match="nobody"):
         of_relay(url, source="nobody", table=PATCHY.table).schema()
@@ -306,6 +330,9 @@ def test_options_that_do_not_go_together_are_named(tmp_path, url):
         ({}, "neither option path nor relay"),
         (path | {"relay": url}, "both options path and relay"),
         (path | {"token": "x"}, "token"),
+        (path | {"ca": "x"}, "ca"),
+        ({"relay": url, "source": "shop", "ca": str(tmp_path / "none")}, "ca: .*FileNotFound"),
+        ({"relay": url, "source": "shop", "ca": __file__}, "ca: .*SSLError"),
         ({"relay": url}, "source"),
         ({"relay": " , ", "source": "shop"}, "address"),
         ({"relay": url, "source": "shop", "patience_s": "long"}, "number"),
@@ -326,8 +353,11 @@ def test_options_that_do_not_go_together_are_named(tmp_path, url):
 def test_spark_reads_a_relay_in_batches_and_streams(spark: SparkSession, shop, tmp_path):
     shop.append(*whole(random_blocks(8)))
     register_source(spark)
-    with served({"shop": shop.folder}, tokens=(READER,)) as url:
+    pair = self_signed(tmp_path / "certificates")
+    tls: dict[str, Any] = {"certificate": pair.certificate, "key": pair.key}
+    with served({"shop": shop.folder}, tokens=(READER,), **tls) as url:
         options = {"relay": url, "source": "shop", "token": SECRET, "table": str(PATCHY.table)}
+        options |= {"ca": str(pair.certificate)}
         frame = spark.read.format("headrace").options(**options, slices="3").load()
         assert frame.rdd.getNumPartitions() == 3
         wanted = rows_of(of_folder(shop, table=PATCHY.table))

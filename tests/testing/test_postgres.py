@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pwd
-import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -16,16 +17,15 @@ from headrace.testing.postgres import DebianPostgres, EmbeddedPostgres, embedded
 pytestmark = pytest.mark.postgres
 
 
-def _opened_to_everybody(folder: Path) -> Path:
-    """Pytest closes its folders to the unprivileged user that the server runs as."""
-    for parent in (folder, *list(folder.parents)[:2]):
-        # Added to what others may do there: one of them may be everybody's folder.
-        parent.chmod(stat.S_IMODE(parent.stat().st_mode) | 0o055)
-    return folder / "server"
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Give a folder that the unprivileged user gets to whom the server runs as; pytest closes its own to others."""
+    with tempfile.TemporaryDirectory(prefix="headrace-given-") as given:
+        Path(given).chmod(0o755)
+        yield Path(given) / "server"
 
 
-def test_a_given_folder_keeps_its_data_over_stop_and_kill(tmp_path: Path) -> None:
-    folder = _opened_to_everybody(tmp_path)
+def test_a_given_folder_keeps_its_data_over_stop_and_kill(folder: Path) -> None:
     with EmbeddedPostgres(folder) as server:
         server.execute("CREATE TABLE kept (id int)")
         server.kill()

@@ -22,6 +22,7 @@ from headrace.changelog.tail import Tail
 from headrace.errors import CorruptSegment, ProtocolError, ScnNotFound
 from headrace.model.block import Block
 from headrace.wire.block import decode_merged, join_indexes, read_index
+from headrace.wire.operations import Operations, read_operations
 
 __all__ = ["POLL_S", "ChangeLogReader"]
 
@@ -116,6 +117,32 @@ class ChangeLogReader:
             CorruptSegment: it fails its checksum.
         """
         return next(_decoded([self._stored(ref)], schema_ids))
+
+    def operations(
+        self, refs: Iterable[BlockRef], schema_ids: Collection[int]
+    ) -> Iterator[tuple[BlockRef, Operations]]:
+        """Yield what kind of changes the blocks that refs name hold, uncut; costs a few microseconds each.
+
+        Args:
+            refs: of blocks, as `refs` gave them a moment ago.
+            schema_ids: table versions to look at.
+
+        Raises:
+            ScnNotFound: as `load`.
+            CorruptSegment: a block does not read; only its directory is checked.
+        """
+        last, segment = "", None
+        for ref in refs:
+            if not any(schema_id in schema_ids for schema_id, _ in ref.tables):
+                continue
+            if ref.segment != last or segment is None:
+                last, segment = ref.segment, self._stored(ref).segment
+            data = segment.bytes_of(ref.offset, ref.length)
+            try:
+                for found in read_operations(data, len(ref.tables), schema_ids):
+                    yield ref, found
+            except ProtocolError as error:
+                raise corrupt(segment.name, ref.offset, error.message) from error
 
     def read(
         self, refs: Iterable[BlockRef], schema_ids: Collection[int] | None = None

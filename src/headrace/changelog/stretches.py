@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.changelog.chain import Link
-from headrace.changelog.index import ScnIndex, walk
+from headrace.changelog.index import STRIDE_BYTES, ScnIndex, walk
 from headrace.changelog.mapped import MappedSegment
 from headrace.changelog.merging import Stored
 from headrace.changelog.opened import OpenedChain
 from headrace.changelog.segment import NO_SEGMENT, SEGMENT_HEADER_BYTES, SegmentName, corrupt
 from headrace.changelog.tail import Tail
 from headrace.errors import CorruptSegment, ProtocolError, ScnNotFound
-from headrace.wire.block import join_indexes, read_index
+from headrace.wire.block import join_indexes, read_header, read_index
 
 __all__ = ["Spot", "Stretch", "StretchReader"]
 
@@ -131,10 +131,33 @@ class StretchReader:
                 return Spot(link.name, offset, after_scn)
         return Spot(link.name, index.end, max(after_scn, index.progress.covered_scn))
 
-    def after(self, spot: Spot, most_bytes: int) -> Stretch | None:
+    def behind(self, spot: Spot, scn: int, order: int) -> Spot:
+        """Return the spot behind those blocks of a transaction from a spot on that hold nothing above an ordinal.
+
+        Their rows are looked at.
+
+        Raises:
+            ScnNotFound: what follows was dropped.
+            CorruptSegment: one of them is damaged.
+        """
+        while found := self.blocks(spot, 1):
+            (stored,) = found
+            header = stored.header
+            if not (header.transactions and header.first_scn == header.last_scn == scn):
+                break
+            block = stored.segment.decode(stored.offset, header.length, None)
+            orders = [int(body.batch.column("_ord")[-1].as_py()) for body in block.bodies]
+            if max([*orders, *(event.ord for event in block.system)], default=-1) > order:
+                break
+            covered = max(spot.covered_scn, header.covered_scn)
+            spot = Spot(stored.segment.name, stored.offset + header.length, covered)
+        return spot
+
+    def after(self, spot: Spot, most_bytes: int, small_bytes: int = 0) -> Stretch | None:
         """Return what follows a spot, in one segment; None when nothing does yet.
 
-        It is no longer than ``most_bytes`` and what lies between two places of the index, unless one block is.
+        It is no longer than ``most_bytes`` and what lies between two places of the index, unless one block is. Where
+        that is much and the first block has no more than ``small_bytes``, it ends at the next place of the index.
 
         Raises:
             ScnNotFound: what follows was dropped.
@@ -145,6 +168,9 @@ class StretchReader:
             return None
         segment, index, start = found
         boundary, covered = index.boundary(start, start + most_bytes)
+        is_more = small_bytes > 0 and boundary - start > STRIDE_BYTES
+        if is_more and _length(segment, start) <= small_bytes:
+            boundary, covered = index.boundary(start, start + 1)
         return Stretch(segment.view[start:boundary], Spot(segment.name, boundary, covered))
 
     def blocks(self, spot: Spot, most_bytes: int) -> list[Stored]:
@@ -257,6 +283,15 @@ class StretchReader:
 
     def _not_found(self, scn: int) -> ScnNotFound:
         return ScnNotFound(scn, self.tail.oldest_scn, self.tail.covered_scn)
+
+
+def _length(segment: MappedSegment, offset: int) -> int:
+    """Return how long a block is that the index knows."""
+    try:
+        return read_header(segment.view, offset).length
+    except ProtocolError as error:
+        # Damaged since the index was made.
+        raise corrupt(segment.name, offset, error.message) from error
 
 
 def _index_of(stored: Stored) -> npt.NDArray[np.void]:

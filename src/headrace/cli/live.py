@@ -49,7 +49,9 @@ def render(name: str, picture: Picture) -> RenderableType:
         *_refused(picture),
         *_delivery(picture),
         *_slot(picture),
+        *_slow(picture),
         *_resync(picture),
+        *_objective(picture),
         *_errors(picture),
     ]
     return Group(table, Text(line, style="bold"), *notes)
@@ -92,6 +94,13 @@ def _slot(picture: Picture) -> list[Text]:
     return [Text(warning, style="bold yellow") if warning else Text(slot["text"], style="dim")]
 
 
+def _slow(picture: Picture) -> list[Text]:
+    """Return what the source finds hard to answer."""
+    count, slowest, took_s = picture.slow_queries
+    said = f"{count:,} slow queries at the source, the slowest {took_s:.1f} s: {slowest}"
+    return [Text(said, style="yellow")] if count else []
+
+
 def _resync(picture: Picture) -> list[Text]:
     resync = picture.resync
     if not resync:
@@ -99,6 +108,29 @@ def _resync(picture: Picture) -> list[Text]:
     if resync["state"] == "needed":
         return [Text(f"RESYNC NEEDED: {resync['next_step']}", style="bold red")]
     return [Text(f"resync {resync['state']}: {resync['reason'] or 'as asked for'}", style="yellow")]
+
+
+def _objective(picture: Picture) -> list[Text]:
+    """Return how far the freshness objective is met, if there is one."""
+    one = picture.objective
+    if one is None:
+        return []
+    wanted = f"{_percent(one.share)} within {one.within_s:g} s"
+    if one.attained is None:
+        return [Text(f"objective {wanted}: nothing to measure yet", style="dim")]
+    line = f"objective {wanted}: {_percent(one.attained)} of the last {_span(one.over_s)}"
+    waiting = f", {one.overdue:,} overdue" if one.overdue else ""
+    verdict = "MISSED" if one.missed else "met"
+    return [Text(f"{line}{waiting}, {verdict}", style="bold red" if one.missed else "dim")]
+
+
+def _percent(share: float) -> str:
+    """Return a share, cut and not rounded: 99.999 % is not all."""
+    return f"{int(share * 1_000_000 + 1e-6) / 10_000:g} %"
+
+
+def _span(seconds: int) -> str:
+    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds / 60:g} min"
 
 
 def _bar(entry: TablePicture) -> RenderableType:

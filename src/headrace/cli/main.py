@@ -8,19 +8,36 @@ from __future__ import annotations
 import typer
 from typer.core import TyperGroup
 
+from headrace.cli.activity import activity
 from headrace.cli.adopt import adopt
+from headrace.cli.assess import assess
 from headrace.cli.consume import consume
 from headrace.cli.demo import demo
+from headrace.cli.draft import draft, namespace
 from headrace.cli.dump import dump
 from headrace.cli.export import export
 from headrace.cli.log import log
 from headrace.cli.maintain import maintain
+from headrace.cli.metrics import metrics
 from headrace.cli.preflight import preflight
 from headrace.cli.relay import relay
+from headrace.cli.replicators import (
+    audit,
+    delete,
+    deploy,
+    logs,
+    pause,
+    replicators,
+    resume,
+    start,
+    stop,
+)
 from headrace.cli.resync import resync
 from headrace.cli.run import run
 from headrace.cli.schema import schema
+from headrace.cli.serve import serve
 from headrace.cli.status import status
+from headrace.cli.tables import tables
 from headrace.cli.tail import tail
 from headrace.cli.tap import tap
 from headrace.cli.verify import verify
@@ -47,7 +64,8 @@ app = typer.Typer(
         "See it work: [bold]headrace demo[/bold]\n\n"
         "Use it: write a file with name, source and target, then\n"
         "[bold]headrace preflight FILE[/bold], [bold]headrace run FILE[/bold], "
-        "[bold]headrace verify FILE[/bold]"
+        "[bold]headrace verify FILE[/bold]\n\n"
+        "Look after many: [bold]headrace serve[/bold], then [bold]headrace deploy FILE --start[/bold]"
     ),
     epilog="Set HEADRACE_DEBUG=1 to see the traceback of an error.",
     no_args_is_help=True,
@@ -58,11 +76,15 @@ app = typer.Typer(
 )
 
 for command in (
-    *(demo, preflight, run, relay, tail, consume),
-    *(status, verify, resync, adopt, maintain, export, version),
+    *(demo, tables, assess, preflight, run, relay, tail, consume),
+    *(status, metrics, activity, verify, resync, adopt, maintain, export),
+    *(serve, deploy, start, stop, pause, resume, delete, replicators, logs, audit, version),
 ):
     app.command()(command)
-for name, group in (("dump", dump), ("log", log), ("schema", schema), ("tap", tap)):
+for name, group in (
+    *(("dump", dump), ("log", log), ("schema", schema), ("tap", tap)),
+    *(("draft", draft), ("namespace", namespace)),
+):
     app.add_typer(group, name=name)
 
 

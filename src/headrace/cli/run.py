@@ -35,19 +35,30 @@ def run(
     """
     from headrace.cli.findings import show_findings
     from headrace.cli.live import Display
+    from headrace.errors import PreflightFailed
     from headrace.replicator import config_file, runner
-    from headrace.replicator.run import Run
+    from headrace.replicator.run import Run, failure_noted, note_end
     from headrace.sources.base import Severity
 
     config = config_file.load(file)
-    findings = runner.preflight(config)
+    with failure_noted(config):
+        findings = runner.preflight(config)
     show_findings(findings)
-    if any(finding.severity is Severity.ERROR for finding in findings):
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        described = " ".join(error.description for error in errors)
+        remedies = " ".join(error.suggestion for error in errors)
+        note_end(config, PreflightFailed(described, next_step=remedies))
         raise typer.Exit(1)
-    with Display(console, config.name) as display, Run(file, config, once=once) as running:
+    with (
+        failure_noted(config),
+        Display(console, config.name) as display,
+        Run(file, config, once=once) as running,
+    ):
         running.end_on_signals()
         while running.turn():
             display.show(running.picture, running.note)
         display.show(running.picture, running.note)
+    note_end(config)
     if once:
         console.print(f"[bold green]done[/bold green]: up to SCN {running.picture.frontier_scn}")

@@ -150,8 +150,8 @@ class Connection:
         if isinstance(error, ssl.SSLCertVerificationError):
             return RelayUnavailable(
                 f"Relay {self.url}: its certificate is not believed ({error.verify_message}).",
-                next_step="name the authority that signed it: --ca FILE, relay.upstream.ca, or HttpSettings.tls; "
-                "or an address that the certificate is for.",
+                next_step="name the authority that signed it: --ca FILE, relay.upstream.ca, Spark's option ca, or "
+                "HttpSettings.tls; or an address that the certificate is for.",
             )
         return _gone(self.url, error.strerror or str(error) or type(error).__name__)
 

@@ -18,7 +18,7 @@ from headrace.client.outline import Extent, Outline
 from headrace.client.relays import Relays
 from headrace.client.schemas import Schemas
 from headrace.client.settings import Settings
-from headrace.client.transport import Relay, StreamRequest
+from headrace.client.transport import AnyRelay, StreamRequest
 from headrace.errors import HeadraceError, ProtocolError, RelayUnavailable, Retry
 from headrace.model.block import Block, Body
 from headrace.model.schema import TableSchema
@@ -156,7 +156,7 @@ class Ranges:
                 if feed.counts[0] != seen[1]:
                     raise self._is_behind(feed.place.scn)
 
-    def _outline(self, relay: Relay, after: int, upto: int) -> Outline:
+    def _outline(self, relay: AnyRelay, after: int, upto: int) -> Outline:
         found = relay.outline(self.source, after, upto)
         if found.upto_scn <= after:
             raise self._is_behind(after)
@@ -168,7 +168,7 @@ class Ranges:
             next_step="none: it is tried again; see that the relays' captures run.",
         )
 
-    def _ask(self, question: Callable[[Relay], T]) -> T:
+    def _ask(self, question: Callable[[AnyRelay], T]) -> T:
         """Return the answer of the first relay that has one."""
         begun_at = self._clock()
         refused: dict[str, HeadraceError] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from headrace.client.errors import ClockWentBack
-from headrace.client.transport import BlockFrame, Note, Stream
+from headrace.client.transport import AnyStream, BlockFrame, Note
 from headrace.errors import HeadraceError, ProtocolError, RelayUnavailable
 from headrace.wire.block import BlockHeader
 from headrace.wire.place import Place
@@ -63,7 +63,7 @@ class Reading:
         is_drained: whether it ended because the relay had no more.
     """
 
-    def __init__(self, stream: Stream, after: Place, upto: int | None) -> None:
+    def __init__(self, stream: AnyStream, after: Place, upto: int | None) -> None:
         self._stream = stream
         self._upto = upto
         self._order = _Order(after)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.client.http import HttpSettings
-from headrace.client.transport import Relay
+from headrace.client.transport import AnyRelay, Relay
 from headrace.errors import ConfigError, HeadraceError
 
 __all__ = ["Backoff", "Relays"]
@@ -40,7 +40,7 @@ class Relays:
     """A list of relays and a place in it. Asked from the thread that receives; `urls` and `interrupt` from any.
 
     Args:
-        urls: addresses, the preferred one first.
+        urls: addresses, the preferred one first; ``file:///FOLDER`` for the folder of a change log on this machine.
         source: whose relays they are.
         settings: how they are reached.
         max_block_bytes: a larger block is refused.
@@ -78,7 +78,7 @@ class Relays:
         self._at = 0
         self._failures = 0
         self._routes: dict[str, int] = {}
-        self._relay: Relay | None = None
+        self._relay: AnyRelay | None = None
 
     @property
     def urls(self) -> list[str]:
@@ -86,11 +86,16 @@ class Relays:
         with self._lock:
             return [*self._urls[self._at :], *self._urls[: self._at]]
 
-    def open(self, url: str) -> Relay:
+    def open(self, url: str) -> AnyRelay:
         """Return a relay of the list over a connection of its own; the caller closes it."""
+        if url.startswith("file:"):
+            # What reads a log is not loaded by those who do not.
+            from headrace.client.folder import FolderRelay
+
+            return FolderRelay(url, self.max_block_bytes)
         return Relay(url, self._settings, self.max_block_bytes)
 
-    def current(self) -> Relay:
+    def current(self) -> AnyRelay:
         """Return the relay to ask now; its connection is kept between calls."""
         with self._lock:
             if self._relay is None:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from headrace.client.relays import Relays
-from headrace.client.transport import BlockFrame, Relay, StreamRequest
+from headrace.client.transport import AnyRelay, BlockFrame, StreamRequest
 from headrace.errors import BlockTooLarge, ConfigError, HeadraceError, Retry
 from headrace.wire.block import join_indexes, read_index
 from headrace.wire.place import Place
@@ -61,7 +61,7 @@ def resolve(
             return found
 
 
-def _at_time(relay: Relay, request: StreamRequest, start: datetime) -> Place:
+def _at_time(relay: AnyRelay, request: StreamRequest, start: datetime) -> Place:
     """Return the place before the first transaction that committed at a time or later."""
     moment = start if start.tzinfo is not None else start.replace(tzinfo=UTC)
     since_us = round(moment.timestamp() * 1e6)

@@ -51,7 +51,8 @@ class Subscription:
     """Delivers one source to one consumer.
 
     Args:
-        relays: addresses, the preferred one first; a routing document of theirs replaces the list.
+        relays: addresses, the preferred one first; a routing document of theirs replaces the list. ``file:///FOLDER``
+            reads the folder of a change log on this machine in a relay's place.
         source: name of the source.
         consumer: is called; None for `windows`, which gives the same by iteration.
         checkpoints: where the place is kept; a path stands for a file, None for nowhere.

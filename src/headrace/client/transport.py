@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from headrace.wire.notes import PREFIX_BYTES, PROTOCOL, decode_note, frame_lengt
 from headrace.wire.place import Place
 from headrace.wire.refusals import error_of
 
-__all__ = ["BlockFrame", "Note", "Relay", "Stream", "StreamRequest"]
+__all__ = ["AnyRelay", "AnyStream", "BlockFrame", "Note", "Relay", "Stream", "StreamRequest"]
 
 _MOST_ANSWER_BYTES = 256 * 2**20
 
@@ -80,6 +80,69 @@ class Note(NamedTuple):
 
     kind: str
     said: dict[str, Any]
+
+
+class AnyStream(Protocol):
+    """One answer of whoever holds a log; `Stream` says what is promised."""
+
+    oldest_scn: int
+    covered_scn: int
+    routes: int
+
+    def frames(self) -> Iterator[BlockFrame | Note]:
+        """Yield blocks and notes as they come."""
+        ...
+
+    def next(self, wait_s: float | None = None) -> BlockFrame | Note | None:
+        """Return the next frame, None when there is none."""
+        ...
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something of the next frame is here already."""
+        ...
+
+
+class AnyRelay(Protocol):
+    """Whoever holds the log of a source: a relay, or its folder; `Relay` says what is promised."""
+
+    url: str
+
+    def source(self, name: str) -> dict[str, Any]:
+        """Return what it says of one source."""
+        ...
+
+    def schemas(self, source: str, ids: Iterable[int]) -> list[TableSchema]:
+        """Return table versions of a source."""
+        ...
+
+    def buffer(self, source: str) -> dict[str, Any]:
+        """Return what the change log of a source holds."""
+        ...
+
+    def outline(self, source: str, after: int, upto: int) -> Outline:
+        """Return what lies in a range of a source."""
+        ...
+
+    def routes(self) -> dict[str, Any]:
+        """Return the routing document."""
+        ...
+
+    def dump(self, source: str) -> dict[str, Any]:
+        """Ask for a dump of all tables of a source."""
+        ...
+
+    def stream(self, request: StreamRequest) -> AnyStream:
+        """Begin a stream."""
+        ...
+
+    def interrupt(self) -> None:
+        """Make whatever waits fail at once; from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        ...
 
 
 class Relay:

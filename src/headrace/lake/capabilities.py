@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from headrace.errors import ConfigError
@@ -11,7 +11,16 @@ from headrace.lake.policies import Dropped, Incompatible
 from headrace.lake.settings import SettingsByTable, TableSettings
 from headrace.lake.widening import WIDENING
 
-__all__ = ["DELTA", "DUCKDB", "MERGE", "PARQUET", "POSTGRES", "Capabilities", "refuse_unkept"]
+__all__ = [
+    "DELTA",
+    "DUCKDB",
+    "MERGE",
+    "PARQUET",
+    "POSTGRES",
+    "Capabilities",
+    "refuse_unkept",
+    "unkept",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +101,16 @@ def refuse_unkept(given: SettingsByTable, target: Capabilities) -> None:
     Raises:
         ConfigError: naming table, mode or setting, and target.
     """
+    for place, problem, next_step in unkept(given, target):
+        raise ConfigError(f"{place}: {problem}.", next_step=next_step)
+
+
+def unkept(given: SettingsByTable, target: Capabilities) -> Iterator[tuple[str, str, str]]:
+    """Yield what `refuse_unkept` would refuse: place in the configuration, what is wrong, and what to do."""
     for pattern, settings in given:
         place = "changes" if pattern == "*" else f"tables.{pattern}"
         for problem, next_step in _problems(settings, target):
-            raise ConfigError(f"{place}: {problem}.", next_step=next_step)
+            yield place, problem, next_step
 
 
 def _problems(settings: TableSettings, target: Capabilities) -> Iterable[tuple[str, str]]:

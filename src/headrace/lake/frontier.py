@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from headrace.errors import TargetUnwritable
+from headrace.lake.counts import NO_COUNTS, NO_TOTALS, TableCounts, Totals
 from headrace.lake.errors import CorruptFrontier
 from headrace.store import Location, located, store_of
 
@@ -38,6 +39,7 @@ class TableEntry:
         complete_scn: position at which the table's dump was complete, None while it runs.
         state: whether the table is part of the frontier ("live") or why it is not.
         reason: why it left, empty otherwise.
+        counts: what of its history the target has.
     """
 
     version: int
@@ -45,10 +47,22 @@ class TableEntry:
     complete_scn: int | None
     state: TableMode
     reason: str = ""
+    counts: TableCounts = NO_COUNTS
 
     def __post_init__(self) -> None:
         if self.state not in get_args(TableMode):
             raise ValueError(f"{self.state!r} is not a state of a table")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; `from_json` restores an equal entry."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**plain, "counts": self.counts.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TableEntry:
+        """Restore what `to_json` gave; an entry that did not count yet begins to."""
+        counts = value.get("counts", {"scn": value["applied_scn"]})
+        return cls(**{**value, "counts": TableCounts.from_json(counts)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,7 @@ class Manifest:
         written_us: when the manifest was written, same clock.
         changes: change rows and system events of the change log up to the SCN, since its first; the number of the
             last of them, counting from 1. Counted from 0 on behind manifests that did not tell it.
+        totals: what was counted up to there, likewise.
     """
 
     scn: int
@@ -69,15 +84,17 @@ class Manifest:
     tables: Mapping[str, TableEntry]
     written_us: int
     changes: int = 0
+    totals: Totals = NO_TOTALS
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; `from_json` restores an equal manifest."""
         return {
             "scn": self.scn,
             "commit_us": self.commit_us,
-            "tables": {name: asdict(entry) for name, entry in self.tables.items()},
+            "tables": {name: entry.to_json() for name, entry in self.tables.items()},
             "written_us": self.written_us,
             "changes": self.changes,
+            "totals": self.totals.to_json(),
         }
 
     @classmethod
@@ -89,9 +106,10 @@ class Manifest:
             TypeError: a field is unknown or of another shape.
             ValueError: a value is impossible.
         """
-        tables = {str(name): TableEntry(**entry) for name, entry in value["tables"].items()}
+        tables = {str(name): TableEntry.from_json(entry) for name, entry in value["tables"].items()}
         scn, commit_us, written_us = (int(value[n]) for n in ("scn", "commit_us", "written_us"))
-        return cls(scn, commit_us, tables, written_us, int(value.get("changes", 0)))
+        totals = Totals.from_json(value["totals"]) if "totals" in value else NO_TOTALS
+        return cls(scn, commit_us, tables, written_us, int(value.get("changes", 0)), totals)
 
 
 class FrontierStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -14,11 +14,38 @@ from headrace.lake.policies import Policies
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = [
+    "IN_KEY",
+    "LEFT_OUT",
+    "UNKNOWN",
+    "SettingFault",
     "SettingsByTable",
     "TableSettings",
     "refuse_other_shape",
     "settings_for",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingFault:
+    """A name in the settings of a table's columns that cannot stand there.
+
+    Attributes:
+        setting: which one.
+        column: the name.
+        why: what is wrong with it, as the end of a sentence.
+    """
+
+    setting: str
+    column: str
+    why: str
+
+
+UNKNOWN, IN_KEY, LEFT_OUT = (
+    "which is no column of the table",
+    "which is part of the key",
+    "which is left out",
+)
+"""What can be wrong with a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +90,23 @@ class TableSettings:
             if name not in self.drop
             and (not self.select or name in self.select or name in schema.key)
         ]
+
+    def faults(self, schema: TableSchema) -> Iterator[SettingFault]:
+        """Yield the columns that are named and are not there, or that nobody may touch."""
+        known = set(schema.names)
+        for setting, names in (
+            ("select", self.select),
+            ("drop", self.drop),
+            ("rename", dict(self.rename)),
+            ("mask", dict(self.mask)),
+        ):
+            for name in names:
+                if name not in known:
+                    yield SettingFault(setting, name, UNKNOWN)
+                elif name in schema.key and setting in ("drop", "mask"):
+                    yield SettingFault(setting, name, IN_KEY)
+                elif setting in ("rename", "mask") and name not in self.kept(schema):
+                    yield SettingFault(setting, name, LEFT_OUT)
 
     def alike(self, schema: TableSchema) -> TableSchema:
         """Return a version of the source's table with only the columns whose values the target has too."""

@@ -40,6 +40,17 @@ FAILPOINTS = (
     "adopt.files_written",
     "adopt.after_commit",
     "adopt.after_request",
+    "control.before_commit",
+    "control.after_commit",
+    "control.before_start",
+    "control.rendered",
+    "control.started",
+    "control.delivered",
+    "control.terminated",
+    "control.ended",
+    "control.source_released",
+    "control.target_dropped",
+    "control.folder_removed",
 )
 """Every failpoint in the code, in data-flow order; a test kills a process once at each."""
 

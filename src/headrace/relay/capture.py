@@ -31,6 +31,7 @@ from headrace.observe.tap import NO_TAP, Tap
 from headrace.relay.again import SentAgain
 from headrace.relay.continuity import check_log, life_of, sent_again
 from headrace.relay.counted import Counted
+from headrace.relay.large import LargeSeen, LargeValues
 from headrace.relay.log import Log, streamed
 from headrace.relay.renumbered import RenumberedReader
 from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
@@ -42,6 +43,7 @@ from headrace.watermark.coordinator import Coordinator
 from headrace.watermark.reads import Reads
 from headrace.watermark.reconciler import Reconciler
 from headrace.watermark.settings import DumpSettings
+from headrace.watermark.slow import SlowQueries, SlowSeen
 from headrace.watermark.tasks import TaskQueue
 from headrace.watermark.telling import SILENT, Telling
 from headrace.watermark.window import Window
@@ -73,6 +75,8 @@ class CaptureSettings:
         retry_s: pause before a lost source or a full disk is tried again.
         spool_folder: where tables without a key wait for their window to close.
         adopted: whether a table's first copy is a dump made elsewhere, which capture only waits for.
+        slow_query_s: a query of the reading side that takes longer is counted as slow.
+        large_value_bytes: from here on a value is counted as large.
     """
 
     dump: DumpSettings = field(default_factory=DumpSettings)
@@ -80,6 +84,8 @@ class CaptureSettings:
     retry_s: float = 1.0
     spool_folder: Path = Path("spool")
     adopted: Callable[[TableId], bool] = lambda _table: False
+    slow_query_s: float = 5.0
+    large_value_bytes: int = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,8 @@ class CaptureStatus:
         remembered: streamed transactions that no snapshot has seen.
         chunk_rows: rows of the next chunk.
         log_rows_per_s: most change rows delivered per second, 0 for no limit.
+        slow: queries that took long at the source.
+        large: large values that came into the log.
     """
 
     state: str
@@ -108,6 +116,8 @@ class CaptureStatus:
     remembered: int
     chunk_rows: int = 0
     log_rows_per_s: float = 0.0
+    slow: SlowSeen = field(default_factory=SlowSeen)
+    large: LargeSeen = field(default_factory=LargeSeen)
 
 
 class Capture:
@@ -162,6 +172,8 @@ class Capture:
         self._progress: list[DumpProgress] = []
         self._progress_until = 0.0
         self._counted = Counted()
+        self._slow = SlowQueries(source.name, settings.slow_query_s, clock)
+        self._large = LargeValues(source.name, settings.large_value_bytes)
         self._unsettled: LogItem | None = None
         self._owed: str | None = None
         self._life = Incarnation("")
@@ -200,6 +212,7 @@ class Capture:
             self._settings.spool_folder,
             self._telling,
             self._clock,
+            self._slow,
         )
         catalog = Catalog(self._state) if self._reads.looks else None
         self.coordinator = Coordinator(
@@ -479,6 +492,7 @@ class Capture:
     def _append(self, block: Block) -> None:
         self._log.append(block)
         self._telling.appended(block)
+        self._large.append(block)
         self._counted.append(block.index, self._log.complete_scn)
 
     def _log_blocks(self, after_scn: int) -> Iterator[Block]:
@@ -531,4 +545,6 @@ class Capture:
             self._reconciler.remembered,
             chunk_rows,
             self._pace.log_rows_per_s,
+            self._slow.seen,
+            self._large.seen,
         )

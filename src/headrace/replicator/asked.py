@@ -23,7 +23,7 @@ from headrace.replicator.config import (
     TableConfig,
 )
 
-__all__ = ["refuse_what_the_target_lacks", "table_settings"]
+__all__ = ["capabilities", "refuse_what_the_target_lacks", "table_settings"]
 
 
 def table_settings(config: Config) -> SettingsByTable:
@@ -38,10 +38,11 @@ def refuse_what_the_target_lacks(config: Config) -> None:
     Raises:
         ConfigError: naming table, setting and target.
     """
-    refuse_unkept(table_settings(config), _capabilities(config))
+    refuse_unkept(table_settings(config), capabilities(config))
 
 
-def _capabilities(config: Config) -> Capabilities:
+def capabilities(config: Config) -> Capabilities:
+    """Return what the target can do."""
     target = config.target
     if isinstance(target, DuckdbTargetConfig):
         return DUCKDB

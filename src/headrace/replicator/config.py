@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from headrace.replicator.observe_config import MetricsConfig, ObjectiveConfig
 from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
 from headrace.replicator.section import Section
 from headrace.replicator.units import Bytes
@@ -28,6 +29,8 @@ __all__ = [
     "DuckdbTargetConfig",
     "DumpConfig",
     "MaintenanceConfig",
+    "MetricsConfig",
+    "ObjectiveConfig",
     "ParquetTargetConfig",
     "PostgresConfig",
     "PostgresTargetConfig",
@@ -86,6 +89,8 @@ class PostgresConfig(Section):
         heartbeat_s: how often an idle database is moved on.
         on_lost_slot: ``stop`` and wait for ``headrace resync``, or ``recover`` as if it had been given.
         failover: let our own slot be kept on standbys too (PostgreSQL 17 and newer).
+        slow_query_s: a query for chunks or the catalog that takes longer is counted, and said in the log.
+        large_value: from this size on a value is counted, and its column said in the log.
     """
 
     type: Literal["postgres"]
@@ -104,6 +109,8 @@ class PostgresConfig(Section):
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
     on_lost_slot: Literal["stop", "recover"] = "stop"
     failover: bool = False
+    slow_query_s: Annotated[float, Field(gt=0)] = 5.0
+    large_value: Annotated[Bytes, Field(ge=1024)] = 2**20
 
     @field_validator("url")
     @classmethod
@@ -456,6 +463,8 @@ class Config(Section):
     spark: SparkConfig = SparkConfig()
     tap: TapConfig = TapConfig()
     relay: RelayConfig | None = None
+    metrics: MetricsConfig | None = None
+    objective: ObjectiveConfig | None = None
     state: StateConfig = StateConfig()
 
     @property

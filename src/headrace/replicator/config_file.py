@@ -1,6 +1,6 @@
 """Reads a configuration file and reports every problem in it at once.
 
-In: a YAML or JSON file. Out: a `Config` with absolute paths and resolved ``${env:NAME}``
+In: a YAML or JSON file, in our form or the design's. Out: a `Config` with absolute paths and resolved ``${env:NAME}``
 references, or one `ConfigError` that lists field, expectation and next step of each problem. Values
 of the file are never repeated in a message: any of them may be a secret.
 """
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
+from urllib.parse import quote
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -34,16 +37,21 @@ from headrace.replicator.config import (
 )
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.relay_config import FollowingRelayConfig
+from headrace.replicator.serve_config import ServeConfig
 
-__all__ = ["load", "load_relay"]
+__all__ = ["SECTIONS", "Mistake", "load", "load_relay", "load_serve", "parse", "read"]
+
+_LOG = logging.getLogger(__name__)
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Relay = TypeVar("_Relay", bound=RelayConfig)
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
-_NAME = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+_NAME = re.compile(r"(env|urlenv):([A-Za-z_][A-Za-z0-9_]*)")
+_UNRESOLVED = "unset-environment-variable"
+"""Stands for what a reference did not give: the rest of the check goes on, and the file is refused anyway."""
 
-_TAGGED: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
+SECTIONS: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
     "source": {"postgres": PostgresConfig, "relay": RelaySourceConfig},
     "target": {
         "delta": TargetConfig,
@@ -53,6 +61,12 @@ _TAGGED: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
     },
 }
 """The sections whose ``type`` says what else they hold."""
+_CHECKED_BY: Mapping[type[BaseModel], str] = {
+    Config: "preflight",
+    FollowerConfig: "relay",
+    ServeConfig: "serve --tokens",
+}
+"""The command that reads a file of each kind."""
 _EXPECTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
@@ -75,9 +89,47 @@ _PATTERNS = {
     "source.slot": "lower-case letters, digits and _, at most 63 characters",
     "target.store.endpoint": "a URL such as https://host:9000, without user, password or path",
     "relay.listen": "host:port, such as 127.0.0.1:7070 or [::1]:7070",
+    "metrics.listen": "host:port, such as 127.0.0.1:9108 or [::1]:9108",
     "spark.master": "local[N], spark://…, yarn, k8s://… or sc://…",
     "spark.driver_memory": "a number with k, m or g, such as 2g",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing that is wrong with a configuration.
+
+    Attributes:
+        place: the key, empty for the whole.
+        what: what is wrong there and what to do.
+        kind: ``unset`` for a reference to a variable that is not there, ``reference`` for one that nobody knows,
+            ``lacking`` for what source or target cannot do, ``key`` for everything else.
+    """
+
+    place: str
+    what: str
+    kind: Literal["unset", "reference", "lacking", "key"] = "key"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.what}"
+
+
+def read(document: Mapping[str, Any], folder: Path) -> tuple[Config | None, list[Mistake]]:
+    """Return a configuration, and everything that is wrong with it; no secret stands in either.
+
+    Args:
+        document: as the file has it, references unresolved.
+        folder: where relative paths begin.
+
+    Returns:
+        the configuration, None as soon as anything is wrong with it but what source or target cannot do.
+    """
+    config, mistakes = _validated(document, Config)
+    if config is None or mistakes:
+        return None, mistakes
+    config = _with_absolute_paths(config, folder)
+    mistakes += [Mistake(place, what, "lacking") for place, what in _what_a_relay_lacks(config)]
+    return config, mistakes
 
 
 def load(path: Path) -> Config:
@@ -87,7 +139,7 @@ def load(path: Path) -> Config:
         ConfigError: naming every problem, each with what to do; or, where there is none, what the target lacks.
     """
     path = path.absolute()
-    document = _parse(path)
+    document = _in_our_form(path, parse(path))
     if _follows(document):
         raise ConfigError(
             f"{path}: describes a relay that reads from another one, and no replicator.",
@@ -109,7 +161,7 @@ def load_relay(path: Path) -> Config | FollowerConfig:
         ConfigError: as `load`.
     """
     path = path.absolute()
-    document = _parse(path)
+    document = parse(path)
     if not _follows(document):
         return load(path)
     config = _checked(path, document, FollowerConfig)
@@ -123,6 +175,47 @@ def load_relay(path: Path) -> Config | FollowerConfig:
     )
 
 
+def load_serve(path: Path) -> ServeConfig:
+    """Return who may ask a control plane, and how.
+
+    Raises:
+        ConfigError: naming every problem.
+    """
+    path = path.absolute()
+    config = _checked(path, parse(path), ServeConfig)
+    if config.tls is None:
+        return config
+    files = {
+        name: _absolute(path.parent, getattr(config.tls, name)) for name in ("certificate", "key")
+    }
+    return config.model_copy(update={"tls": config.tls.model_copy(update=files)})
+
+
+def _in_our_form(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document in our form; one in the design's is read as assessment reads it.
+
+    Raises:
+        ConfigError: the design's form asks for what there is not.
+    """
+    outer = (document, document.get("config"), document.get("deltaConfig"))
+    if not any(isinstance(one, dict) and "stages" in one for one in outer):
+        return document
+    # Rare, and not for every process to carry along.
+    from headrace.replicator.seed.read import read_seed
+
+    read = read_seed(document)
+    errors = [problem for problem in read.problems if problem.is_error]
+    if errors:
+        listed = "".join(f"\n  - {p.field or 'secrets'}: {p.description}" for p in errors)
+        raise ConfigError(
+            f"{path}: {len(errors)} problem{'s' if len(errors) != 1 else ''}.{listed}",
+            next_step=f"correct {path.name}; what to do about each is said by: headrace assess {path.name}",
+        )
+    for problem in read.problems:
+        _LOG.warning("%s: %s %s", path.name, problem.field, problem.description)
+    return read.mapping
+
+
 def _follows(document: Mapping[str, Any]) -> bool:
     relay = document.get("relay")
     return isinstance(relay, dict) and "upstream" in relay
@@ -134,17 +227,10 @@ def _checked(path: Path, document: dict[str, Any], model: type[_Model]) -> _Mode
     Raises:
         ConfigError: naming every problem.
     """
-    problems: list[str] = []
-    resolved = _resolve(document, "", problems)
-    config: _Model | None = None
-    try:
-        config = model.model_validate(resolved)
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False, include_context=True)
-        problems += [_describe(detail, model) for detail in details]
+    config, problems = _validated(document, model)
     if problems or config is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        check = "preflight" if model is Config else "relay"
+        check = _CHECKED_BY[model]
         raise ConfigError(
             f"{path}: {len(problems)} problem{'s' if len(problems) != 1 else ''}.{listed}",
             next_step=f"correct {path.name} as said above, then check it with: "
@@ -153,8 +239,31 @@ def _checked(path: Path, document: dict[str, Any], model: type[_Model]) -> _Mode
     return config
 
 
+def _validated(
+    document: Mapping[str, Any], model: type[_Model]
+) -> tuple[_Model | None, list[Mistake]]:
+    """Return the document as a configuration of some kind, and what is wrong with it."""
+    mistakes: list[Mistake] = []
+    resolved = _resolve(dict(document), "", mistakes)
+    try:
+        return model.model_validate(resolved), mistakes
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False, include_context=True)
+        found = [_describe(detail, model) for detail in details]
+    # What a reference would have given is not judged.
+    unknown = {mistake.place for mistake in mistakes}
+    return None, mistakes + [mistake for mistake in found if mistake.place not in unknown]
+
+
 def _refuse_what_a_relay_lacks(path: Path, config: Config) -> None:
     """Refuse what asks the database for rows, where none is named."""
+    for place, what in _what_a_relay_lacks(config):
+        problem, _, step = what.partition("; ")
+        raise ConfigError(f"{path}: {place} {problem}.", next_step=step)
+
+
+def _what_a_relay_lacks(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield settings that ask the database for rows, where none is named, each with what to do."""
     if not isinstance(config.source, RelaySourceConfig):
         return
     asked = {"changes.incompatible": config.changes.incompatible == "recopy"}
@@ -163,9 +272,12 @@ def _refuse_what_a_relay_lacks(path: Path, config: Config) -> None:
         asked[f"tables.{name}.first_copy"] = table.first_copy == "adopted"
     for place, is_asked in asked.items():
         if is_asked:
-            raise ConfigError(
-                f"{path}: {place} takes rows from the database, and the source is a relay.",
-                next_step=f"leave {place} out, or keep this target where the source's capture runs.",
+            yield (
+                place,
+                (
+                    "takes rows from the database, and the source is a relay; "
+                    f"leave {place} out, or keep this target where the source's capture runs."
+                ),
             )
 
 
@@ -177,7 +289,12 @@ def _refuse_what_the_target_lacks(config: Config) -> None:
         refuse_what_the_target_lacks(config)
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def parse(path: Path) -> dict[str, Any]:
+    """Return what a file holds, references unresolved.
+
+    Raises:
+        ConfigError: it cannot be read, or is no mapping in YAML or JSON.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -208,8 +325,8 @@ def _place(error: Exception) -> str:
     return f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
-def _resolve(value: Any, place: str, problems: list[str]) -> Any:
-    """Replace ``${env:NAME}`` everywhere below ``value``."""
+def _resolve(value: Any, place: str, problems: list[Mistake]) -> Any:
+    """Replace ``${env:NAME}`` and ``${urlenv:NAME}`` everywhere below ``value``."""
     if isinstance(value, dict):
         return {
             str(k): _resolve(v, f"{place}.{k}" if place else str(k), problems)
@@ -223,37 +340,40 @@ def _resolve(value: Any, place: str, problems: list[str]) -> Any:
     def replace(match: re.Match[str]) -> str:
         reference = _NAME.fullmatch(match[1])
         if reference is None:
-            problems.append(f"{place}: an unknown reference; write ${{env:NAME}}.")
-        elif (found := os.environ.get(reference[1])) is not None:
-            return found
+            problems.append(Mistake(place, "an unknown reference; write ${env:NAME}.", "reference"))
+        elif (found := os.environ.get(reference[2])) is not None:
+            return quote(found, safe="") if reference[1] == "urlenv" else found
         else:
             problems.append(
-                f"{place}: the environment variable {reference[1]} is not set; "
-                f"set it before starting headrace."
+                Mistake(
+                    place,
+                    f"the environment variable {reference[2]} is not set; "
+                    f"set it before starting headrace.",
+                    "unset",
+                )
             )
-        # Keeps the rest of the check going; the file is refused anyway.
-        return "unset-environment-variable"
+        return _UNRESOLVED
 
     return _REFERENCE.sub(replace, value)
 
 
-def _describe(detail: ErrorDetails, model: type[BaseModel]) -> str:
+def _describe(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
     kind = detail["type"]
     place = _render_place(_untagged(detail["loc"]))
     if kind == "extra_forbidden":
-        return f"{place}: unknown name; {_nearest(detail['loc'], model)}"
+        return Mistake(place, f"unknown name; {_nearest(detail['loc'], model)}")
     if kind == "missing":
-        return f"{place}: missing; add it."
+        return Mistake(place, "missing; add it.")
     if kind == "union_tag_not_found":
-        return f"{place}.type: missing; add it."
+        return Mistake(f"{place}.type", "missing; add it.")
     if kind == "union_tag_invalid":
-        return f"{place}.type: expected one of {detail['ctx']['expected_tags']}."
-    return f"{place}: expected {_expectation(detail)}."
+        return Mistake(f"{place}.type", f"expected one of {detail['ctx']['expected_tags']}.")
+    return Mistake(place, f"expected {_expectation(detail)}.")
 
 
 def _untagged(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Return a place as the file has it: without the kind of source or target, which is a value there."""
-    if len(loc) > 1 and loc[1] in _TAGGED.get(loc[0], {}):
+    if len(loc) > 1 and loc[1] in SECTIONS.get(loc[0], {}):
         return loc[:1] + loc[2:]
     return loc
 
@@ -292,8 +412,8 @@ def _nearest(loc: tuple[int | str, ...], kind: type[BaseModel]) -> str:
 
 def _fields_at(loc: tuple[int | str, ...], kind: type[BaseModel]) -> Mapping[str, Any]:
     model: Any = kind
-    if loc and loc[0] in _TAGGED:
-        model, loc = _TAGGED[loc[0]][loc[1]], loc[2:]
+    if loc and loc[0] in SECTIONS:
+        model, loc = SECTIONS[loc[0]][loc[1]], loc[2:]
     for part in loc:
         if isinstance(part, int) or get_origin(model) is dict:
             # An entry of a list, or of names that people choose.

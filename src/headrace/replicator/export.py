@@ -27,7 +27,7 @@ from headrace.lake.frontier import FrontierStore
 from headrace.replicator.config import Config
 from headrace.replicator.picture import Observer, Picture, TablePicture
 
-__all__ = ["Exported", "Offset", "export", "state_of"]
+__all__ = ["Exported", "Offset", "export", "state_of", "table_state"]
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
 _HEAD = struct.Struct(">qi")
@@ -148,11 +148,15 @@ def state_of(picture: Picture) -> dict[str, Any]:
     }
 
 
+def table_state(phase: str) -> str:
+    """Return the design's word for the phase of a table."""
+    return _STATES.get(phase, "SNAPSHOTTING")
+
+
 def _table(table: TablePicture) -> dict[str, Any]:
     schema, _, name = table.name.partition(".")
-    state = _STATES.get(table.phase, "SNAPSHOTTING")
     error = _error(table.error)
-    return {"database": schema, "table": name, "state": state, "error": error}
+    return {"database": schema, "table": name, "state": table_state(table.phase), "error": error}
 
 
 def _error(message: str) -> dict[str, Any] | None:

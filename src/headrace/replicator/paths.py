@@ -42,6 +42,11 @@ class StatePaths:
         return self.root / "state.db"
 
     @property
+    def activity(self) -> Path:
+        """What became visible, minute by minute; without it the last day is forgotten and nothing else."""
+        return self.root / "activity.db"
+
+    @property
     def spark(self) -> Path:
         """Spark's own checkpoint; it may be deleted at any time."""
         return self.root / "spark"

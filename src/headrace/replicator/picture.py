@@ -7,25 +7,34 @@ nothing yet is a part that waits.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ChangeLogError, ScnNotFound, SlotLost, SourceReplaced
 from headrace.lake import FrontierStore, Manifest, TableEntry
+from headrace.lake.counts import NO_COUNTS, OnTime, TableCounts
 from headrace.lake.settings import settings_for
+from headrace.model.block import ORIGIN_LOG
 from headrace.observe.status import ProcessStatus
 from headrace.registry.file import FileRegistry
 from headrace.relay.follow import FELL_OFF, REFUSED
 from headrace.replicator import resync
 from headrace.replicator.asked import table_settings
 from headrace.replicator.config import Config
+from headrace.replicator.minutes import ends_of
+from headrace.replicator.objective import MINUTE_S, Attainment, attained
 from headrace.replicator.paths import StatePaths
 from headrace.state.copies import Copy
 from headrace.state.incarnation import Incarnation
+from headrace.state.minutes import ALL, MinuteStore
 from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, DumpRequest, StateStore
 
@@ -52,6 +61,9 @@ class TablePicture:
             otherwise.
         rows_per_s: rows read per second of late, 0 when nothing is read.
         seconds_left: estimated time to the end of the copy, None when nobody can know.
+        lag_s: age of the oldest change in the log that the target does not show, to the change log's block; 0 when
+            there is none, None before its first frontier.
+        counts: what of its history the target has.
     """
 
     name: str
@@ -63,6 +75,13 @@ class TablePicture:
     error: str = ""
     rows_per_s: float = 0.0
     seconds_left: float | None = None
+    lag_s: float | None = None
+    counts: TableCounts = NO_COUNTS
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for ``status --json``."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**plain, "counts": self.counts.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +103,9 @@ class Picture:
         log_rows_per_s: most change rows delivered per second, 0 for no limit.
         resync: ``needed``, ``ordered`` or ``repairing``, with the reason; empty when the tables only follow the log.
         frontier_changes: changes that the tables show, counted since the log's first.
+        frontier: the newest one itself, None before the first.
+        objective: how far it is met, None where none is set.
+        restarts: of each process in this run.
     """
 
     tables: tuple[TablePicture, ...]
@@ -99,6 +121,9 @@ class Picture:
     log_rows_per_s: float = 0.0
     resync: Mapping[str, Any] = field(default_factory=dict)
     frontier_changes: int = 0
+    frontier: Manifest | None = None
+    objective: Attainment | None = None
+    restarts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def slot(self) -> Mapping[str, Any]:
@@ -106,6 +131,14 @@ class Picture:
         capture = self.roles.get("capture")
         slot: Mapping[str, Any] = capture.detail.get("slot", {}) if capture else {}
         return slot
+
+    @property
+    def slow_queries(self) -> tuple[int, str, float]:
+        """How many queries were slow at the source since capture started, what the slowest was, and its seconds."""
+        capture = self.roles.get("capture")
+        detail = capture.detail if capture else {}
+        count = sum(detail.get("slow_queries", {}).values())
+        return count, str(detail.get("slowest_query", "")), float(detail.get("slowest_query_s", 0))
 
     @property
     def refused(self) -> str:
@@ -125,7 +158,7 @@ class Picture:
     def to_json(self) -> dict[str, Any]:
         """Return plain values for ``status --json``."""
         return {
-            "tables": [asdict(table) for table in self.tables],
+            "tables": [table.to_json() for table in self.tables],
             "captured_scn": self.captured_scn,
             "covered_scn": self.covered_scn,
             "frontier_scn": self.frontier_scn,
@@ -138,6 +171,8 @@ class Picture:
             "log_rows_per_s": self.log_rows_per_s,
             "slot": dict(self.slot),
             "resync": dict(self.resync),
+            "objective": self.objective.to_json() if self.objective else None,
+            "restarts": dict(self.restarts),
             "roles": {
                 name: {
                     "state": role.state.value,
@@ -153,13 +188,21 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class _Backlog:
-    """What the log holds above the frontier."""
+    """What the log holds above the frontier.
+
+    Attributes:
+        per_table: rows above each table's own position.
+        oldest_of: commit time of the oldest of them.
+        commit_us: of the source's transactions, in order of time.
+    """
 
     captured_scn: int = 0
     covered_scn: int = 0
     changes: int = 0
     oldest_us: int | None = None
-    per_table: Mapping[str, int] | None = None
+    per_table: Mapping[str, int] = field(default_factory=dict)
+    oldest_of: Mapping[str, int] = field(default_factory=dict)
+    commit_us: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class Observer:
@@ -176,6 +219,10 @@ class Observer:
         self._counted_from = -1
         self._count_at = 0.0
         self._state: StateStore | None = None
+        wanted = config.objective
+        self._wanted = (wanted.share, wanted.within_s, wanted.over_s) if wanted else None
+        self._ends: list[tuple[int, OnTime]] = []
+        self._ends_read = 0
 
     def frontier(self) -> Manifest | None:
         """Return the newest frontier."""
@@ -204,15 +251,15 @@ class Observer:
         """Return the picture of this moment."""
         manifest = self.frontier()
         roles = {name: ProcessStatus.read(self._paths.status(name)) for name in ROLES}
-        backlog = self._backlog(manifest.scn if manifest else 0)
+        backlog = self._backlog(manifest)
         state = self._opened()
         pace = state.pace() if state else Pace()
         lag_s = None
         if manifest is not None:
             oldest = backlog.oldest_us
-            lag_s = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1e6)
+            lag_s = _age_s(oldest)
         return Picture(
-            self._tables(manifest, backlog.per_table or {}, _table_errors(roles["apply"])),
+            self._tables(manifest, backlog, _table_errors(roles["apply"])),
             backlog.captured_scn,
             backlog.covered_scn,
             manifest.scn if manifest else 0,
@@ -225,7 +272,31 @@ class Observer:
             pace.log_rows_per_s,
             self._resync(roles["capture"]),
             manifest.changes if manifest else 0,
+            manifest,
+            self._objective(manifest, backlog),
+            _restarts(self._paths),
         )
+
+    def _objective(self, manifest: Manifest | None, backlog: _Backlog) -> Attainment | None:
+        """Return how far the objective is met."""
+        if self._wanted is None:
+            return None
+        now_s = time.time()
+        self._read_ends(int(now_s))
+        due_us = int((now_s - self._wanted[1]) * 1e6)
+        overdue = int(np.searchsorted(backlog.commit_us, due_us))
+        newest = manifest.totals.on_time if manifest else None
+        return attained(self._wanted, now_s, newest, self._ends, overdue)
+
+    def _read_ends(self, now_s: int) -> None:
+        """Read the minutes of the window, once a minute."""
+        if self._wanted is None or self._ends_read == now_s // MINUTE_S:
+            return
+        if self._paths.activity.exists():
+            from_minute = (now_s - self._wanted[2]) // MINUTE_S
+            with contextlib.closing(MinuteStore(self._paths.activity)) as store:
+                self._ends = ends_of(store.read(from_minute, ALL))
+        self._ends_read = now_s // MINUTE_S
 
     def offset(self) -> int:
         """Return what is added to the source's own numbers to make SCNs of them."""
@@ -249,7 +320,7 @@ class Observer:
             self._state.close()
 
     def _tables(
-        self, manifest: Manifest | None, lag: Mapping[str, int], errors: Mapping[str, str]
+        self, manifest: Manifest | None, backlog: _Backlog, errors: Mapping[str, str]
     ) -> tuple[TablePicture, ...]:
         copies = self._copies()
         entries = manifest.tables if manifest else {}
@@ -276,11 +347,13 @@ class Observer:
                     phase,
                     dump.rows_read if dump else 0,
                     dump.rows_estimated if dump else 0,
-                    lag.get(name, 0),
+                    backlog.per_table.get(name, 0),
                     entry.applied_scn if entry else 0,
                     error,
                     dump.rows_per_s if dump and phase == "copying" else 0.0,
                     dump.seconds_left if dump and phase == "copying" else None,
+                    _age_s(backlog.oldest_of.get(name)) if entry else None,
+                    entry.counts if entry else NO_COUNTS,
                 )
             )
         return tuple(pictures)
@@ -292,38 +365,63 @@ class Observer:
         wanted = {t for t in captured if settings_for(t, self._settings).adopted}
         return {str(t) for t in wanted - state.spoken_for()} if state and wanted else set()
 
-    def _backlog(self, frontier_scn: int) -> _Backlog:
+    def _backlog(self, manifest: Manifest | None) -> _Backlog:
         """Return what the log holds above the frontier, counted anew at most a twentieth of the time.
 
         A large backlog takes long to count, and whoever watches it must not take the cores from those who work it off.
         """
         begun = time.monotonic()
+        frontier_scn = manifest.scn if manifest else 0
         if begun >= self._count_at or frontier_scn != self._counted_from:
-            self._counted = self._count(frontier_scn)
+            self._counted = self._count(frontier_scn, manifest.tables if manifest else {})
             self._counted_from = frontier_scn
             self._count_at = time.monotonic() + 20 * (time.monotonic() - begun)
         return self._counted
 
-    def _count(self, frontier_scn: int) -> _Backlog:
+    def _count(self, frontier_scn: int, entries: Mapping[str, TableEntry]) -> _Backlog:
         try:
             tail = self._log.tail()
-            after = max(frontier_scn, tail.oldest_scn)
+            # A table that was left behind lacks more than the frontier does.
+            behind = [e.applied_scn for e in entries.values() if e.state == "failing"]
+            after = max(min([frontier_scn, *behind]), tail.oldest_scn)
+            refs = self._log.refs(after, tail.complete_scn)
             index = self._log.index(after)
-            per_table: Counter[str] = Counter()
-            for ref in self._log.refs(after, tail.complete_scn):
-                for schema_id, rows in ref.tables:
-                    if schema_id:
-                        per_table[str(self._registry.get(schema_id).table)] += rows
         except (ChangeLogError, FileNotFoundError, ScnNotFound):
             # No log yet, or its retention moved on between two calls: the next look sees more.
             return _Backlog()
+        per_table: Counter[str] = Counter()
+        oldest: dict[str, int] = {}
+        for ref in refs:
+            for schema_id, rows in ref.tables:
+                name = str(self._registry.get(schema_id).table) if schema_id else ""
+                entry = entries.get(name)
+                shown = entry.applied_scn if entry and entry.state == "failing" else frontier_scn
+                if name and ref.last_scn > shown:
+                    per_table[name] += rows
+                    oldest.setdefault(name, max(ref.first_scn, shown + 1))
+        # A block may end with a transaction that is not whole yet: it is as old as the last that is.
+        at = np.searchsorted(index["scn"], list(oldest.values())).clip(max=max(len(index) - 1, 0))
+        times = index["commit_us"][at].tolist() if len(index) else []
+        lacked = index[index["scn"] > frontier_scn]
         return _Backlog(
             tail.complete_scn,
             tail.covered_scn,
-            int(index["changes"].sum()),
-            int(index["commit_us"].min()) if len(index) else None,
+            int(lacked["changes"].sum()),
+            int(lacked["commit_us"].min()) if len(lacked) else None,
             per_table,
+            dict(zip(oldest, times, strict=False)),
+            np.sort(lacked["commit_us"][lacked["origin"] == ORIGIN_LOG]),
         )
+
+
+def _age_s(commit_us: int | None) -> float:
+    return 0.0 if commit_us is None else max(0.0, time.time() - commit_us / 1e6)
+
+
+def _restarts(paths: StatePaths) -> Mapping[str, int]:
+    run = ProcessStatus.read(paths.status("run"))
+    restarts: Mapping[str, int] = run.detail.get("restarts", {}) if run else {}
+    return restarts
 
 
 def _phase(entry: TableEntry | None, copy: Copy | None) -> str:

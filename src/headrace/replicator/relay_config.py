@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace.replicator.section import Section
+from headrace.replicator.units import Listen
 
 __all__ = [
     "FollowingRelayConfig",
@@ -16,6 +17,7 @@ __all__ = [
     "RelaySourceConfig",
     "RelayTlsConfig",
     "RelayTokenConfig",
+    "TokenConfig",
     "UpstreamConfig",
 ]
 
@@ -34,18 +36,16 @@ class RelayTlsConfig(Section):
     key: Path
 
 
-class RelayTokenConfig(Section):
-    """One who may ask.
+class TokenConfig(Section):
+    """One who may ask a server.
 
     Attributes:
         name: for people.
         token: put it into the environment and write ``${env:NAME}``.
-        role: ``reader``, or ``admin`` for the commands too.
     """
 
     name: _Name
     token: SecretStr
-    role: Literal["reader", "admin"] = "reader"
 
     @field_validator("token")
     @classmethod
@@ -53,6 +53,16 @@ class RelayTokenConfig(Section):
         if len(value.get_secret_value()) < 16:
             raise ValueError("at least 16 characters, such as openssl rand -hex 32 gives")
         return value
+
+
+class RelayTokenConfig(TokenConfig):
+    """One who may ask a relay.
+
+    Attributes:
+        role: ``reader``, or ``admin`` for the commands too.
+    """
+
+    role: Literal["reader", "admin"] = "reader"
 
 
 class RelayConfig(Section):
@@ -68,22 +78,13 @@ class RelayConfig(Section):
         routes: URLs of every relay of this source; or a file with the routing document of all.
     """
 
-    listen: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):\d{1,5}$")] = (
-        "127.0.0.1:7070"
-    )
+    listen: Listen = "127.0.0.1:7070"
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     tls: RelayTlsConfig | None = None
     tokens: tuple[RelayTokenConfig, ...] = ()
     send_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
     routes: Path | tuple[str, ...] = ()
-
-    @field_validator("listen")
-    @classmethod
-    def _is_a_port(cls, value: str) -> str:
-        if int(value.rpartition(":")[2]) > 65_535:
-            raise ValueError("a port up to 65535")
-        return value
 
     @field_validator("routes", mode="before")
     @classmethod

@@ -64,6 +64,7 @@ def _source(file: Path, config: Config | FollowerConfig, relay: RelayConfig | No
         # It rises with each change of the file, which the list is a part of.
         int(file.stat().st_mtime),
         status,
+        paths.status("capture") if status is None else None,
     )
 
 

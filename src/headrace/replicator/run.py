@@ -10,19 +10,22 @@ import contextlib
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from headrace.observe.status import ProcessState, StatusFile
+from headrace.errors import HeadraceError, LeaseLost
+from headrace.observe.status import ProcessState, StatusFile, describe_error
 from headrace.replicator import runner
 from headrace.replicator.config import Config
 from headrace.replicator.goal import Goal
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import ROLES, Observer, Picture
 from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.replicator.watching import Watching
 
-__all__ = ["Run", "child_specs"]
+__all__ = ["Run", "child_specs", "failure_noted", "note_end"]
 
 _TURN_S = 0.25
 
@@ -39,6 +42,27 @@ def child_specs(file: Path, config: Config) -> list[ChildSpec]:
     ]
 
 
+def note_end(config: Config, error: HeadraceError | None = None) -> None:
+    """Note in the run's status how it ended; a control plane that did not start it learns it there."""
+    status = StatusFile(StatePaths.of(config).status("run"), "run")
+    if error is None:
+        status.write(ProcessState.STOPPED, force=True)
+    else:
+        status.write(ProcessState.FAILED, error=describe_error(error), force=True)
+
+
+@contextlib.contextmanager
+def failure_noted(config: Config) -> Iterator[None]:
+    """Note the error that ends the block, unless that is another run, whose status it is then."""
+    try:
+        yield
+    except LeaseLost:
+        raise
+    except HeadraceError as error:
+        note_end(config, error)
+        raise
+
+
 class Run:
     """One run; use it in a ``with`` block.
 
@@ -47,6 +71,9 @@ class Run:
         config: what it holds.
         once: end as soon as the tables show everything that was committed when the run began, and no request waits.
         policy: how dead children come back.
+
+    Attributes:
+        picture: the newest one.
     """
 
     def __init__(
@@ -61,9 +88,15 @@ class Run:
         self._status = StatusFile(paths.status("run"), "run")
         self._goal: Goal | None = None
         self.picture: Picture = self._observer.look()
+        self._watching = Watching(config, lambda: self.picture)
 
     def __enter__(self) -> Run:
-        self.supervisor.__enter__()
+        self._watching.__enter__()
+        try:
+            self.supervisor.__enter__()
+        except BaseException:
+            self._watching.__exit__(None, None, None)
+            raise
         try:
             if self._once:
                 self._goal = Goal.of(*runner.goal(self._config), self._observer.requests())
@@ -78,8 +111,12 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with contextlib.closing(self._observer):
+        with contextlib.closing(self._observer), contextlib.ExitStack() as stack:
+            stack.push(self._watching)
             self.supervisor.__exit__(kind, error, trace)
+            if kind is None:
+                # What the last batch brought belongs to its own minute.
+                self._watching.take(self._observer.look())
 
     @property
     def note(self) -> str:
@@ -109,6 +146,7 @@ class Run:
             {"restarts": self.supervisor.restarts, "waiting": self.supervisor.waiting},
         )
         self.picture = self._observer.look()
+        self._watching.take(self.picture)
         if self._stop.is_set() or self.reached():
             return False
         self._stop.wait(_TURN_S)

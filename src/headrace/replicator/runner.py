@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.model.schema import TableId
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.adopt import Adopted
+    from headrace.replicator.assess.looks import Looks
     from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig, PostgresConfig
     from headrace.replicator.maintain import TableMaintained
     from headrace.replicator.relay_config import RelaySourceConfig
@@ -41,12 +42,15 @@ __all__ = [
     "adopt",
     "apply",
     "capture",
+    "drop_target",
     "follow",
     "goal",
     "log_settings",
+    "looks",
     "maintain",
     "preflight",
     "recovers",
+    "release_source",
     "repaired",
     "schema_diff",
     "slot_watched",
@@ -59,11 +63,24 @@ _PATIENCE_S = 5.0
 
 def preflight(config: Config) -> list[Finding]:
     """Return everything that stands in the way; an object store gets one small object, which goes again."""
+    asked = looks(config)
+    source = asked.source().preflight() if asked.source else asked.relays()
+    return [*source, *asked.store()]
+
+
+def looks(config: Config) -> Looks:
+    """Return whom an assessment asks; nothing is opened yet."""
+    from headrace.replicator.assess.looks import Looks
     from headrace.replicator.relay_config import RelaySourceConfig
 
-    if isinstance(config.source, RelaySourceConfig):
-        return [*_relay_findings(config, config.source), *_store_findings(config)]
-    return [*_source(config).preflight(), *_store_findings(config)]
+    given = config.source
+    relays = given if isinstance(given, RelaySourceConfig) else None
+    return Looks(
+        source=None if relays else lambda: _source(config),
+        relays=lambda: _relay_findings(config, relays) if relays else [],
+        store=lambda: _store_findings(config),
+        warehouse=lambda: _warehouse(config),
+    )
 
 
 def _relay_findings(config: Config, source: RelaySourceConfig) -> list[Finding]:
@@ -183,6 +200,7 @@ def capture(
             register_job(paths.changelog, config.name, 0)
         tap = stack.enter_context(open_tap(config.tap, paths.tap, stop))
         source, given = _source(config), table_settings(config)
+        given_source = _database(config)
 
         def adopted(table: TableId) -> bool:
             return settings_for(table, given).adopted
@@ -206,6 +224,8 @@ def capture(
                 dump=DumpSettings(**config.dump.model_dump()),
                 spool_folder=StatePaths.of(config).root / "spool",
                 adopted=adopted,
+                slow_query_s=given_source.slow_query_s,
+                large_value_bytes=given_source.large_value,
             ),
             tables=source.tables(),
             on_status=lambda status: report(
@@ -280,6 +300,7 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         max_rows_per_batch=config.apply.max_rows,
         trigger_s=config.apply.trigger_s,
         freshness=paths.freshness,
+        within_s=config.objective.within_s if config.objective else None,
         settings=table_settings(config),
         maintenance=_maintenance(config),
     )
@@ -357,6 +378,21 @@ def adopt(config: Config, table: str, files: Path, at: str) -> Adopted:
         return found[0]
 
     return take_in(config, name, files, at, parse, catalog)
+
+
+def release_source(config: Config) -> None:
+    """Remove slot, publication and watermarks that are the replicator's own; nothing where it reads from a relay."""
+    from headrace.replicator.config import PostgresConfig
+
+    if isinstance(config.source, PostgresConfig):
+        _source(config).drop()
+
+
+def drop_target(config: Config) -> None:
+    """Remove the replicator's tables from its target."""
+    from headrace.replicator.discard import discard_target
+
+    discard_target(config.lake, config.name, _warehouse(config))
 
 
 def _sizes(given: MaintenanceConfig) -> Sizes:
@@ -485,4 +521,10 @@ def _capture_detail(status: CaptureStatus) -> dict[str, Any]:
         "remembered": status.remembered,
         "chunk_rows": status.chunk_rows,
         "log_rows_per_s": status.log_rows_per_s,
+        "slow_queries": dict(status.slow.counts),
+        "slowest_query_s": round(status.slow.slowest_s, 3),
+        "slowest_query": status.slow.slowest,
+        "large_values": status.large.count,
+        "largest_value_bytes": status.large.largest_bytes,
+        "largest_value": status.large.largest,
     }

@@ -23,7 +23,7 @@ from headrace.replicator import lock, orphans
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import EXIT_OK, EXIT_RETRY, EXIT_STOP
 
-__all__ = ["ChildSpec", "RestartPolicy", "Supervisor"]
+__all__ = ["ChildSpec", "RestartPolicy", "Supervisor", "last_lines", "shorten"]
 
 _LOG_LIMIT_BYTES = 4 * 2**20
 _LOG_KEPT_BYTES = 2**20
@@ -145,7 +145,7 @@ class Supervisor:
                     self._start(child)
             elif (code := child.process.poll()) is not None:
                 self._buried(child, code)
-            self._shorten(self._paths.log(child.spec.name))
+            shorten(self._paths.log(child.spec.name))
 
     def stop(self, timeout_s: float = 20.0) -> None:
         """Ask every child to end, and kill what does not in time."""
@@ -169,11 +169,7 @@ class Supervisor:
 
     def last_lines(self, name: str, count: int = 15) -> list[str]:
         """Return the end of a child's output."""
-        try:
-            text = self._paths.log(name).read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return []
-        return text.splitlines()[-count:]
+        return last_lines(self._paths.log(name), count)
 
     def _start(self, child: _Child) -> None:
         environment = {
@@ -230,20 +226,31 @@ class Supervisor:
             next_step=f"see {self._paths.log(child.spec.name)}",
         )
 
-    @staticmethod
-    def _shorten(log: Path) -> None:
-        """Keep the end of a long log; children append, so cutting under them is safe."""
-        try:
-            if log.stat().st_size <= _LOG_LIMIT_BYTES:
-                return
-            with log.open("rb+") as file:
-                file.seek(-_LOG_KEPT_BYTES, os.SEEK_END)
-                kept = file.read()
-                file.seek(0)
-                file.write(kept[kept.find(b"\n") + 1 :])
-                file.truncate()
-        except FileNotFoundError:
+
+def shorten(log: Path) -> None:
+    """Keep the end of a long log; who writes it appends, so cutting under them is safe."""
+    try:
+        if log.stat().st_size <= _LOG_LIMIT_BYTES:
             return
+        with log.open("rb+") as file:
+            file.seek(-_LOG_KEPT_BYTES, os.SEEK_END)
+            kept = file.read()
+            file.seek(0)
+            file.write(kept[kept.find(b"\n") + 1 :])
+            file.truncate()
+    except FileNotFoundError:
+        return
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """Return the end of a log, nothing where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(-min(_LOG_KEPT_BYTES, log.stat().st_size), os.SEEK_END)
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    return text.splitlines()[-count:] if count else []
 
 
 def _signal_group(process: subprocess.Popen[bytes] | None, number: signal.Signals) -> None:

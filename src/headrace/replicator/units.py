@@ -1,13 +1,13 @@
-"""Sizes as people write them: ``64MiB``, ``8 GiB``, or a plain number of bytes."""
+"""Sizes and addresses as people write them: ``64MiB``, ``8 GiB``, or a plain number of bytes; ``127.0.0.1:7070``."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
-__all__ = ["Bytes", "parse_size"]
+__all__ = ["Bytes", "Listen", "parse_size"]
 
 _UNITS = {
     "": 1,
@@ -40,3 +40,17 @@ def parse_size(value: object) -> object:
 
 Bytes = Annotated[int, BeforeValidator(parse_size)]
 """A number of bytes that may be written with a unit."""
+
+
+def _is_a_port(value: str) -> str:
+    if int(value.rpartition(":")[2]) > 65_535:
+        raise ValueError("a port up to 65535")
+    return value
+
+
+Listen = Annotated[
+    str,
+    Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):\d{1,5}$"),
+    AfterValidator(_is_a_port),
+]
+"""Host and port to listen at."""

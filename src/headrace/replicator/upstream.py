@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from headrace.client.buffer import ByteBuffer
 from headrace.client.http import HttpSettings
 from headrace.client.relays import Backoff, Relays
-from headrace.client.transport import BlockFrame, Note, Relay, Stream, StreamRequest
+from headrace.client.transport import AnyRelay, AnyStream, BlockFrame, Note, StreamRequest
 from headrace.errors import ForeignUpstream, HeadraceError, RelayUnavailable, ScnNotFound
 from headrace.model.block import Block, transaction_index
 from headrace.model.schema import TableSchema
@@ -127,7 +127,7 @@ class RelayUpstream:
         """Make whatever waits for an answer fail at once; from any thread."""
         self._relays.interrupt()
 
-    def _check_known(self, relay: Relay, scn: int) -> None:
+    def _check_known(self, relay: AnyRelay, scn: int) -> None:
         """Look whether a relay holds a transaction.
 
         A log that was begun anew has other transactions, and says of none of them that it was dropped.
@@ -168,7 +168,7 @@ class RelayUpstream:
         )
 
 
-def _receive(stream: Stream, received: _Received) -> None:
+def _receive(stream: AnyStream, received: _Received) -> None:
     """Put what comes into the buffer, at the end why nothing more does."""
     try:
         for frame in stream.frames():

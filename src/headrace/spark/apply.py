@@ -16,9 +16,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
@@ -28,7 +27,7 @@ from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.rewrite import sorted_by
-from headrace.lake.settings import SettingsByTable, settings_for
+from headrace.lake.settings import settings_for
 from headrace.lake.widening import follows
 from headrace.model.block import ORIGIN_LOG, SystemKind
 from headrace.model.schema import TableId, TableSchema
@@ -36,11 +35,13 @@ from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
 from headrace.spark.again import Again, Ask
+from headrace.spark.apply_options import ApplyOptions
 from headrace.spark.at_work import TableAtWork, Work, left_because
+from headrace.spark.counting import Tally
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
-from headrace.spark.maintenance import Maintenance, MaintenanceSettings
+from headrace.spark.maintenance import Maintenance
 from headrace.spark.plan import Range, Step, steps_of
 from headrace.spark.status import (
     ApplyStatus,
@@ -49,7 +50,6 @@ from headrace.spark.status import (
     TableStatus,
 )
 from headrace.spark.targets.base import TableBatch, Target, TargetState
-from headrace.store import Location
 
 __all__ = ["Applier", "ApplyOptions"]
 
@@ -58,37 +58,6 @@ _TIDY_EVERY = 20
 """Frontiers between two looks for files that nobody needs."""
 _GIVE_UP_AFTER = 5
 """Attempts after which a job ends when no table of it can be applied any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyOptions:
-    """What apply needs to know.
-
-    Attributes:
-        pipeline: name under which positions are committed.
-        changelog: folder of the change log.
-        lake: folder of the target tables.
-        tables: patterns ``schema.name``; empty means every table in the log.
-        max_rows: change rows of one table in one commit.
-        slice_rows: change rows that one task folds.
-        max_slices: most tasks that fold one commit.
-        parallel_tables: tables worked on at the same time.
-        freshness: file for freshness samples, None for none.
-        settings: what was asked for single tables.
-        maintenance: of files between batches, None for none.
-    """
-
-    pipeline: str
-    changelog: Path
-    lake: Location
-    tables: tuple[str, ...] = ()
-    max_rows: int = 2_000_000
-    slice_rows: int = 1_000_000
-    max_slices: int = 4
-    parallel_tables: int = 2
-    freshness: Path | None = None
-    settings: SettingsByTable = ()
-    maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
 
 
 class Applier:
@@ -125,6 +94,7 @@ class Applier:
         self._first_end = 0
         self._frontiers = 0
         self._commit_us = 0
+        self._tally = Tally(options.within_s)
         self.status = ApplyStatus()
 
     def begin(self) -> Start:
@@ -156,9 +126,12 @@ class Applier:
             table.waits = self._awaits_adoption(table)
         self._first_end = start.first_end
         self._commit_us = manifest.commit_us if manifest else 0
+        self._tally.begin(manifest, self._tables)
         self.status.frontier_scn = manifest.scn if manifest else 0
         self.status.frontier_changes = manifest.changes if manifest else 0
-        register_job(self._options.changelog, self._options.pipeline, start.from_scn)
+        # What was applied before a crash and not counted yet is still wanted.
+        held = min(start.from_scn, self._tally.wanted_scn(tail.oldest_scn))
+        register_job(self._options.changelog, self._options.pipeline, held)
         self._report(self.status.frontier_scn)
         return start
 
@@ -226,6 +199,7 @@ class Applier:
                 self._forms.check_table(table, state)
                 at = Position(max(state.applied_scn if state else 0, batch.after_scn), None, state)
                 self._tables[table] = TableAtWork.of(table, at)
+                self._tally.learn(table, batch.after_scn)
                 self._tables[table].waits = self._awaits_adoption(self._tables[table])
         for event in batch.events:
             entry = self._tables.get(event.table)
@@ -424,12 +398,23 @@ class Applier:
             table.recover()
             table.version, table.schema_id, table.copy = -1, 0, None
             table.position = max(table.position, scn)
-        entries = {str(table.id): table.entry for table in self._tables.values()}
-        self._frontier.write(Manifest(scn, self._commit_us, entries, now_us, changes))
+        counts, totals = self._tally.add(
+            batch,
+            {table.id: table.position for table in self._tables.values()},
+            {table.id: table.failures for table in self._tables.values()},
+            index,
+            fresh,
+            now_us,
+        )
+        entries = {str(table.id): table.entry(counts[table.id]) for table in self._tables.values()}
+        self._frontier.write(Manifest(scn, self._commit_us, entries, now_us, changes, totals))
         failpoint("apply.after_manifest")
         for table in going:
             self._drop(table)
         self.status.frontier_scn, self.status.frontier_changes = scn, changes
+        self._tally.published()
+        for table in self._tables.values():
+            table.failures = 0
         logged = index[fresh & (index["origin"] == ORIGIN_LOG)]
         self._freshness.add(scn, logged["commit_us"], now_us)
         self._tidy()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError
 from headrace.lake.copies import Copy
+from headrace.lake.counts import TableCounts
 from headrace.lake.frontier import TableEntry, TableMode
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId
@@ -37,6 +38,7 @@ class TableAtWork:
         left: why it left the frontier for good; ``goes`` when its target table is to be removed.
         copy: the new copy that is being made beside it.
         waits: whether it stays where it is until a dump that is made elsewhere was adopted.
+        failures: attempts that failed since the newest frontier.
     """
 
     id: TableId
@@ -52,6 +54,7 @@ class TableAtWork:
     goes: bool = False
     copy: Copy | None = None
     waits: bool = False
+    failures: int = 0
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
@@ -78,10 +81,11 @@ class TableAtWork:
             return "left"
         return "copying" if self.complete_scn is None else "live"
 
-    @property
-    def entry(self) -> TableEntry:
-        """Its line in the frontier."""
-        return TableEntry(self.version, self.position, self.complete_scn, self.mode, self.left)
+    def entry(self, counts: TableCounts) -> TableEntry:
+        """Return its line in the frontier, with what was counted of it up to there."""
+        return TableEntry(
+            self.version, self.position, self.complete_scn, self.mode, self.left, counts
+        )
 
     @property
     def said(self) -> dict[str, str] | None:
@@ -112,6 +116,7 @@ class TableAtWork:
         """Leave the frontier set for a while that grows with each attempt."""
         self.error = error
         self.attempts += 1
+        self.failures += 1
         pause = min(_RETRY_FROM_S * 2 ** (self.attempts - 1), _RETRY_TO_S)
         self.retry_at = time.monotonic() + pause
 

@@ -74,6 +74,7 @@ class ApplySettings:
         stop_at_scn: the job ends when the frontier has reached it; None means never.
         parallel_tables: tables worked on at the same time.
         freshness: file for freshness samples, None for none.
+        within_s: from commit to visible, to be counted as in time; None where nobody asked.
         settings: what was asked for single tables.
         maintenance: of files between batches, None for none.
     """
@@ -96,6 +97,7 @@ class ApplySettings:
     stop_at_scn: int | None = None
     parallel_tables: int = 2
     freshness: Path | None = None
+    within_s: float | None = None
     settings: SettingsByTable = ()
     maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
 
@@ -109,6 +111,7 @@ class ApplySettings:
             max_rows=self.max_rows_per_batch,
             parallel_tables=self.parallel_tables,
             freshness=self.freshness,
+            within_s=self.within_s,
             settings=self.settings,
             maintenance=self.maintenance,
         )

@@ -12,6 +12,7 @@ from headrace.changelog.refs import BlockRef
 from headrace.changelog.tail import Tail
 from headrace.client import HttpSettings, Settings
 from headrace.client.ranges import Ranges
+from headrace.client.trust import believing
 from headrace.errors import ConfigError
 from headrace.model.block import Block
 from headrace.model.schema import TableId, TableSchema
@@ -120,7 +121,9 @@ def _ranges(place: RelayAddress) -> Ranges:
         buffer_bytes=_BUFFER_BYTES,
         pull_wait_ms=_WAIT_MS,
         patience_s=place.patience_s,
-        http=HttpSettings(token=place.token),
+        http=HttpSettings(
+            token=place.token, tls=believing(place.authority) if place.authority else None
+        ),
     )
     return Ranges(place.urls, place.source, settings)
 

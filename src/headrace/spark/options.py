@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.client.trust import certificates_of
 from headrace.errors import ConfigError
 from headrace.model.schema import TableId
 from headrace.spark.slices import Limits
@@ -17,7 +18,7 @@ __all__ = ["RelayAddress", "SourceOptions"]
 _MAX_ROWS = 400_000
 _MAX_BYTES = 256 * 2**20
 _PATIENCE_S = 60.0
-_OF_RELAYS = ("source", "token", "patience_s")
+_OF_RELAYS = ("source", "token", "ca", "patience_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,14 @@ class RelayAddress:
         source: under which name.
         token: for them, None for none.
         patience_s: how long a relay that does not go on is waited for.
+        authority: certificates of who signed theirs, PEM; None for the system's authorities.
     """
 
     urls: tuple[str, ...]
     source: str
     token: str | None = field(repr=False)
     patience_s: float
+    authority: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class SourceOptions:
         """Read what Spark hands over; names come in lower case.
 
         Raises:
-            ConfigError: an option is missing, does not go with another one, or is no number.
+            ConfigError: an option is missing, does not go with another one, is no number, or names no certificate.
             BadFilter: the filter does not read.
         """
         table = TableId.parse(options["table"]) if options.get("table") else None
@@ -108,7 +111,9 @@ def _place(options: Mapping[str, str]) -> Path | RelayAddress:
             next_step="name one of the relay's sources: .option('source', 'shop').",
         )
     patience_s = float(options.get("patience_s", _PATIENCE_S))
-    return RelayAddress(urls, options["source"], options.get("token"), patience_s)
+    # Read here, in the driver: executors need not have the file.
+    authority = certificates_of(Path(options["ca"]), "ca") if "ca" in options else None
+    return RelayAddress(urls, options["source"], options.get("token"), patience_s, authority)
 
 
 def _filter(text: str | None, table: TableId | None) -> Filter | None:

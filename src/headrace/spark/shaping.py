@@ -8,7 +8,6 @@ is: it is asked without running anything.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,20 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.errors import ConfigError
+from headrace.lake.expressions import changing_word
 from headrace.lake.settings import TableSettings
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import Column, Shape, TableSchema
 from headrace.spark.columns import neutral_type, quoted, spark_ddl
 
 __all__ = ["Expression", "Output", "Shaping", "shaping_of"]
-
-_CHANGING = (
-    "select|now|current_timestamp|current_date|current_time|localtimestamp|current_user|session_user|user"
-    "|current_timezone|current_catalog|current_database|current_schema|curdate"
-)
-"""What gives another value another day, or to another session: a replay would not give the same row."""
-_CHANGES = re.compile(rf"\b({_CHANGING})\b|\b(unix_timestamp)\s*\(\s*\)", re.IGNORECASE)
-_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +127,8 @@ class _Maker:
 
     def _check_names(self) -> None:
         """Refuse columns that are not there, or that nobody may touch."""
-        settings = self._settings
-        known = set(self._schema.names)
-        for setting, names in (
-            ("select", settings.select),
-            ("drop", settings.drop),
-            ("rename", dict(settings.rename)),
-            ("mask", dict(settings.mask)),
-        ):
-            for name in names:
-                if name not in known:
-                    raise self._refused(setting, f"names {name}, which is no column of the table")
-                if name in self._schema.key and setting in ("drop", "mask"):
-                    raise self._refused(setting, f"names {name}, which is part of the key")
-                if setting in ("rename", "mask") and name not in settings.kept(self._schema):
-                    raise self._refused(setting, f"names {name}, which is left out")
+        for fault in self._settings.faults(self._schema):
+            raise self._refused(fault.setting, f"names {fault.column}, {fault.why}")
 
     def _kept(self) -> Iterator[Output]:
         renamed, masks = dict(self._settings.rename), dict(self._settings.mask)
@@ -169,10 +148,8 @@ class _Maker:
 
     def _expression(self, setting: str, sql: str) -> tuple[Expression, pa.DataType]:
         """Return an expression and the type of its values."""
-        if found := _CHANGES.search(_QUOTED.sub(" ", sql)):
-            raise self._refused(
-                setting, f"says {found[0].lower()}, which is not the same at each replay"
-            )
+        if found := changing_word(sql):
+            raise self._refused(setting, f"says {found}, which is not the same at each replay")
         condition = self._analysed(self._rows, sql)
         if condition is not None:
             raise self._refused(setting, f"is nothing that Spark takes here ({condition})")
@@ -200,6 +177,8 @@ class _Maker:
         try:
             with _unheard():
                 _ = rows.join(nothing, F.expr(f"({sql}) IS NULL")).schema
+                # Between parentheses several are a struct.
+                _ = rows.select(F.expr(sql)).schema
         except PySparkException as error:
             return error.getCondition() or type(error).__name__
         return None

@@ -6,6 +6,7 @@ Options::
     relay       in its place: URLs of relays that serve it, with commas between; when one fails the next is asked
     source      with relay: the source's name there
     token       with relay: sent to it; never logged or shown
+    ca          with relay: PEM file of the authority that signed its certificate; read where the driver runs
     patience_s  with relay: how long one that does not answer or go on is waited for, and others are asked; 60
     table       "schema.name"; without it the rows are slices of the log, not changes (the clock of the apply job)
     filter      JSON object with columns, partition or where, as a relay's filters have them; needs table

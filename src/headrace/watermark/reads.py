@@ -30,6 +30,7 @@ from headrace.sources.base import (
     ChunkReader,
     WatermarkWriter,
 )
+from headrace.watermark.slow import SlowQueries
 from headrace.watermark.telling import SILENT, Telling
 
 __all__ = ["KeysStart", "Reads", "Spool", "TableStart"]
@@ -83,6 +84,7 @@ class Reads:
         spool_folder: where whole tables wait.
         telling: is told of marks and selects.
         clock: monotonic seconds.
+        slow: watches every query.
 
     Attributes:
         selected: when the last select began and ended; read it when no call is under way.
@@ -96,7 +98,9 @@ class Reads:
         spool_folder: Path,
         telling: Telling = SILENT,
         clock: Callable[[], float] = time.monotonic,
+        slow: SlowQueries | None = None,
     ) -> None:
+        self._slow = slow or SlowQueries()
         self._telling = telling
         self._clock = clock
         self.selected = (0.0, 0.0)
@@ -121,7 +125,8 @@ class Reads:
     ) -> CatalogLook:
         """Return what the source's catalog says now."""
         assert isinstance(self._chunks, CatalogReader)
-        return self._chunks.look(known, settled, admitted)
+        with self._slow.watched("catalog", "all tables"):
+            return self._chunks.look(known, settled, admitted)
 
     def start(self, table: TableId, predicate: str | None = None) -> TableStart:
         """Return the table's shape, its largest key now, and the catalog's estimate of its rows.
@@ -135,13 +140,15 @@ class Reads:
         # pyarrow does so with the first array that is made of one of numpy's: amid a window the log would wait for it.
         import numpy.ma  # noqa: F401
 
-        schema = self._chunks.describe(table)
+        with self._slow.watched("catalog", table):
+            schema = self._chunks.describe(table)
         if predicate and not schema.key:
             raise ConfigError(
                 f"{table} has no key, so no part of it can be read alone.",
                 next_step="ask for the whole table.",
             )
-        until = self._chunks.upper_bound(table, predicate) if schema.key else None
+        with self._slow.watched("bounds", table):
+            until = self._chunks.upper_bound(table, predicate) if schema.key else None
         return TableStart(schema, until, 0 if predicate else self._chunks.estimate_rows(table))
 
     def start_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> KeysStart:
@@ -150,7 +157,8 @@ class Reads:
         Raises:
             ConfigError: one is not a key of the table.
         """
-        return KeysStart(tuple(self._chunks.canonical_keys(table, keys)))
+        with self._slow.watched("keys", table):
+            return KeysStart(tuple(self._chunks.canonical_keys(table, keys)))
 
     def chunk(
         self,
@@ -165,7 +173,8 @@ class Reads:
         self._mark(MarkKind.LOW, token)
         failpoint("window.after_low")
         begun = self._clock()
-        chunk = self._chunks.read(table, after, until, limit, predicate)
+        with self._slow.watched("chunk", table):
+            chunk = self._chunks.read(table, after, until, limit, predicate)
         self.selected = (begun, self._clock())
         self._tell(token, chunk)
         failpoint("window.after_select")
@@ -177,7 +186,8 @@ class Reads:
         """Read the rows of some keys between marks."""
         self._mark(MarkKind.LOW, token)
         begun = self._clock()
-        chunk = self._chunks.read_keys(table, keys)
+        with self._slow.watched("keys", table):
+            chunk = self._chunks.read_keys(table, keys)
         self.selected = (begun, self._clock())
         self._tell(token, chunk)
         self._mark(MarkKind.HIGH, token)
@@ -196,6 +206,19 @@ class Reads:
     def _spooled(self, token: str, table: TableId) -> Spool:
         self._mark(MarkKind.LOW, token)
         failpoint("window.after_low")
+        with self._slow.watched("table", table):
+            spool = self._written(table)
+        try:
+            failpoint("window.after_select")
+            self._telling.selected(token, spool.schema, spool.rows)
+            self._mark(MarkKind.HIGH, token)
+        except BaseException:
+            spool.discard()
+            raise
+        failpoint("window.after_high")
+        return spool
+
+    def _written(self, table: TableId) -> Spool:
         dump = self._chunks.read_table(table)
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._folder, suffix=SPOOL, delete=False) as file:
@@ -205,13 +228,9 @@ class Reads:
                     for batch in dump.batches:
                         stream.write_batch(batch)
                         spool.rows += batch.num_rows
-                failpoint("window.after_select")
-                self._telling.selected(token, dump.schema, spool.rows)
-                self._mark(MarkKind.HIGH, token)
             except BaseException:
                 spool.discard()
                 raise
-        failpoint("window.after_high")
         return spool
 
     def end(self, token: str) -> None:

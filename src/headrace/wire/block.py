@@ -53,6 +53,7 @@ __all__ = [
     "encode_parts",
     "join_indexes",
     "read_directory",
+    "read_entries",
     "read_header",
     "read_index",
 ]
@@ -276,6 +277,17 @@ def read_directory(buffer: Readable, header: BlockHeader, offset: int = 0) -> tu
     if end != header.length:
         raise malformed("the bodies do not fill the block")
     return tuple(entries)
+
+
+def read_entries(block: memoryview, bodies: int) -> list[BodyEntry]:
+    """Return the directory of a block of which `read_directory` was content before, unchecked.
+
+    Args:
+        block: its bytes.
+        bodies: in its directory.
+    """
+    table = block[HEADER_BYTES : HEADER_BYTES + _ENTRY.size * bodies]
+    return [BodyEntry(*values) for *values, _ in _ENTRY.iter_unpack(table)]
 
 
 def read_index(buffer: Readable, header: BlockHeader, offset: int = 0) -> memoryview:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -118,8 +120,10 @@ def test_many_readers_that_are_behind_share_what_is_joined(tmp_path):
         spot = feed.reader.find(after, 2**30)
         assert spot is not None
         supply = Stored(feed, spot, StreamRequest.parse({"source": "shop", "after": str(after)}))
+        looks = counted_looks(feed)
         spots, got = set(), []
         while pieces := asyncio.run(supply.next()):
+            assert looks() == 1, "the index is looked at once for each piece"
             got += [block for piece in pieces for block in blocks_in(piece)]
             sizes.add(len(blocks_in(pieces[0])))
             spots.add(supply._spot)
@@ -128,6 +132,27 @@ def test_many_readers_that_are_behind_share_what_is_joined(tmp_path):
     assert sizes == {1}
     assert len(begun[0]) > 3
     assert begun[0] == begun[1] == begun[2]
+
+
+def counted_looks(feed: Feed) -> Callable[[], int]:
+    """Return what tells how often the log was looked at for what follows, since it told last."""
+    counts = [0]
+    after, blocks = feed.reader.after, feed.reader.blocks
+
+    def looked(of: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*given: Any) -> Any:
+            counts[0] += 1
+            return of(*given)
+
+        return look
+
+    feed.reader.after, feed.reader.blocks = looked(after), looked(blocks)  # type: ignore[method-assign]
+
+    def told() -> int:
+        count, counts[0] = counts[0], 0
+        return count
+
+    return told
 
 
 def test_few_readers_that_are_behind_get_large_pieces_as_they_are_stored(tmp_path):

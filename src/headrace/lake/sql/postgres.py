@@ -62,6 +62,12 @@ _REASONS = (
     ),
 )
 _REFUSALS = (
+    ("failed to resolve host", "its host has no address", "correct target.url"),
+    (
+        "certificate",
+        "its certificate is not one that target.url trusts",
+        "correct sslmode or sslrootcert in target.url",
+    ),
     ("authentication failed", "the server refused role or password", "correct target.url"),
     ("does not exist", "there is no such role or database", "correct target.url"),
 )

@@ -27,6 +27,7 @@ from headrace.errors import (
     ProtocolError,
     RelayUnavailable,
 )
+from headrace.observe.exposition import CONTENT_TYPE
 from headrace.relay.server import admin, pages
 from headrace.relay.server.access import Access
 from headrace.relay.server.connection import connection_of
@@ -181,7 +182,7 @@ class Relay:
         return JSONResponse(self._routes.document(str(request.base_url).rstrip("/")))
 
     async def _metrics(self, _: Request) -> Response:
-        return PlainTextResponse(self.counters.text(self.feeds.values()))
+        return PlainTextResponse(self.counters.text(self.feeds.values()), media_type=CONTENT_TYPE)
 
     async def _health(self, _: Request) -> Response:
         wrong = pages.health(list(self.feeds.values()))

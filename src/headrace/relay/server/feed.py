@@ -125,18 +125,7 @@ class Feed:
         reader.look()
         while (spot := reader.find(place.after_scn, _STEP_BYTES)) is None:
             pass
-        while found := reader.blocks(spot, 1):
-            (stored,) = found
-            header = stored.header
-            if not (header.transactions and header.first_scn == header.last_scn == place.scn):
-                break
-            block = stored.segment.decode(stored.offset, header.length, None)
-            ords = [int(body.batch.column("_ord")[-1].as_py()) for body in block.bodies]
-            if max([*ords, *(event.ord for event in block.system)], default=-1) > place.ord:
-                break
-            covered = max(spot.covered_scn, header.covered_scn)
-            spot = Spot(stored.segment.name, stored.offset + header.length, covered)
-        return spot
+        return reader.behind(spot, place.scn, place.ord)
 
 
 class LookOut:

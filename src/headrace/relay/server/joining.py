@@ -35,14 +35,12 @@ class Joining:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[object, int, int], Readable] = OrderedDict()
 
-    def pays(self, stretch: Stretch, readers: int) -> bool:
-        """Whether a stretch had better be joined, and taken only up to the next place of the log's index."""
-        if readers < _MANY or len(stretch.data) <= STRIDE_BYTES:
-            return False
-        try:
-            return read_header(stretch.data).length <= _SMALL_BYTES
-        except ProtocolError:
-            return False
+    def small_bytes(self, readers: int) -> int:
+        """Return up to which size blocks had better be joined for so many readers, 0 for none.
+
+        Those are to be taken only up to the next place of the log's index.
+        """
+        return _SMALL_BYTES if readers >= _MANY else 0
 
     def joined(self, start: Spot, stretch: Stretch, readers: int) -> Readable:
         """Return the bytes of a stretch, as one block where that pays.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.errors import ConfigError
 
-__all__ = ["RelaySettings", "Role", "ServedSource", "Token"]
+__all__ = ["RelaySettings", "Role", "ServedSource", "Token", "is_loopback"]
 
 
 class Role(Enum):
@@ -48,6 +48,7 @@ class ServedSource:
         relays: URLs of the relays that have it; or a file with a routing document, read again when it changes.
         routes_version: version of ``relays`` where these are URLs.
         follower: where the follower of another relay that fills the log says what it does; None where a capture does.
+        capture: where the capture that fills the log says what it does; None where a follower does.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ServedSource:
     relays: tuple[str, ...] | Path = ()
     routes_version: int = 0
     follower: Path | None = None
+    capture: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class RelaySettings:
         Raises:
             ConfigError: it listens beyond this machine and asks for no token, or two sources have one name.
         """
-        if not self.tokens and not _is_loopback(self.host):
+        if not self.tokens and not is_loopback(self.host):
             raise ConfigError(
                 f"relay.listen: {self.host} is reached from other machines, and the relay asks for no token.",
                 next_step="add relay.tokens, or listen on 127.0.0.1.",
@@ -105,7 +107,8 @@ class RelaySettings:
             )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches who listens on ``host``."""
     if host == "localhost":
         return True
     try:

@@ -130,12 +130,10 @@ class Stored(_Way):
         if self.ended:
             return []
         most = PIECE_BYTES if self._left is None else min(PIECE_BYTES, self._left)
-        stretch = self._feed.reader.after(self._spot, most)
+        joining, readers = self._feed.joining, self._feed.streams
+        stretch = self._feed.reader.after(self._spot, most, joining.small_bytes(readers))
         if stretch is None:
             return self._nothing()
-        joining, readers = self._feed.joining, self._feed.streams
-        if joining.pays(stretch, readers):
-            stretch = self._feed.reader.after(self._spot, 1) or stretch
         if self._has_room_for(stretch):
             self._fits(len(stretch.data))
             data = joining.joined(self._spot, stretch, readers)

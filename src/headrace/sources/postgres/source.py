@@ -8,7 +8,8 @@ from typing import Literal
 from headrace.errors import PreflightFailed, SourceError
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
-from headrace.sources.postgres import slot, timeline
+from headrace.sources.description import SourceDescription
+from headrace.sources.postgres import described, slot, timeline
 from headrace.sources.postgres.catalog import TypeCache, describe, published_types, read_tables
 from headrace.sources.postgres.catalog_look import Seen
 from headrace.sources.postgres.chunks import PostgresChunkReader
@@ -96,6 +97,19 @@ class PostgresSource:
                 describe(session, self._types, as_published(session, self.settings, one))
                 for one in facts
             ]
+
+    def described(
+        self, patterns: Sequence[str] | None = None, only: TableId | None = None
+    ) -> SourceDescription:
+        """Return what the catalog and its statistics say; see `headrace.sources.description.Describes`."""
+        settings = described.patterned(self.settings, patterns)
+        with connect(settings) as session:
+            return described.read_description(session, settings, self._types, only)
+
+    def written_bytes(self) -> int:
+        """Return how many bytes of log the server has written; likewise."""
+        with connect(self.settings) as session:
+            return described.written_bytes(session)
 
     def prepare(self, *, fresh: bool = False) -> None:
         """Create publication, slot and watermark table where they are missing and ours to create.

@@ -1,0 +1,193 @@
+"""What the commands that talk to a control plane share: where it is, how it is asked, how its refusals look."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import typer
+
+from headrace.errors import ConfigError, ControlUnavailable, HeadraceError, StateError
+
+__all__ = ["AsJson", "Authority", "Name", "Namespace", "Server", "ServerUrl", "Wait", "printed"]
+
+TOKEN = "HEADRACE_TOKEN"
+"""The variable of the environment that holds the token; on a command line everybody could read it."""
+
+ServerUrl = Annotated[
+    str,
+    typer.Option(
+        "--server", metavar="URL", envvar="HEADRACE_SERVER", help="Where the control plane listens."
+    ),
+]
+DEFAULT_URL = "http://127.0.0.1:8070"
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", metavar="NAME", envvar="HEADRACE_NAMESPACE", help="Which namespace."
+    ),
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca", help="PEM file of the authority that signed an https server's certificate."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The replicator's name.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Return when it is done, and fail when it cannot be.")
+]
+
+_TIMEOUT_S = 120.0
+_POLL_S = 0.3
+
+
+class Server:
+    """A control plane, asked over HTTP; one connection per request.
+
+    Args:
+        url: of it.
+        namespace: that paths begin in.
+        authority: that signed its certificate.
+
+    Raises:
+        ConfigError: the address does not read.
+    """
+
+    def __init__(self, url: str, namespace: str = "default", authority: Path | None = None) -> None:
+        self._url = url
+        self._namespace = namespace
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                f"--server: {url!r} is no address of a control plane.",
+                next_step="write http://HOST:PORT or https://HOST:PORT.",
+            )
+        self._host, self._port, self._prefix = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._tls = None
+        if parts.scheme == "https":
+            from headrace.client.trust import trusting
+
+            self._tls = (
+                ssl.create_default_context() if authority is None else trusting(authority, "--ca")
+            )
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is on this machine, so that both mean the same by a path."""
+        return self._host in ("localhost", "::1") or self._host.startswith("127.")
+
+    def within(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """Ask for a path of the namespace; the answer as plain values, None where there is none.
+
+        Raises:
+            HeadraceError: what the server refused with.
+            ControlUnavailable: no answer.
+        """
+        return self.ask(method, f"/v1/contexts/{quote(self._namespace)}/{path}", body, **query)
+
+    def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """Ask for a path; as `within`."""
+        given = {name: value for name, value in query.items() if value is not None}
+        target = f"{self._prefix}{path}{'?' + urlencode(given) if given else ''}"
+        try:
+            status, data = self._sent(method, target, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unavailable(error) from error
+        try:
+            told = json.loads(data) if data else None
+        except ValueError as error:
+            raise self._foreign(status) from error
+        if status < 400:
+            return told
+        raise self._refusal(status, told)
+
+    def replicator(self, name: str) -> Any:
+        """Return everything about a replicator."""
+        return self.within("GET", f"replicators/{quote(name)}")
+
+    def wait(self, name: str, is_done: Callable[[Any], bool], timeout_s: float = 600.0) -> Any:
+        """Return a replicator when it is as wanted.
+
+        Raises:
+            StateError: it failed, or is not so in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not is_done(shown := self.replicator(name)):
+            if shown["state"] == "FAILED":
+                raise StateError(
+                    f"Replicator {name} failed: {shown['reason']}",
+                    next_step=f"see what it said: headrace logs {name}",
+                )
+            if time.monotonic() > deadline:
+                raise StateError(
+                    f"Replicator {name} is {shown['state']} after {timeout_s:.0f} s. {shown['reason']}",
+                    next_step=f"see what it does: headrace replicators {name}",
+                )
+            time.sleep(_POLL_S)
+        return shown
+
+    def _sent(self, method: str, target: str, body: Any) -> tuple[int, bytes]:
+        connection = (
+            http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+            if self._tls is None
+            else http.client.HTTPSConnection(
+                self._host, self._port, timeout=_TIMEOUT_S, context=self._tls
+            )
+        )
+        headers = {"accept": "application/json"}
+        if token := os.environ.get(TOKEN):
+            headers["authorization"] = f"Bearer {token}"
+        data = None
+        if body is not None:
+            data, headers["content-type"] = json.dumps(body).encode(), "application/json"
+        try:
+            connection.request(method, target, data, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def _refusal(self, status: int, told: Any) -> HeadraceError:
+        from headrace.observe.status import restore_error
+
+        error = told.get("error") if isinstance(told, dict) else None
+        if not isinstance(error, dict):
+            return self._foreign(status)
+        described = {
+            "name": str(error.get("type", "")),
+            "message": str(error.get("message", "")),
+            "next_step": str(error.get("next_step", "")),
+        }
+        return restore_error(described)
+
+    def _foreign(self, status: int) -> ControlUnavailable:
+        return ControlUnavailable(
+            f"What answers at {self._url} is no control plane (status {status}).",
+            next_step="name the address that headrace serve printed: --server, or HEADRACE_SERVER.",
+        )
+
+    def _unavailable(self, error: Exception) -> ControlUnavailable:
+        reason = type(error).__name__
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = f"its certificate is not believed: {error.verify_message}"
+        elif isinstance(error, socket.gaierror | OSError):
+            reason = error.strerror or reason
+        return ControlUnavailable(
+            f"The control plane at {self._url} gives no answer ({reason}).",
+            next_step="start it with headrace serve, or name another one: --server URL, or HEADRACE_SERVER.",
+        )
+
+
+def printed(value: Any) -> None:
+    """Print plain values as JSON."""
+    typer.echo(json.dumps(value, indent=2))

@@ -1,0 +1,261 @@
+"""What goes over HTTP, field by field: the source of the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "Asked",
+    "AuditLine",
+    "AuditLog",
+    "ConfigBody",
+    "DeployBody",
+    "DraftBody",
+    "DraftName",
+    "DraftShown",
+    "ErrorShown",
+    "Health",
+    "LogShown",
+    "NamespaceName",
+    "Namespaces",
+    "ReplicatorDetail",
+    "ReplicatorList",
+    "ReplicatorName",
+    "ReplicatorShown",
+    "StateBody",
+    "StateShown",
+    "TableBody",
+    "TableInConfigBody",
+    "TableShown",
+]
+
+_NAME = r"^[a-z][a-z0-9_]*(-[a-z0-9_]+)*$"
+NamespaceName = Annotated[str, Path(pattern=_NAME, max_length=20)]
+ReplicatorName = Annotated[str, Path(pattern=_NAME, max_length=40)]
+DraftName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)]
+
+
+class Asked(BaseModel):
+    """A body: unknown names are refused, and no value is repeated in an error."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class _Shown(BaseModel):
+    """An answer."""
+
+
+class DraftBody(Asked):
+    """A draft to keep."""
+
+    label: str = Field("", max_length=1000, description="For people.")
+    config: dict[str, Any] = Field(
+        description="A configuration, finished or not, in headrace's form or the Replicator's; secrets by reference."
+    )
+
+
+class ConfigBody(Asked):
+    """A configuration to assess, without keeping it."""
+
+    config: dict[str, Any] = Field(description="As of a draft.")
+
+
+class TableBody(Asked):
+    """A table of the source."""
+
+    table: str = Field(max_length=200, description="Its name, or schema.name.")
+    schema_: str = Field("", alias="schema", max_length=200)
+    database: str = Field("", max_length=200)
+
+
+class TableInConfigBody(Asked):
+    """A table, and the configuration to assess it with."""
+
+    db_table: TableBody = Field(alias="dBTable")
+    config: dict[str, Any] = Field(alias="deltaConfig", description="As of a draft.")
+
+
+class StateBody(Asked):
+    """Whose state is asked for."""
+
+    name: str = Field(max_length=40)
+    offset_base_path: str = Field(
+        "",
+        alias="offsetBasePath",
+        max_length=1000,
+        description="Not needed: the control plane knows where.",
+    )
+
+
+class DeployBody(Asked):
+    """What a replicator is to do; either a configuration, or a draft that has one."""
+
+    config: dict[str, Any] | None = Field(None, description="As of a draft, and complete.")
+    draft: str | None = Field(None, max_length=200, description="Name of a draft of the namespace.")
+    start: bool = Field(False, description="Start it at once.")
+
+
+class ErrorText(_Shown):
+    """An error of headrace."""
+
+    type: str = Field(description="Name of the error; docs/errors.md has them.")
+    message: str
+    next_step: str
+
+
+class ErrorShown(_Shown):
+    """A refusal."""
+
+    error: ErrorText
+
+
+class DraftShown(_Shown):
+    """A draft, as it was put."""
+
+    name: str
+    label: str
+    config: dict[str, Any]
+    createdTimeMillis: int
+    updatedTimeMillis: int
+
+
+class Namespaces(_Shown):
+    """The namespaces."""
+
+    namespaces: list[str]
+
+
+class TableShown(_Shown):
+    """One table of a replicator."""
+
+    name: str = Field(description="schema.table")
+    state: str = Field(description="SNAPSHOTTING, REPLICATING or FAILING.")
+    phase: str = Field(description="The same, in more words: waiting, copying, live, …")
+    error: str
+    rows_read: int
+    rows_estimated: int
+    rows_per_s: float
+    seconds_left: float | None
+    lag_changes: int
+    applied_scn: int
+
+
+class ReplicatorShown(_Shown):
+    """A replicator, in a list."""
+
+    namespace: str
+    name: str
+    generation: int
+    revision: int
+    state: str
+    desired: str
+    reason: str
+    source: str = Field(description="Kind of its source.")
+    target: str = Field(description="Kind of its target.")
+    tables: dict[str, int] = Field(description="How many tables are in which state.")
+    lag_s: float | None
+    lag_changes: int
+    created_ms: int
+    changed_ms: int
+    seen_ms: int | None = Field(
+        description="When tables and lag were looked at; null before the first time."
+    )
+
+
+class Positions(_Shown):
+    """How far a replicator is, in SCNs."""
+
+    captured_scn: int
+    covered_scn: int
+    frontier_scn: int
+    frontier_changes: int
+
+
+class RoleShown(_Shown):
+    """One process of a replicator."""
+
+    state: str
+    pid: int
+    error: dict[str, str] | None
+
+
+class ReplicatorDetail(ReplicatorShown):
+    """A replicator, with everything that is known of it."""
+
+    config: dict[str, Any] = Field(description="As it was given, references to secrets unresolved.")
+    pid: int | None = Field(
+        description="Of its process; null where there is none, or it runs elsewhere."
+    )
+    positions: Positions | None
+    log_bytes: int
+    log_budget_bytes: int
+    log_paused: bool
+    slot: dict[str, Any]
+    resync: dict[str, Any]
+    roles: dict[str, RoleShown]
+    table_list: list[TableShown]
+    seen_error: str = Field(description="Why nobody could look; empty otherwise.")
+
+
+class ReplicatorList(_Shown):
+    """The replicators of a namespace."""
+
+    replicators: list[ReplicatorShown]
+
+
+class LogShown(_Shown):
+    """The end of a log."""
+
+    process: str
+    lines: list[str]
+
+
+class SourceError(_Shown):
+    """An error in the design's shape."""
+
+    message: str
+    stackTrace: list[str]
+
+
+class TableState(_Shown):
+    """A table's state in the design's shape."""
+
+    database: str
+    table: str
+    state: str
+    error: SourceError | None
+
+
+class StateShown(_Shown):
+    """A replicator's state in the design's shape."""
+
+    sourceState: str
+    sourceError: SourceError | None
+    tables: list[TableState]
+
+
+class AuditLine(_Shown):
+    """Who asked for what."""
+
+    number: int
+    at_ms: int
+    who: str
+    what: str
+    object: str
+    outcome: str
+
+
+class AuditLog(_Shown):
+    """The newest lines of the audit log, newest first."""
+
+    audit: list[AuditLine]
+
+
+class Health(_Shown):
+    """Whether a control plane does its work."""
+
+    status: str
+    role: str = Field(description="active, or standby while another one is.")

@@ -1,0 +1,1 @@
+"""The control plane: many replicators in namespaces, and one process that keeps each as people want it."""

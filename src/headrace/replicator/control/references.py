@@ -1,0 +1,122 @@
+"""Secrets come by reference: a configuration that is kept and shown names them, and never holds one.
+
+In: a document as it was given. Out: nothing, or a refusal that names each place where a secret seems to stand in clear.
+Values are judged by their names and their form alone, so that it holds for our own form of a configuration and for the
+design's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from headrace.errors import ConfigError
+
+__all__ = ["names_in", "redacted", "refuse_secrets", "without"]
+
+_REFERENCE = re.compile(r"\$\{[^}]*\}")
+_VARIABLE = re.compile(r"\$\{\s*(?:env|urlenv):\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}")
+_SECURE = re.compile(r"\$\{\s*secure\(\s*([^)]*?)\s*\)\s*\}")
+_SECRET = re.compile(
+    r"pass(word|wd|phrase)?$|secret|token$|credential|api[_.-]?key|access[_.-]?key|private[_.-]?key"
+    r"|session[_.-]?token|account[_.-]?key|sas[_.-]?",
+    re.IGNORECASE,
+)
+_SHORTEST_SECRET = 4
+_PUBLIC = frozenset({"access_key_id"})
+"""Names that look like secrets and stand for names."""
+
+
+def refuse_secrets(document: Mapping[str, Any], hidden: Collection[str] = ()) -> None:
+    """Refuse a document that holds a secret in clear, or names a variable that is not for replicators.
+
+    Args:
+        document: as it was given.
+        hidden: variables of the environment that are the control plane's own.
+
+    Raises:
+        ConfigError: names every place, and no value.
+    """
+    places = list(_in_clear(document, ""))
+    if places:
+        raise ConfigError(
+            f"The configuration holds secrets in clear: {', '.join(places)}.",
+            next_step="put each into the environment of headrace serve, and write ${env:NAME} in its place.",
+        )
+    taken = sorted(names_in(document) & set(hidden))
+    if taken:
+        raise ConfigError(
+            f"The configuration refers to {', '.join(taken)}, which belongs to the control plane itself.",
+            next_step="give the replicator a variable of its own.",
+        )
+
+
+def names_in(value: Any) -> set[str]:
+    """Return the variables of the environment that a document refers to, in either form."""
+    if isinstance(value, Mapping):
+        return set().union(*(names_in(inner) for inner in value.values()))
+    if isinstance(value, list | tuple):
+        return set().union(*(names_in(inner) for inner in value))
+    if not isinstance(value, str):
+        return set()
+    secure = {re.sub(r"[^A-Z0-9]", "_", name.upper()) for name in _SECURE.findall(value)}
+    return {*_VARIABLE.findall(value), *secure, *(f"_{name}" for name in secure)}
+
+
+def without(environment: Mapping[str, str], hidden: Collection[str]) -> dict[str, str]:
+    """Return an environment without some variables."""
+    return {name: value for name, value in environment.items() if name not in hidden}
+
+
+def redacted(text: str, names: Collection[str], environment: Mapping[str, str]) -> str:
+    """Return a text with references in the places of what they stand for.
+
+    No text of ours holds a secret; a library's may. Values that are too short to be told from other words stay.
+    """
+    values = {environment.get(name, ""): name for name in names}
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, f"${{env:{values[value]}}}")
+    return text
+
+
+def _in_clear(value: Any, place: str) -> Iterator[str]:
+    """Yield the places below a value at which a secret stands."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            below = f"{place}.{key}" if place else str(key)
+            if isinstance(inner, str) and _is_secret(str(key)) and not _is_reference(inner):
+                yield below
+            else:
+                yield from _in_clear(inner, below)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _in_clear(inner, f"{place}[{number}]")
+    elif isinstance(value, str) and _url_holds_secret(value):
+        yield place
+
+
+def _is_secret(name: str) -> bool:
+    return name.lower() not in _PUBLIC and bool(_SECRET.search(name))
+
+
+def _is_reference(text: str) -> bool:
+    return not _REFERENCE.sub("", text).strip()
+
+
+def _url_holds_secret(text: str) -> bool:
+    """Whether a URL has a password, in front of its host or among its parameters, or a text of libpq has one."""
+    if re.search(r"(^|\s)(password|sslpassword|passfile)\s*=\s*[^$\s]", text):
+        return True
+    if "://" not in text:
+        return False
+    # A reference may hold what would end a URL's part.
+    plain = _REFERENCE.sub("", text)
+    try:
+        parts = urlsplit(plain)
+        password, query = parts.password, parse_qsl(parts.query)
+    except ValueError:
+        return "@" in plain
+    return bool(unquote(password or "")) or any(value and _is_secret(name) for name, value in query)

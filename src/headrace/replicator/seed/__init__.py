@@ -1,0 +1,1 @@
+"""The stage-and-connection JSON of the Replicator's design, read into our own configuration and written back."""

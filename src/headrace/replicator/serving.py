@@ -1,0 +1,76 @@
+"""A control plane as the command line describes it, as settings; its own secrets are told from those of replicators."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from headrace.errors import ConfigError
+from headrace.replicator import config_file
+from headrace.replicator.control.plane import PlaneSettings
+from headrace.replicator.control.reconcile import Limits
+from headrace.replicator.control.references import names_in
+from headrace.replicator.serve_config import ServeConfig
+
+__all__ = ["plane_settings", "tokens_of"]
+
+_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def tokens_of(file: Path | None) -> ServeConfig | None:
+    """Return who may ask, None where everybody on this machine may.
+
+    Raises:
+        ConfigError: the file does not read.
+    """
+    return None if file is None else config_file.load_serve(file)
+
+
+def plane_settings(
+    state: Path, database: str | None, tokens: Path | None, limits: Limits
+) -> PlaneSettings:
+    """Return the settings of a control plane that is started here.
+
+    Args:
+        state: its folder.
+        database: URL, with references in the places of secrets; None for a file in the folder.
+        tokens: file of who may ask.
+        limits: what processes may take.
+
+    Raises:
+        ConfigError: a secret stands in clear, or is not set.
+    """
+    hidden = {"HEADRACE_TOKEN"}
+    if tokens is not None:
+        hidden |= names_in(config_file.parse(tokens.absolute()))
+    if database is not None:
+        hidden |= names_in(database)
+    return PlaneSettings(
+        # Processes are found by this name of it, whatever a later start calls it.
+        state.resolve(),
+        None if database is None else _resolved(database),
+        Path.cwd(),
+        frozenset(hidden),
+        limits=limits,
+    )
+
+
+def _resolved(url: str) -> str:
+    try:
+        in_clear = urlsplit(_REFERENCE.sub("", url)).password
+    except ValueError:
+        in_clear = "unknown"
+    if in_clear:
+        raise ConfigError(
+            "--database: a password on a command line is read by everybody on this machine.",
+            next_step="put it into the environment, and write ${env:NAME} in its place.",
+        )
+    unset = [name for name in _REFERENCE.findall(url) if name not in os.environ]
+    if unset:
+        raise ConfigError(
+            f"--database: the environment variable {unset[0]} is not set.",
+            next_step="set it before starting headrace.",
+        )
+    return _REFERENCE.sub(lambda match: os.environ[match[1]], url)

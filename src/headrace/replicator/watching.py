@@ -1,0 +1,108 @@
+"""What a run does with its pictures beside showing them: minutes, the objective's alerts, and numbers for Prometheus.
+
+In: pictures as they come. Out: the database of minutes, calls of a webhook, ``/metrics``. None of it holds the run up,
+and none that fails ends it, but an address that cannot be listened at when the run begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from headrace.errors import StateError
+from headrace.replicator.alert import Alerts
+from headrace.replicator.config import Config
+from headrace.replicator.minutes import MinuteKeeper
+from headrace.replicator.paths import StatePaths
+from headrace.replicator.picture import Picture
+
+if TYPE_CHECKING:
+    from headrace.outputs.webhook import Webhook
+    from headrace.replicator.observe_config import ObjectiveConfig
+
+__all__ = ["Watching"]
+
+_log = logging.getLogger(__name__)
+
+
+class Watching:
+    """Use it in a ``with`` block.
+
+    Args:
+        config: of the replicator.
+        picture: returns the newest one; called from any thread.
+
+    Attributes:
+        port: at which ``/metrics`` is served; 0 where it is not.
+    """
+
+    def __init__(self, config: Config, picture: Callable[[], Picture]) -> None:
+        self._config = config
+        self._picture = picture
+        self._paths = StatePaths.of(config)
+        self._stack = contextlib.ExitStack()
+        self._keeper: MinuteKeeper | None = None
+        self._alerts: Alerts | None = None
+        self.port = 0
+
+    def __enter__(self) -> Watching:
+        with contextlib.ExitStack() as stack:
+            if self._config.metrics is not None:
+                self._serve(stack)
+            self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def take(self, picture: Picture) -> None:
+        """Take a picture."""
+        if self._keeper is not None:
+            try:
+                self._keeper.take(picture.frontier)
+            except StateError as error:
+                _log.warning("minutes are not kept: %s", error)
+        if self._alerts is not None:
+            self._alerts.take(picture.objective)
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        """Open the database of minutes, and what stands on it; without it the run goes on."""
+        objective = self._config.objective
+        over_s = objective.over_s if objective else 0
+        try:
+            path = self._paths.activity
+            path.parent.mkdir(parents=True, exist_ok=True)
+            keeper = MinuteKeeper(path, self._picture().frontier, over_s)
+            self._keeper = stack.enter_context(contextlib.closing(keeper))
+            if objective is not None and objective.webhook is not None:
+                alerts = Alerts(self._config.name, _webhook(objective), path)
+                self._alerts = stack.enter_context(contextlib.closing(alerts))
+        except (StateError, OSError) as error:
+            _log.warning("minutes are not kept in this run: %s", error)
+
+    def _serve(self, stack: contextlib.ExitStack) -> None:
+        # A server is loaded where one is asked for.
+        from headrace.replicator.metrics import families
+        from headrace.replicator.metrics_server import MetricsServer
+
+        assert self._config.metrics is not None
+        name = self._config.name
+        server = MetricsServer(self._config.metrics, lambda: families(name, self._picture()))
+        self.port = stack.enter_context(server).port
+
+
+def _webhook(objective: ObjectiveConfig) -> Webhook:
+    from headrace.outputs.webhook import Webhook, WebhookSettings
+
+    assert objective.webhook is not None
+    secret = objective.secret.get_secret_value().encode() if objective.secret else None
+    return Webhook(WebhookSettings(objective.webhook.get_secret_value(), secret))

@@ -1,0 +1,35 @@
+"""What the parts of a replicator leave on disk, without their running."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from headrace.lake import FrontierStore, Manifest, TableEntry
+from headrace.observe.status import ProcessState, StatusFile
+from headrace.replicator.config import Config
+from headrace.replicator.paths import StatePaths
+from headrace.state.store import StateStore
+
+__all__ = ["standing"]
+
+
+def standing(config: Config, states: dict[str, str] | None = None) -> None:
+    """Let a replicator have a frontier with tables in some states, and an error for each that fails."""
+    chosen = states or {"items": "copying", "notes": "live", "orders": "failing"}
+    paths = StatePaths.of(config)
+    paths.create()
+    entries = {
+        f"public.{name}": TableEntry(3, 81, 40 if state != "copying" else None, state)  # type: ignore[arg-type]
+        for name, state in chosen.items()
+    }
+    now_us = time.time_ns() // 1000
+    FrontierStore(config.lake, config.name).write(Manifest(81, now_us, entries, now_us, 7))
+    error = {"name": "MissingBase", "message": "a change left out note."}
+    failing = {
+        f"public.{name}": {"error": error} for name, state in chosen.items() if state == "failing"
+    }
+    status = StatusFile(paths.status("apply"), "apply")
+    status.write(ProcessState.RUNNING, {"tables": failing})
+    with contextlib.closing(StateStore(paths.database)):
+        pass

@@ -1,0 +1,57 @@
+"""The control plane's database goes away: replicators go on, whoever asks is told, and nothing runs twice behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.replicator.control.lifecycle import Command, State
+from headrace.testing.postgres import EmbeddedPostgres
+from tests.control.asking import Asking, served
+from tests.control.planes import Hand, alive, config_of, end_everything, environment
+from tests.waiting import until
+
+pytestmark = pytest.mark.postgres
+
+NS = "/v1/contexts/default"
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres() as running:
+        yield running
+
+
+def test_a_database_that_goes_away_ends_nothing_and_is_waited_for(
+    tmp_path: Path,
+    server: EmbeddedPostgres,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", environment()["SHOP_PASSWORD"])
+    try:
+        with served(tmp_path, server.url(), lease_s=2) as (plane, url):
+            hand, ask = Hand(plane), Asking(url)
+            pid = hand.started()
+            server.kill()
+            refused = ask("GET", f"{NS}/replicators")
+            assert (refused.status, refused.error["type"]) == (503, "StateError")
+            until(lambda: not plane.active, "that it knows no better than to stand by")
+            late = ask("PUT", f"{NS}/replicators/other", {"config": config_of()})
+            assert late.status == 503
+            assert alive(pid)
+            # It is tried several times a second, and said once by each thread.
+            assert caplog.text.count("cannot be used") <= 3
+
+            server.start()
+            until(lambda: plane.active, "the lease")
+            until(lambda: hand.pid() == pid, "the adoption")
+            assert ask.one(f"{NS}/replicators/shop")["state"] == "RUNNING"
+            assert [word for word, *_ in hand.journal()] == ["began"]
+            hand.command(Command.STOP)
+            hand.reaches(State.STOPPED)
+            assert not alive(pid)
+    finally:
+        end_everything(tmp_path)
