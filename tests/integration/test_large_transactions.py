@@ -30,11 +30,14 @@ def anonymous_mib(pid: int) -> float:
 
 
 @contextmanager
-def captured(url: str, folder: Path, spool_bytes: int) -> Iterator[int]:
-    """Run a capture in a process of its own; gives its id once it has copied everything."""
+def captured(url: str, folder: Path, spool_bytes: int, *window: str) -> Iterator[int]:
+    """Run a capture in a process of its own; gives its id once it has copied everything, or stands amid a window."""
     arguments = [sys.executable, "-m", "tests.integration.memory_process", url, str(folder)]
     with subprocess.Popen(
-        [*arguments, str(spool_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*arguments, str(spool_bytes), *window],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -48,11 +51,17 @@ def captured(url: str, folder: Path, spool_bytes: int) -> Iterator[int]:
 
 
 def peak_of_one_transaction(
-    url: str, folder: Path, rows: int, width: int, spool_bytes: int, timeout_s: float = 120
+    url: str,
+    folder: Path,
+    rows: int,
+    width: int,
+    spool_bytes: int,
+    timeout_s: float = 120,
+    window: tuple[str, ...] = (),
 ) -> tuple[float, float]:
     """Return what the capture held at most, and what before, in MiB; every row has arrived then, once and in order."""
     eager = f"{url}&options=-c%20logical_decoding_work_mem%3D64kB"
-    with captured(eager, folder, spool_bytes) as pid:
+    with captured(eager, folder, spool_bytes, *window) as pid:
         before = peak = anonymous_mib(pid)
 
         def arrived() -> bool:
@@ -100,6 +109,18 @@ def test_a_hundred_megabytes_in_one_transaction_leave_the_capture_small(
     table: None, database: str, tmp_path: Path
 ) -> None:
     peak, before = peak_of_one_transaction(database, tmp_path, ROWS, WIDTH, SPILLS)
+    assert peak - before <= GROWTH_MIB
+
+
+@req("P47", "T7")
+def test_a_million_rows_amid_a_window_leave_the_capture_small(
+    table: None, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    """The window ends afterwards, although the rows that it was to be compared with are not held."""
+    sql("INSERT INTO t VALUES (-1, 'read amid the window')")
+    peak, before = peak_of_one_transaction(
+        database, tmp_path, 1_000_000, 50, SPILLS, 600, ("window",)
+    )
     assert peak - before <= GROWTH_MIB
 
 
