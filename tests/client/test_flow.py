@@ -192,6 +192,12 @@ def test_workers_keep_each_keys_order_and_the_barriers(log, relay, seed, across)
                 late += event.scn != open_windows[-1]
                 events.append(event)
 
+        def on_system_event(self, event):
+            with lock:
+                done = set(map(told_of, events))
+            told = told_by(log.blocks)
+            assert done >= {one for one in told if one[:2] < (event.scn, event.ord) and one[4]}
+
         def on_checkpoint(self, place):
             with lock:
                 done = set(map(told_of, events))

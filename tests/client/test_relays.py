@@ -194,6 +194,11 @@ def test_a_clock_that_goes_back_is_refused_by_name():
         _Order(Place(10)).check(header(window(9), window(10)))
     with pytest.raises(ClockWentBack):
         order.check(header(window(5)))
+    # Only the first block may lie below what was asked for, where it says how far it goes.
+    late = replace(window(13), covered_scn=20)
+    _Order(Place(13)).check(header(late))
+    with pytest.raises(ClockWentBack, match="13"):
+        order.check(header(late))
 
 
 def test_a_transaction_without_its_end_is_refused():
@@ -295,17 +300,24 @@ def test_whoever_fell_off_stops_with_a_state_that_says_so(tmp_path):
 @req("B-11", "D59")
 def test_whoever_fell_off_may_be_sent_elsewhere_first(tmp_path):
     log = fallen_off(tmp_path)
-    consumer = Recorder()
-    lost = []
+    lost, places, kept = [], NoCheckpoints(), []
+
+    class Begins(Recorder):
+        def on_start_window(self, window):
+            kept.append(places.load())
+            return super().on_start_window(window)
+
+    consumer = Begins()
 
     def found(error):
         lost.append((error.scn, consumer.rollbacks))
         return Place(110)
 
     with served({"shop": log.folder}) as url:
-        Subscription(
-            url, "shop", consumer, start=Place(1), on_lost=found, upto=119, settings=QUICK
-        ).run()
+        options = {"start": Place(1), "on_lost": found, "upto": 119, "settings": QUICK}
+        Subscription(url, "shop", consumer, places, **options).run()
+    # Before anything comes from there: who dies now need not be lost once more.
+    assert kept[0] == Place(110)
     assert lost == [(1, 1)]
     assert ("on_rollback", Place(0)) in consumer.log
     assert consumer.windows == list(range(111, 120))

@@ -266,6 +266,38 @@ def test_a_follower_goes_on_where_its_upstream_has_just_dropped_all_that_it_hold
     log.close()
 
 
+@req("D39", "D37")
+def test_a_follower_goes_on_at_an_upstream_that_begins_behind_its_last_transaction(tmp_path):
+    """The copy is covered further than its last transaction, and upstream holds everything from there on."""
+    full, short = LogFolder(tmp_path / "full"), LogFolder(tmp_path / "short")
+    for log in (full, short):
+        log.register(TABLE)
+    full.append(window(1), window(50), coverage(65))
+    short.writer.begin_at(60, commit_us(50))
+    with (
+        served({"shop": full.folder}, heartbeat_s=0.1) as first,
+        following(tmp_path / "copy", first) as copy,
+    ):
+        copy.covers(65)
+    with served({"shop": short.folder}, heartbeat_s=0.1) as second:
+        short.append(window(70))
+        with following(tmp_path / "copy", second) as copy:
+            copy.covers(70)
+            assert FELL_OFF not in [status.state for status in copy.statuses]
+    assert scns(ChangeLogReader(copy.folder).blocks(0)) == [1, 50, 70]
+    # One that begins behind what the copy covers has lost what lies between.
+    late = LogFolder(tmp_path / "late")
+    late.register(TABLE)
+    late.writer.begin_at(80, commit_us(80))
+    with (
+        served({"shop": late.folder}, heartbeat_s=0.1) as third,
+        following(tmp_path / "copy", third) as copy,
+    ):
+        assert "SCN 70," in copy.said(FELL_OFF).detail
+    for log in (full, short, late):
+        log.close()
+
+
 @req("B-10")
 def test_an_upstream_with_another_log_is_refused_by_name(leader, tmp_path):
     """Its log was begun anew: it has nothing of the copy's last transaction, and says of none that it was dropped."""
@@ -280,6 +312,32 @@ def test_an_upstream_with_another_log_is_refused_by_name(leader, tmp_path):
         assert "transaction 6" in said.detail
     assert scns(ChangeLogReader(copy.folder).blocks(0)) == [3, 6]
     anew.close()
+
+
+@req("D39")
+def test_a_follower_that_holds_no_transaction_yet_takes_any_upstream_that_reaches_back(tmp_path):
+    """Where its copy begins the source had none: nobody can be asked whether it holds that one too."""
+    short, full = LogFolder(tmp_path / "short"), LogFolder(tmp_path / "full")
+    for log in (short, full):
+        log.register(TABLE)
+    short.writer.begin_at(60, commit_us(50))
+    full.append(window(1), window(50), coverage(65))
+    with (
+        served({"shop": short.folder}, heartbeat_s=0.1) as first,
+        following(tmp_path / "copy", first) as copy,
+    ):
+        copy.said(FOLLOWING)
+    assert ChangeLogReader(copy.folder).tail().oldest_scn == 60
+    with (
+        served({"shop": full.folder}, heartbeat_s=0.1) as second,
+        following(tmp_path / "copy", second) as copy,
+    ):
+        full.append(window(70))
+        copy.covers(70)
+        assert REFUSED not in [status.state for status in copy.statuses]
+    assert scns(ChangeLogReader(copy.folder).blocks(60)) == [70]
+    for log in (short, full):
+        log.close()
 
 
 @req("D39", "D49")

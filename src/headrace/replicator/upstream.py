@@ -72,7 +72,7 @@ class RelayUpstream:
         self.close()
         relay = self._relays.current()
         if known_scn:
-            self._check_known(relay, known_scn)
+            self._check_known(relay, known_scn, after_scn)
         stream = relay.stream(StreamRequest(self._source, after=Place(after_scn)))
         self._received = _Received(_BUFFER_BYTES)
         self._thread = threading.Thread(
@@ -127,14 +127,19 @@ class RelayUpstream:
         """Make whatever waits for an answer fail at once; from any thread."""
         self._relays.interrupt()
 
-    def _check_known(self, relay: AnyRelay, scn: int) -> None:
-        """Look whether a relay holds a transaction.
+    def _check_known(self, relay: AnyRelay, scn: int, after_scn: int) -> None:
+        """Look whether a relay holds a transaction, or has dropped it and goes on where we are.
 
         A log that was begun anew has other transactions, and says of none of them that it was dropped.
 
+        Args:
+            relay: asked.
+            scn: of the newest transaction that is held here.
+            after_scn: everything up to here is held.
+
         Raises:
             ForeignUpstream: it does not.
-            ScnNotFound: it lies below what the relay holds, or above.
+            ScnNotFound: it dropped more than is held here, or does not reach as far.
         """
         try:
             stream = relay.stream(
@@ -154,11 +159,11 @@ class RelayUpstream:
                         return
                     break
         except ScnNotFound as error:
-            if error.oldest == scn:
-                # Dropped, and just so: the next one is there.
+            if error.oldest > after_scn:
+                raise ScnNotFound(after_scn, error.oldest, error.newest) from error
+            if error.oldest >= scn:
+                # Dropped, and no more than that: what comes next is there.
                 return
-            if error.oldest > scn:
-                raise ScnNotFound(scn, error.oldest, error.newest) from error
             raise
         raise ForeignUpstream(
             f"Relay {relay.url} does not hold transaction {scn} of {self._source}, with which the copy ends: "
