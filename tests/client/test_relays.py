@@ -314,8 +314,9 @@ def test_whoever_fell_off_may_be_sent_elsewhere_first(tmp_path):
         return Place(110)
 
     with served({"shop": log.folder}) as url:
-        options = {"start": Place(1), "on_lost": found, "upto": 119, "settings": QUICK}
-        Subscription(url, "shop", consumer, places, **options).run()
+        Subscription(
+            url, "shop", consumer, places, start=Place(1), on_lost=found, upto=119, settings=QUICK
+        ).run()
     # Before anything comes from there: who dies now need not be lost once more.
     assert kept[0] == Place(110)
     assert lost == [(1, 1)]
