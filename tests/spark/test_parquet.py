@@ -24,7 +24,7 @@ from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Policies
 from headrace.lake.settings import TableSettings
 from headrace.model.block import SystemKind
-from headrace.model.schema import Column, KeyCheck, TableSchema
+from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.targets.parquet import ParquetTarget
@@ -231,6 +231,16 @@ def test_another_pipelines_folder_is_left_alone(bench: Bench, spark: SparkSessio
     assert isinstance(error, TargetConflict)
     assert "is one of the pipeline test" in error.message
     assert sum(bench.rows(schema).values()) == 1
+
+
+@pytest.mark.parametrize("name", ["..", "a/b"])
+def test_a_table_whose_name_leads_elsewhere_is_refused(bench: Bench, name: str) -> None:
+    schema = replace(table_of(2), table=TableId("public", name))
+    bench.log.announce(schema)
+    (error,) = bench.run(bench.log.write(schema, "+I(1,a)")).failing
+    assert isinstance(error, IncompatibleSchemaChange)
+    assert f"public.{name} cannot be copied" in error.message
+    assert not list(bench.lake.rglob("*.parquet"))
 
 
 def test_a_foreign_file_in_our_numbers_is_named(bench: Bench) -> None:

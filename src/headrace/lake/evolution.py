@@ -22,6 +22,7 @@ from headrace.lake import mapping
 from headrace.lake.clustering import clustering_actions
 from headrace.lake.commit import Action, commit_info, now_ms
 from headrace.lake.delta_types import delta_type
+from headrace.lake.ledger import check_folder
 from headrace.lake.partitioning import (
     PARTITIONS_PROPERTY,
     UNPARTITIONED,
@@ -217,12 +218,7 @@ def _undecided(held: Snapshot, schema: TableSchema) -> IncompatibleSchemaChange:
 
 def _check_names(schema: TableSchema) -> None:
     """Refuse names that other programs could not read in this table, and a table without a folder of its own."""
-    for part in (schema.table.schema, schema.table.name):
-        if "/" in part or part in (".", ".."):
-            raise IncompatibleSchemaChange(
-                f"{schema.table} cannot be copied: no folder can have its name.",
-                next_step="rename it at the source, or leave it out: source.exclude.",
-            )
+    check_folder(schema.table)
     seen: dict[str, str] = {}
     for name in schema.names:
         if _REFUSED_IN_NAMES & set(name):

@@ -9,13 +9,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import overload
 
-from headrace.errors import TargetConflict
+from headrace.errors import IncompatibleSchemaChange, TargetConflict
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId
 from headrace.store import Location
 
-__all__ = ["app_id", "applied_scn", "check_ahead", "shown_version", "table_path"]
+__all__ = [
+    "app_id",
+    "applied_scn",
+    "check_ahead",
+    "check_folder",
+    "shown_version",
+    "table_path",
+]
 
 
 def app_id(pipeline: str, table: TableId | str) -> str:
@@ -59,6 +66,20 @@ def table_path(lake: Location, table: TableId) -> Location: ...
 def table_path(lake: Location, table: TableId) -> Location:
     """Return the folder of a target table."""
     return lake / table.schema / table.name
+
+
+def check_folder(table: TableId) -> None:
+    """Refuse a table without a folder of its own.
+
+    Raises:
+        IncompatibleSchemaChange: its name leads elsewhere.
+    """
+    for part in (table.schema, table.name):
+        if "/" in part or part in (".", ".."):
+            raise IncompatibleSchemaChange(
+                f"{table} cannot be copied: no folder can have its name.",
+                next_step="rename it at the source, or leave it out: source.exclude.",
+            )
 
 
 def shown_version(lake: Location, pipeline: str, table: TableId, version: int) -> int:

@@ -57,6 +57,9 @@ def test_each_name_that_is_refused_is_told(
     [
         (DELTA, "a/b", "", True),
         (DELTA, "..", "", True),
+        (PARQUET, "a/b", "", True),
+        (PARQUET, "..", "", True),
+        (PARQUET, "a b", "", False),
         (DELTA, "a b", "", False),
         (POSTGRES, LONG, "", True),
         (POSTGRES, "t", "p" * 58, True),

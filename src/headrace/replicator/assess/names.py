@@ -65,7 +65,9 @@ def _check_of(target: Capabilities, prefix: str) -> Check:
 
         return lambda schema: create_actions(schema, vectors=False)
     if target.format == "parquet":
-        return lambda schema: None  # noqa: ARG005 - a file takes any name
+        from headrace.lake.ledger import check_folder
+
+        return lambda schema: check_folder(schema.table)
     from headrace.lake.sql.dialect import DUCKDB, POSTGRES
 
     dialect = DUCKDB if target.format == "duckdb" else POSTGRES

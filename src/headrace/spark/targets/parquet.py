@@ -24,7 +24,7 @@ from headrace.lake.change_files import (
     refuse,
     write_draft,
 )
-from headrace.lake.ledger import table_path
+from headrace.lake.ledger import check_folder, table_path
 from headrace.lake.pieces import Sizes
 from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.rewrite import Rewritten
@@ -72,8 +72,9 @@ class ParquetTarget:
         """Look whether files of a version can be read with those that there are; each file has its own columns.
 
         Raises:
-            IncompatibleSchemaChange: they cannot.
+            IncompatibleSchemaChange: they cannot, or the table has no folder of its own.
         """
+        check_folder(schema.table)
         head = head_of(self._folder(schema.table))
         if head is None:
             return TargetState(-1, 0, schema.schema_id)
