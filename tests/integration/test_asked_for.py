@@ -14,7 +14,7 @@ from headrace.state.records import DumpRequest, RequestState, Scope
 from headrace.watermark.settings import DumpSettings
 from tests.fixtures_postgres import Sql
 from tests.integration.running import Running, running_capture
-from tests.integration.selected import Row, rows_by_origin
+from tests.integration.selected import Row, rows_by_origin, tables_in_turn
 from tests.requirements import req
 from tests.waiting import until
 
@@ -66,7 +66,9 @@ def request(running: Running, name: str) -> DumpRequest:
 
 @req("P02", "P55")
 def test_one_request_covers_every_table_and_each_tells_how_far_it_is(shop: Running) -> None:
+    before = shop.reader.tail().complete_scn
     name, selected = asked(shop, Scope.ALL_TABLES)
+    assert sorted(tables_in_turn(shop.folder, before)) == sorted(map(str, COUNTS))
     found = Counter(table for table, _, _ in selected.elements())
     assert found == {str(table): count for table, count in COUNTS.items()}
     progress = {p.table: p for p in shop.state.progress(name)}
