@@ -15,6 +15,7 @@ from headrace.cli.consume import consume
 from headrace.cli.demo import demo
 from headrace.cli.draft import draft, namespace
 from headrace.cli.dump import dump
+from headrace.cli.explain import explain
 from headrace.cli.export import export
 from headrace.cli.log import log
 from headrace.cli.maintain import maintain
@@ -67,17 +68,18 @@ app = typer.Typer(
         "[bold]headrace verify FILE[/bold]\n\n"
         "Look after many: [bold]headrace serve[/bold], then [bold]headrace deploy FILE --start[/bold]"
     ),
-    epilog="Set HEADRACE_DEBUG=1 to see the traceback of an error.",
+    epilog=(
+        "What an error means: [bold]headrace explain NAME[/bold]. Its traceback: set HEADRACE_DEBUG=1."
+    ),
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 for command in (
     *(demo, tables, assess, preflight, run, relay, tail, consume),
-    *(status, metrics, activity, verify, resync, adopt, maintain, export),
+    *(status, metrics, activity, verify, resync, adopt, maintain, export, explain),
     *(serve, deploy, start, stop, pause, resume, delete, replicators, logs, audit, version),
 ):
     app.command()(command)
