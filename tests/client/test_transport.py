@@ -410,5 +410,12 @@ def test_tls_is_spoken_with_those_whose_certificate_is_known(log, tmp_path):
         settings = replace(QUICK, http=HttpSettings(tls=tls))
         Subscription(url, "shop", consumer, upto=10, settings=settings).run()
         assert by_place(consumer.told) == told_by(log.blocks)
+        with closing(Relay(url, HttpSettings(tls=tls))) as quiet:
+            stream = quiet.stream(StreamRequest("shop", Place(10)))
+            assert [stream.next(0.001) for _ in range(3)] == [None] * 3
+            log.append(wide(20, 70))
+            frame = stream.next()
+            assert isinstance(frame, BlockFrame)
+            assert frame.header.last_scn == 20
         with pytest.raises(RelayUnavailable, match="certificate"):
             Relay(url, HttpSettings()).sources()

@@ -24,8 +24,6 @@ __all__ = ["Answer", "Connection", "HttpSettings"]
 
 _STAGED_BYTES = 128 * 1024
 """Received at once when little is wanted: lines, notes, small blocks. A large block is copied that far."""
-_FRESH_BYTES = 1024
-"""So few bytes that wait are brought to the beginning of their buffer, so that a whole small block fits behind them."""
 _DIRECT_BYTES = 32 * 1024
 """From here on bytes go straight to where they are wanted."""
 _MOST_HEADERS = 100
@@ -218,14 +216,7 @@ class Answer:
         data = bytes(view)
         self._incoming.pass_over(count)
         self._left -= count
-        if self._left:
-            return data
-        if not self._chunked:
-            self.ended = True
-        elif self._incoming.staged(2) == b"\r\n":
-            # Mostly there already: then nothing waits any more, and what comes next begins where the buffer does.
-            self._incoming.pass_over(2)
-            self._behind_chunk = False
+        self.ended = not self._left and not self._chunked
         return data
 
     def wait(self, seconds: float | None) -> None:
@@ -361,9 +352,7 @@ class _Incoming:
     def stage(self) -> None:
         if self._start == self._end:
             self._start = self._end = 0
-        elif self._end == len(self._staged) or (
-            self._start and self._end - self._start <= _FRESH_BYTES
-        ):
+        elif self._end == len(self._staged):
             if not self._start:
                 raise _no_http(self._url, "a line without an end")
             kept = bytes(self._view[self._start : self._end])
