@@ -1,9 +1,10 @@
 """``python -m benchmarks.relay_consumers URL COUNT``: consumers of one relay, as threads of one process.
 
-Each is a `headrace.client.Subscription` that checks every CRC, decodes to Arrow and calls back, and what is measured
-ends with that call. Says ``waiting`` and waits for a line, says ``ready`` when all of them are being served, ends at
-``--upto`` or with its input, and says how much came in which time. With ``--out`` the times of all deliveries are kept:
-for each batch the first id, the rows, and the time of the callback, microseconds since 1970.
+Each is a `headrace.client.Subscription` that checks every CRC, decodes to Arrow and delivers to the output that does
+nothing, so that what is measured ends there. Says ``waiting`` and
+waits for a line, says ``ready`` when all of them are being served, ends at ``--upto`` or with its input, and says how
+much came in which time. With ``--out`` the times of all deliveries are kept: for each batch the first id, the rows, and
+the time of the callback, microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from typing import Any
 
 import numpy as np
 
-from headrace.client import Batch, Consumer, Subscription
+from headrace.client import Batch, Subscription
 from headrace.client.settings import Settings
+from headrace.outputs import NoopOutput
 
 _LOOK_S = 0.005
 
 
-class Watched(Consumer):
-    """Counts rows, and notes when batches came or else how many bytes they were, to ask for which takes Arrow long."""
+class Watched(NoopOutput):
+    """Notes when batches came, besides."""
 
     def __init__(self, keep: bool) -> None:
-        self.ended_ns = self.rows = self.bytes = 0
+        super().__init__()
+        self.ended_ns = 0
         self.seen: list[tuple[int, int, int]] = []
         self._keep = keep
 
     def on_data_batch(self, batch: Batch) -> None:
         """Note one batch."""
         self.ended_ns = time.time_ns()
-        self.rows += batch.rows.num_rows
+        super().on_data_batch(batch)
         if self._keep:
             first = batch.rows.column("id")[0].as_py()
             self.seen.append((first, batch.rows.num_rows, self.ended_ns // 1000))
-        else:
-            self.bytes += batch.rows.nbytes
 
 
 def main() -> int:
@@ -104,8 +105,8 @@ def main() -> int:
         seen = [np.array(one.seen, np.int64).reshape(-1, 3) for one in consumers]
         np.save(given.out, np.concatenate(seen))
     said: dict[str, Any] = {
-        "rows": [one.rows for one in consumers],
-        "bytes": sum(one.bytes for one in consumers),
+        "rows": [one.counts.rows for one in consumers],
+        "bytes": sum(one.counts.bytes for one in consumers),
         "began_ns": began_ns,
         "ended_ns": max(one.ended_ns for one in consumers),
     }
