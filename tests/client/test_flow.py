@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from headrace.client import Consumer, Event, Subscription
-from headrace.client.buffer import ByteBuffer
+from headrace.client.buffer import _QUIET_S, ByteBuffer
+from headrace.client.fetcher import _FLOWS_S
 from headrace.client.workers import Workers
+from headrace.relay.server.feed import _LONGEST_PACE_S
 from headrace.wire import encode_block
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, window
@@ -28,6 +30,11 @@ from tests.requirements import req
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_streams_of_a_relay_with_many_readers_flow_at_its_slowest_pace():
+    """Else every block would be handed from one thread to another, which costs more than to take it."""
+    assert min(_QUIET_S, _FLOWS_S) > 3 * _LONGEST_PACE_S
 
 
 @req("D100", "P28", "P29")

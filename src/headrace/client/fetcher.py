@@ -30,8 +30,9 @@ __all__ = ["Fetcher"]
 
 _MOST_DAMAGED = 5
 """Damaged answers in a row after which nobody believes in chance any more."""
-_FLOWS_S = 0.01
-"""What comes within so long of being waited for belongs to a stream that flows."""
+_FLOWS_S = 0.1
+"""What comes within so long of being waited for belongs to a stream that flows. A relay with many readers sends what
+comes in between in one piece, each 20 ms at the slowest: its streams flow too."""
 
 
 class Fetcher:
