@@ -7,8 +7,9 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 ARGS ?=
-# Processes that share the tests, each with servers and a Spark of its own; WORKERS=0 runs them in one, in order.
-WORKERS ?= 2
+# Processes that share the tests, each with servers and a Spark of its own; WORKERS=0 runs them in one, in order. One
+# more than cores: a third of a test's time is waiting for servers and processes that begin.
+WORKERS ?= 3
 
 # Whole files are handed out, the longest first (tests/conftest.py): each process has servers and a Spark of its own.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --durations=15
