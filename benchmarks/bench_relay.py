@@ -1,7 +1,7 @@
 """``make bench-relay``: what the relay and its consumers do, on the axes of the Databus paper.
 
 Events have 2.5 KB, a transaction each. A consumer checks every CRC, decodes to Arrow and calls back; consumers are
-spread over at most four processes.
+spread over at most four processes. Parts can be chosen (--parts), and cells of the first one (--cells).
 
     latency     from an event's commit to its callback, the sync of the change log included, and from the moment it was
                 readable; by rate, consumers, push or pull
@@ -34,6 +34,11 @@ _FILL_BYTES = 2**30
 _IDLE = 2_000
 _CAPTURED_ROWS = 1_000_000
 _LOGS = 1_000
+_PARTS = ("latency", "throughput", "filtered", "idle", "logs", "beside")
+_ALONE = {"filtered": filtered, "idle": idle, "logs": many_logs}
+
+Cell = tuple[int, int, bool]
+"""Events per second, consumers, push or pull."""
 
 
 def summary(runs: Sequence[Run]) -> dict[str, float]:
@@ -77,6 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and keep the result."""
     parser = harness.parser("relay", __doc__ or "", runs=5)
     parser.add_argument("--seconds", type=float, default=9.0, help="of each cell of latencies (9)")
+    parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
+    parser.add_argument(
+        "--cells",
+        nargs="+",
+        type=_cell,
+        help="of latencies: CONSUMERSxRATE, with -pull behind it for pulls",
+    )
     given = parser.parse_args(arguments)
     rates, counts, fan_out, size = _RATES, _CONSUMERS, _FAN_OUT, _FILL_BYTES
     idle_count, logs, captured = _IDLE, _LOGS, _CAPTURED_ROWS
@@ -85,22 +97,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.seconds, given.runs, idle_count, logs, captured = 1.0, 1, 50, 20, 20_000
     cells = [(rate, count, True) for rate in rates for count in counts]
     cells += [(rate, count, False) for rate in rates for count in counts[:3]]
+    cells = given.cells or cells
+    sizes = {"filtered": size // 8, "idle": idle_count, "logs": logs}
+    alone = [part for part in _ALONE if part in given.parts]
     measured_on = harness.machine()
     runs: list[Run] = []
-    steps = harness.Steps(
-        "relay", len(cells) + (given.runs + 1) * len(fan_out) + 5 + 3 * given.runs
-    )
+    counted = {
+        "latency": len(cells),
+        "throughput": 1 + (given.runs + 1) * len(fan_out),
+        "beside": 1 + 3 * given.runs,
+    }
+    steps = harness.Steps("relay", sum(counted.get(part, 1) for part in given.parts))
     with steps.shown(), harness.until_stopped(steps):
         harness.touch_memory()
-        with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
-            runs += latencies(Path(folder), given.seconds, cells, steps)
-        with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
-            runs += throughput(Path(folder), given.runs, fan_out, size, steps)
-        for measure, sized in ((filtered, size // 8), (idle, idle_count), (many_logs, logs)):
+        if "latency" in given.parts:
             with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
-                runs.append(measure(Path(folder), sized, steps))
-        with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
-            runs += beside(Path(folder), given.runs, captured, size // 4, steps)
+                runs += latencies(Path(folder), given.seconds, cells, steps)
+        if "throughput" in given.parts:
+            with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
+                runs += throughput(Path(folder), given.runs, fan_out, size, steps)
+        for part in alone:
+            with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
+                runs.append(_ALONE[part](Path(folder), sizes[part], steps))
+        if "beside" in given.parts:
+            with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
+                runs += beside(Path(folder), given.runs, captured, size // 4, steps)
     return harness.keep(
         "relay",
         given,
@@ -117,6 +138,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         summary=summary(runs),
         measured_on=measured_on,
     )
+
+
+def _cell(text: str) -> Cell:
+    count, _, rate = text.removesuffix("-pull").partition("x")
+    return int(rate), int(count), not text.endswith("-pull")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import sys
 import threading
 from pathlib import Path
 
-from headrace.relay.server.serve import bound, serve
 from headrace.relay.server.settings import RelaySettings
+from headrace.relay.server.workers import run_relay
 from headrace.testing.relay import sources_of
 
 
@@ -15,7 +15,6 @@ def main() -> int:
     """Serve until the input ends."""
     logs = dict(pair.split("=", 1) for pair in sys.argv[1:])
     settings = RelaySettings(sources_of({name: Path(log) for name, log in logs.items()}), port=0)
-    listening = bound(settings)
     stop = threading.Event()
 
     def watch() -> None:
@@ -23,10 +22,7 @@ def main() -> int:
         stop.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    port = listening.getsockname()[1]
-    serve(
-        settings, listening, stop, started=lambda: print(f"at http://127.0.0.1:{port}", flush=True)
-    )
+    run_relay(settings, stop, lambda url, _pids: print(f"at {url}", flush=True))
     return 0
 
 

@@ -7,10 +7,14 @@ import random
 import socket
 import ssl
 import subprocess
+import sys
+import termios
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from fcntl import ioctl
 
 import pyarrow as pa
 import pytest
@@ -247,6 +251,67 @@ def test_frames_survive_any_cut_into_chunks_and_packets(seed):
     listening.close()
 
 
+def test_a_small_block_that_is_there_is_received_at_once():
+    """In one call of the kernel: where forty threads receive, each call is a turn at the interpreter's lock."""
+    blocks = [encode_block(wide(scn, 70)) for scn in range(1, 30)]
+    listening = socket.create_server(("127.0.0.1", 0))
+    served: list[socket.socket] = []
+
+    def begin() -> None:
+        client, _ = listening.accept()
+        client.recv(65536)
+        client.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        served.append(client)
+
+    thread = threading.Thread(target=begin, daemon=True)
+    thread.start()
+    relay = Relay(f"http://127.0.0.1:{listening.getsockname()[1]}", HttpSettings())
+    stream = relay.stream(StreamRequest("shop", Place(0)))
+    thread.join(10)
+    (server,) = served
+    with listening, server, closing(relay):
+        for data in blocks:
+            chunk = b"%x\r\n%b\r\n" % (len(data), data)
+            server.sendall(chunk)
+            until(lambda: unread_bytes(relay) == len(chunk), "all of it is there")  # noqa: B023
+            with counted_receives() as calls:
+                frame = stream.next()
+            assert isinstance(frame, BlockFrame)
+            assert bytes(frame.data) == data
+            assert not stream.has_more
+            assert calls == ["recv_into"]
+        # A quiet moment is no end, as often as one asks, and takes nothing from what has come in part.
+        server.sendall(chunk[:5000])
+        assert [stream.next(0.001) for _ in range(3)] == [None] * 3
+        server.sendall(chunk[5000:])
+        frame = stream.next(5.0)
+        assert isinstance(frame, BlockFrame)
+        assert bytes(frame.data) == blocks[-1]
+
+
+def unread_bytes(relay: Relay) -> int:
+    """Return how many bytes wait in the kernel for a relay's client."""
+    taken = relay._connection._socket
+    assert taken is not None
+    return int.from_bytes(ioctl(taken.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+@contextlib.contextmanager
+def counted_receives() -> Iterator[list[str]]:
+    """Give the calls of this thread to a socket."""
+    calls: list[str] = []
+
+    def seen(_frame: object, event: str, called: object) -> None:
+        if event == "c_call" and isinstance(getattr(called, "__self__", None), socket.socket):
+            calls.append(called.__name__)  # type: ignore[attr-defined]
+
+    sys.setprofile(seen)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
 def test_rows_stay_what_they_are_while_later_blocks_come(log, relay):
     log.append(*(wide(10 * i, 200) for i in range(1, 30)))
     kept = []
@@ -345,5 +410,12 @@ def test_tls_is_spoken_with_those_whose_certificate_is_known(log, tmp_path):
         settings = replace(QUICK, http=HttpSettings(tls=tls))
         Subscription(url, "shop", consumer, upto=10, settings=settings).run()
         assert by_place(consumer.told) == told_by(log.blocks)
+        with closing(Relay(url, HttpSettings(tls=tls))) as quiet:
+            stream = quiet.stream(StreamRequest("shop", Place(10)))
+            assert [stream.next(0.001) for _ in range(3)] == [None] * 3
+            log.append(wide(20, 70))
+            frame = stream.next()
+            assert isinstance(frame, BlockFrame)
+            assert frame.header.last_scn == 20
         with pytest.raises(RelayUnavailable, match="certificate"):
             Relay(url, HttpSettings()).sources()

@@ -11,6 +11,7 @@ import contextlib
 import json
 import socket
 import ssl
+import struct
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,11 +22,13 @@ from headrace.wire.notes import PROTOCOL
 
 __all__ = ["Answer", "Connection", "HttpSettings"]
 
-_STAGED_BYTES = 64 * 1024
+_STAGED_BYTES = 128 * 1024
 """Received at once when little is wanted: lines, notes, small blocks. A large block is copied that far."""
 _DIRECT_BYTES = 32 * 1024
 """From here on bytes go straight to where they are wanted."""
 _MOST_HEADERS = 100
+_TIME = struct.Struct("@ll")
+"""The kernel's seconds and microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,6 @@ class Connection:
         if self._secure:
             context = self._settings.tls or ssl.create_default_context()
             self._socket = context.wrap_socket(plain, server_hostname=self._host)
-        self._socket.settimeout(self._settings.read_timeout_s)
         self._incoming = _Incoming(self.url, self._socket, self._settings.read_timeout_s)
         return self._incoming
 
@@ -153,6 +155,8 @@ class Connection:
                 next_step="name the authority that signed it: --ca FILE, relay.upstream.ca, Spark's option ca, or "
                 "HttpSettings.tls; or an address that the certificate is for.",
             )
+        if isinstance(error, BlockingIOError):
+            return _gone(self.url, "it took no request in time")
         return _gone(self.url, error.strerror or str(error) or type(error).__name__)
 
 
@@ -190,16 +194,20 @@ class Answer:
         return self._incoming.staged_bytes > line_end
 
     def staged(self, count: int) -> memoryview | None:
-        """Return the next bytes of the body without taking them; None where they did not come in one piece.
+        """Return the next bytes of the body without taking them; None where they do not come in one small piece.
 
-        They are good until something else is called. Waits only where there is nothing of the body yet.
+        They are good until something else is called.
         """
-        with contextlib.suppress(_Quiet):
+        try:
             if not self._left and not self.ended:
                 self._next_chunk()
-            if self._left and not self._incoming.staged_bytes:
+            if count > self._left or count > _STAGED_BYTES:
+                return None
+            while (view := self._incoming.staged(count)) is None:
                 self._incoming.stage()
-        return self._incoming.staged(count) if count <= self._left else None
+        except _Quiet:
+            return None
+        return view
 
     def take(self, count: int) -> bytes | None:
         """Return the next bytes of the body; None where they are not all here in one piece."""
@@ -295,6 +303,7 @@ class _Incoming:
         self._url = url
         self._socket = sock
         self._silent_s = self._wait_s = silent_s
+        _let_wait(sock, silent_s)
         self._heard_at = time.monotonic()
         self._staged = bytearray(_STAGED_BYTES)
         self._view = memoryview(self._staged)
@@ -317,7 +326,7 @@ class _Incoming:
             self._wait_s = wait_s
             self._heard_at = time.monotonic()
             try:
-                self._socket.settimeout(wait_s)
+                _let_wait(self._socket, wait_s)
             except OSError as error:
                 raise _gone(self._url, "the connection was closed") from error
 
@@ -354,7 +363,7 @@ class _Incoming:
     def _receive(self, view: memoryview) -> int:
         try:
             got = self._socket.recv_into(view)
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError) as error:
             if self._wait_s < self._silent_s and time.monotonic() - self._heard_at < self._silent_s:
                 raise _Quiet from None
             raise _gone(self._url, "it sent nothing in time, no heartbeat either") from error
@@ -365,6 +374,21 @@ class _Incoming:
         if self._wait_s < self._silent_s:
             self._heard_at = time.monotonic()
         return got
+
+
+def _let_wait(sock: socket.socket, seconds: float) -> None:
+    """Let receiving and sending give up after so long.
+
+    The kernel's own time-out costs nothing where bytes come in time. Python's would ask first whether there are any,
+    with a system call and a turn of the interpreter's lock for each piece; TLS, which sends to receive, needs it.
+    """
+    if isinstance(sock, ssl.SSLSocket):
+        sock.settimeout(seconds)
+        return
+    whole, part = divmod(max(1, round(seconds * 1e6)), 1_000_000)
+    for which in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        sock.setsockopt(socket.SOL_SOCKET, which, _TIME.pack(whole, part))
+    sock.settimeout(None)
 
 
 def _gone(url: str, what: str) -> RelayUnavailable:

@@ -96,17 +96,18 @@ class Reading:
     def read(self, wait_s: float, most_bytes: int) -> tuple[list[Item], int]:
         """Return what comes within some seconds and what is there with it, and its bytes; nothing once it is over.
 
-        A failure ends it too; `raise_failure` tells.
+        A failure ends it too; `raise_failure` tells. Ends where another item as large as the largest would be too much.
         """
         items: list[Item] = []
-        size = 0
+        size = largest = 0
         try:
             while self.finished is None and self._failure is None:
                 item = self.next(wait_s)
                 if item is not None:
                     items.append(item)
                     size += nbytes(item)
-                if item is None or size >= most_bytes or not self._stream.has_more:
+                    largest = max(largest, nbytes(item))
+                if item is None or size + largest > most_bytes or not self._stream.has_more:
                     break
         except HeadraceError as error:
             self._failure = error

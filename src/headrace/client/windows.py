@@ -93,8 +93,9 @@ class Windows:
         """
         if len(block.index) > 1:
             scns = block.index["scn"]
-            if (falls := np.flatnonzero(scns[1:] <= scns[:-1])).size:
-                at = int(falls[0])
+            rises = scns[1:] > scns[:-1]
+            if not rises.all():
+                at = int(rises.argmin())
                 raise ClockWentBack(int(scns[at + 1]), int(scns[at]))
         rest = block.after(self.place.after_scn)
         if len(rest.index):
@@ -133,6 +134,9 @@ class Windows:
         joins = (index["last_piece"][1:] != 0) & (index["origin"][1:] == index["origin"][:-1])
         if not self.place.whole:
             joins[0] = False
+        elif joins.all():
+            # Most blocks of a busy stream; a few calls of NumPy are much of what such a block costs.
+            return np.array([count - 1])
         return np.append(np.flatnonzero(~joins), count - 1)
 
     def _piece(self, cut: _Cut, number: int, last: Entry) -> Piece:

@@ -66,6 +66,7 @@ HEADER_BYTES = _HEADER.size
 _CRC_AT = HEADER_BYTES - 4
 _ENTRY = struct.Struct("<QQQQII")
 _ENDS_COMPLETE = 1
+_RESERVED = bytes(44)
 
 
 class BlockHeader(NamedTuple):
@@ -250,7 +251,7 @@ def read_header(buffer: Readable, offset: int = 0) -> BlockHeader:
     if version != VERSION:
         raise malformed(f"version {version} is not {VERSION}")
     header = BlockHeader(*values)
-    if header.flags & ~_ENDS_COMPLETE or any(reserved):
+    if header.flags & ~_ENDS_COMPLETE or reserved != _RESERVED:
         raise malformed("reserved bits are set")
     head = HEADER_BYTES + _ENTRY.size * header.bodies
     head += TRANSACTION_DTYPE.itemsize * header.transactions

@@ -28,8 +28,9 @@ from headrace.wire.refusals import error_json
 __all__ = ["Control", "Stream", "note_frame", "note_line"]
 
 _NOW = time.monotonic
-_LARGE_BYTES = 64 * 1024
+_LARGE_BYTES = 4 * 1024
 """From here on a copy costs more than the way round it."""
+_NOTHING_TOLD = -1
 
 
 class Control:
@@ -156,22 +157,24 @@ class Stream:
 
     async def _body(self, pieces: list[Readable]) -> None:
         """Send the pieces, then whatever follows, until there is a reason to end."""
+        told = _NOTHING_TOLD
         while not self._connection.lost:
             for piece in pieces:
                 await self._hand_over(piece)
             if self._ends:
                 return
-            if pieces:
+            if told != self._feed.told or (pieces and not self._supply.at_end):
                 # A reader on a fast connection would keep the loop for itself.
                 await asyncio.sleep(0)
+            elif not self._request.push:
+                return
+            else:
+                # Whatever came since the last look is told of as soon as somebody waits.
+                await self._news()
+                await self._beat()
+            told = self._feed.told
             self._feed.reader.look()
             pieces = await self._supply.next()
-            if pieces or self._ends:
-                continue
-            if not self._request.push:
-                return
-            await self._news()
-            await self._beat()
 
     @property
     def _ends(self) -> bool:

@@ -53,6 +53,11 @@ class Supply(Protocol):
         """Everything up to here has been given out."""
         ...
 
+    @property
+    def at_end(self) -> bool:
+        """Whether everything was given out that the log held at the reader's last look."""
+        ...
+
     async def next(self) -> list[Readable]:
         """Return what follows, whole blocks of about `PIECE_BYTES` together; nothing when nothing does yet.
 
@@ -80,6 +85,10 @@ class _Way:
     @property
     def covered_scn(self) -> int:
         return self._spot.covered_scn
+
+    @property
+    def at_end(self) -> bool:
+        return self._spot.covered_scn >= self._feed.reader.tail.covered_scn
 
     def _nothing(self) -> list[Readable]:
         """Take note that the end of the log is reached."""
