@@ -31,7 +31,7 @@ demo: setup ## Copy a live PostgreSQL into Delta tables and prove it (ARGS="--se
 ##### Test it
 
 .PHONY: setup-tests
-setup-tests: ## As setup, and the servers of the tests: Debian's PostgreSQL 15, an object store (needs Go)
+setup-tests: ## As setup, and the servers of the tests: Debian's PostgreSQL 15 and MariaDB, an object store (needs Go)
 	@$(PYTHON) tools/setup.py --tests
 
 .PHONY: test

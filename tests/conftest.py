@@ -12,6 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from headrace.testing.mariadb_server import installed as mariadb_installed
 from headrace.testing.object_store import server_program
 from headrace.testing.postgres import EmbeddedPostgres
 from tools.check_requirements import known_ids
@@ -72,6 +73,7 @@ MARKERS = (
     "since(version): needs that PostgreSQL; skipped where HEADRACE_POSTGRES names an older one",
     "object_store: starts versitygw; skipped where the set-up could not build it",
     "debian_postgres: needs Debian's PostgreSQL 15; skipped where it is not installed",
+    "mariadb: needs Debian's MariaDB; skipped where it is not installed",
 )
 
 # Spark's workers are started by name otherwise, and would miss the packages of this environment.
@@ -132,6 +134,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "debian_postgres",
         f"{DEBIAN_POSTGRES} is missing: install Debian's postgresql-15",
         unless=DEBIAN_POSTGRES.exists(),
+    )
+    _skip(
+        items,
+        "mariadb",
+        "/usr/sbin/mariadbd is missing: install Debian's mariadb-server-core",
+        unless=mariadb_installed(),
     )
 
 
