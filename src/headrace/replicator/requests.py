@@ -89,6 +89,7 @@ class Shown:
             "where": request.predicate or None,
             "state": request.state.value,
             "priority": request.priority,
+            "pace": request.pace.settings,
             "cause": request.cause.value,
             "reason": request.reason or None,
             "created_s": request.created_s,
@@ -325,17 +326,28 @@ class Requests:
         """
         return self._move(request, RequestState.CANCELLED, OPEN)
 
-    def prioritise(self, request: str, priority: int) -> DumpRequest:
-        """Give a request another priority: the highest goes first, and overtakes what is under way.
+    def steer(
+        self, request: str, *, priority: int | None = None, **pace: float | None
+    ) -> DumpRequest:
+        """Change the priority of a request, or settings of `headrace.state.pace.OwnPace` that it has of its own.
+
+        Args:
+            request: its name, or the beginning of it.
+            priority: the new one: the highest goes first, and overtakes what is under way; None leaves it.
+            pace: settings to change; None gives one back to the replicator's pace.
 
         Raises:
             StateError: it has ended.
-            ConfigError: the priority is out of bounds.
+            ConfigError: a value is out of bounds; nothing was changed.
         """
-        _check_priority(priority)
+        if priority is not None:
+            _check_priority(priority)
         found = self._find(request)
-        if not self._store.prioritise(found.request_id, priority):
-            raise _ended(found)
+        try:
+            if not self._store.steer(found.request_id, priority=priority, pace=pace):
+                raise _ended(found)
+        except ValueError as error:
+            raise ConfigError(f"pace: {error}.", next_step="choose another value.") from error
         return self._find(found.request_id)
 
     def _move(
