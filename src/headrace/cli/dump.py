@@ -253,7 +253,8 @@ def pace(
             )
         own = {name: value for name, value in wanted.items() if name not in ("chunk_s", "load")}
         with Requests(config) as requests:
-            steered = requests.steer(request, **own) if own else requests.show(request).request
+            asked = requests.steer(request, priority=None, **own) if own else None
+            steered = asked or requests.show(request).request
         set_ = ", ".join(f"{name} {value:g}" for name, value in steered.pace.settings.items())
         if as_json:
             typer.echo(json.dumps(asdict(steered.pace), indent=2))

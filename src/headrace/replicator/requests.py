@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.errors import ConfigError, StateError
+from headrace.errors import ConfigError, RequestEnded, StateError
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator.config import Config, PostgresConfig
@@ -292,7 +292,7 @@ class Requests:
             within_s: longest wait for that. A capture that does not run hears nothing, and reads nothing either.
 
         Raises:
-            StateError: it has ended.
+            RequestEnded: it has ended.
         """
         found = self._find(request)
         reads = found.state is RequestState.ACTIVE
@@ -312,7 +312,7 @@ class Requests:
         """Let a paused request go on with its next chunk when its turn comes.
 
         Raises:
-            StateError: it has ended.
+            RequestEnded: it has ended.
         """
         return self._move(request, RequestState.QUEUED, (RequestState.PAUSED,))
 
@@ -322,13 +322,11 @@ class Requests:
         A table that is complete stays complete; one whose first copy it was stays incomplete: see `incomplete`.
 
         Raises:
-            StateError: it has ended otherwise.
+            RequestEnded: it has ended otherwise.
         """
         return self._move(request, RequestState.CANCELLED, OPEN)
 
-    def steer(
-        self, request: str, *, priority: int | None = None, **pace: float | None
-    ) -> DumpRequest:
+    def steer(self, request: str, *, priority: int | None = None, **pace: Any) -> DumpRequest:
         """Change the priority of a request, or settings of `headrace.state.pace.OwnPace` that it has of its own.
 
         Args:
@@ -337,7 +335,7 @@ class Requests:
             pace: settings to change; None gives one back to the replicator's pace.
 
         Raises:
-            StateError: it has ended.
+            RequestEnded: it has ended.
             ConfigError: a value is out of bounds; nothing was changed.
         """
         if priority is not None:
@@ -390,8 +388,8 @@ def _check_priority(priority: int) -> None:
         )
 
 
-def _ended(request: DumpRequest) -> StateError:
-    return StateError(
+def _ended(request: DumpRequest) -> RequestEnded:
+    return RequestEnded(
         f"request {request.request_id} is {request.state.value}: it has ended.",
         next_step="ask again: headrace dump start FILE …",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 __all__ = ["ADAPTIVE", "OwnPace", "Pace"]
 
@@ -104,6 +105,6 @@ class OwnPace:
     rows_per_s: float | None = None
 
     @property
-    def settings(self) -> dict[str, float]:
+    def settings(self) -> dict[str, Any]:
         """Return what is set, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
