@@ -205,7 +205,7 @@ def test_secrets_by_reference_are_nowhere_to_be_seen(
                     continue
             kept = [file for file in (tmp_path / "state").rglob("*") if file.is_file()]
             found = {file.name for file in kept}
-            assert {"control.db", "config-1.json", "run.log", "run.json"} <= found
+            assert {"control.db", "config-2.json", "run.log", "run.json"} <= found
             for file in kept:
                 assert hidden.seen_in(file.read_bytes()) == [], file
     finally:
