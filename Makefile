@@ -97,6 +97,10 @@ bench-chain: setup ## Measure the whole way from PostgreSQL to Delta tables
 bench-day: setup ## Measure a day of batches, with maintenance and without
 	@$(BIN)/python -m benchmarks.bench_day $(ARGS)
 
+.PHONY: bench-control
+bench-control: setup ## Measure a control plane with many replicators
+	@$(BIN)/python -m benchmarks.bench_control $(ARGS)
+
 .PHONY: bench-docs
 bench-docs: setup ## Write docs/benchmarks.md and its plots from the kept results
 	@$(BIN)/python -m benchmarks.page $(ARGS)

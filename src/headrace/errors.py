@@ -47,6 +47,8 @@
     │   ├── NotFound                 a control plane has no such namespace, draft, replicator or page
     │   ├── CommandRefused           what is asked for does not go with how things stand
     │   ├── RequestTooLarge          a request with more bytes than one may have
+    │   ├── TooManyRequests          somebody asks more often than is answered; tried again
+    │   ├── TapNotEnabled            a replicator's tap tells nothing
     │   ├── ControlStandby           another control plane is the active one; tried again
     │   └── ControlUnavailable       a control plane gives no answer; tried again
     ├── StateError                   our own small state cannot be read or written
@@ -95,6 +97,7 @@ __all__ = [
     "ProtocolError",
     "RelayError",
     "RelayUnavailable",
+    "RequestEnded",
     "RequestTooLarge",
     "Retry",
     "ScnNotFound",
@@ -108,9 +111,11 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "StoreUnfit",
+    "TapNotEnabled",
     "TargetConflict",
     "TargetError",
     "TargetUnwritable",
+    "TooManyRequests",
     "UndecodableValue",
     "UnknownTable",
     "UnplacedValue",
@@ -428,8 +433,24 @@ class ControlUnavailable(ControlError):
     retry = Retry.TIMED
 
 
+class TooManyRequests(ControlError):
+    """Somebody asks more often than a control plane answers; the header ``retry-after`` says when it does again."""
+
+    retry = Retry.TIMED
+
+
+class TapNotEnabled(ControlError):
+    """Somebody listens to the tap of a replicator that tells nothing."""
+
+
 class StateError(HeadraceError):
     """Progress, requests or the ledger cannot be read or written."""
+
+
+class RequestEnded(StateError):
+    """Somebody steers a dump request that has ended."""
+
+    retry = Retry.NEVER
 
 
 class StateFull(StateError):

@@ -262,6 +262,21 @@ def test_the_pace_of_dumps_is_set_shown_and_given_back(file: Path) -> None:
     }
 
 
+@req("H19")
+def test_the_pace_of_one_request_is_set_shown_and_given_back(file: Path) -> None:
+    words = ("dump", "pace", str(file), "--request", asked(file, "--table", "all"))
+    assert "as the others" in call(*words).stdout
+    shown = call(*words, "--chunk-rows", "500", "--delay", "0.2")
+    assert "chunk_rows 500, delay_s 0.2" in shown.stdout
+    more = call(*words, "--rows-per-second", "20", "--json")
+    assert json.loads(more.stdout) == {"chunk_rows": 500, "delay_s": 0.2, "rows_per_s": 20}
+    assert json.loads(call(*words, "--reset", "--json").stdout)["chunk_rows"] is None
+    refused = call(*words, "--load", "0.5")
+    assert refused.exit_code == 2
+    assert "leave --request out" in refused.stderr
+    assert call("dump", "pace", str(file), "--request", "none").exit_code == 2
+
+
 @pytest.mark.parametrize(
     "words", [("--chunk-rows", "many"), ("--chunk-rows", "0"), ("--load", "2")]
 )

@@ -80,6 +80,7 @@ def test_one_that_crashes_again_and_again_is_given_up_with_its_last_words(hand: 
     assert len(hand.journal()) == 3
 
 
+@req("C-2")
 def test_an_error_for_a_person_is_not_tried_again(hand: Hand) -> None:
     hand.deploy(fault="fail")
     hand.command(Command.START)
@@ -92,6 +93,7 @@ def test_an_error_for_a_person_is_not_tried_again(hand: Hand) -> None:
     assert hand.reaches(State.RUNNING).reason == ""
 
 
+@req("C-3")
 def test_an_error_that_time_heals_is_tried_without_end(hand: Hand) -> None:
     hand.deploy(fault="retry")
     hand.command(Command.START)
@@ -100,7 +102,13 @@ def test_an_error_that_time_heals_is_tried_without_end(hand: Hand) -> None:
     assert row.state is State.STARTING
     assert "started again: simulated: the server is away" in row.reason
     hand.command(Command.STOP)
-    hand.reaches(State.STOPPED)
+    hand.reaches(State.STOPPED, timeout_s=10)
+    tries = len(hand.journal())
+    assert hand.pid() == 0
+    hand.command(Command.START)
+    until(
+        lambda: len(hand.journal()) > tries, "the next try, which does not wait for what was before"
+    )
 
 
 def test_one_that_does_not_hear_is_killed_in_time(tmp_path: Path) -> None:
@@ -114,6 +122,7 @@ def test_one_that_does_not_hear_is_killed_in_time(tmp_path: Path) -> None:
         end_everything(tmp_path)
 
 
+@req("C-6")
 def test_a_new_configuration_is_taken_up_by_the_next_process(hand: Hand) -> None:
     first = hand.started()
     hand.deploy(apply={"trigger_s": 2})
@@ -126,6 +135,7 @@ def test_a_new_configuration_is_taken_up_by_the_next_process(hand: Hand) -> None
         ("ended", "1"),
         ("began", "2"),
     ]
+    assert (hand.row().generation, hand.row().revision) == (1, 2), "its place is the same"
     root = hand.state().parent
     assert [path.name for path in root.glob("config-*")] == ["config-2.json"]
     assert json.loads((root / "config-2.json").read_text())["apply"] == {"trigger_s": 2}

@@ -34,7 +34,7 @@ ROWS, CHUNK, KILLS = 6_000, 100, 3
 TABLE = TableId("public", "big")
 
 
-@req("P19", "P09")
+@req("P59", "P19", "P09")
 def test_three_kills_cost_at_most_three_chunks(url: str, tmp_path: Path) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("create table big (id bigint primary key, value text not null)")

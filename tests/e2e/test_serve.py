@@ -18,8 +18,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from headrace.changelog import ChangeLogReader
 from headrace.lake.delta_log import DeltaTable
 from headrace.replicator.control.processes import RunProcess, find
+from headrace.spark.session import SessionSettings, build_session
+from tests.control.asking import Asking
 from tests.requirements import req
 from tests.waiting import until
 
@@ -56,16 +59,18 @@ class Newcomer:
             "HEADRACE_LISTEN": address,
             "HEADRACE_SERVER": f"http://{address}",
             "SOURCE_PASSWORD": SECRET,
+            "HEADRACE_SECRETS": str(folder.with_name(f"{folder.name}-secrets")),
             "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
             "COLUMNS": "200",
         }
         self.served = folder / "served"
         self.serving: subprocess.Popen[bytes] | None = None
         self.said = ""
-        source = url.replace(
-            "postgresql://postgres", "postgresql://postgres:${env:SOURCE_PASSWORD}"
-        )
-        for name in ("shop", "billing"):
+        kept = Path(self.environment["HEADRACE_SECRETS"])
+        kept.mkdir()
+        (kept / "billing").write_text(SECRET + "\n")
+        for name, secret in (("shop", "env:SOURCE_PASSWORD"), ("billing", "file:billing")):
+            source = url.replace("postgresql://postgres", f"postgresql://postgres:${{{secret}}}")
             document = {
                 "name": name,
                 "source": {"type": "postgres", "url": source, "tables": [f"{name}.*"]},
@@ -148,7 +153,7 @@ def slots(connection: psycopg.Connection[Any]) -> set[str]:
     return {name for (name,) in found if not name.startswith("pg_")}
 
 
-@req("C01", "C02", "C16", "C17", "C70", "C100")
+@req("C01", "C02", "C16", "C17", "C70", "C100", "C-20")
 def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, url: str) -> None:
     typed = commands()
     assert len(typed) == 6
@@ -215,3 +220,66 @@ def nothing_tells_the_secret(newcomer: Newcomer) -> None:
     for words in ("replicators shop", "logs shop", "logs shop --process capture", "audit"):
         newcomer.types(f"headrace {words} --json")
     assert SECRET not in newcomer.said
+
+
+# -- F20 over HTTP --------------------------------------------------------------------------------
+
+DAMAGED = (3, 5, 7, -1)
+
+
+@pytest.mark.long
+@req("F20", "H19", "A-13")
+def test_damaged_rows_are_repaired_over_http_by_key_and_no_others_are_written(
+    newcomer: Newcomer, tmp_path: Path
+) -> None:
+    newcomer.types("headrace serve")
+    newcomer.types("headrace deploy shop.yaml --start --wait")
+    until(partial(copied, newcomer, "shop"), "the rows", 300)
+    newcomer.types("headrace stop shop --wait")
+    whole = newcomer.rows("shop")
+    at = newcomer.folder / "lake" / "shop" / "orders"
+    spark = build_session(SessionSettings(driver_memory="512m", scratch=tmp_path / "damage"))
+    try:
+        for statement in (
+            "UPDATE delta.`{}` SET total = 999 WHERE id IN (3, 5)",
+            "DELETE FROM delta.`{}` WHERE id = 7",
+            "INSERT INTO delta.`{}` (id, total) VALUES (-1, 1)",
+        ):
+            spark.sql(statement.format(at))
+    finally:
+        spark.stop()
+    damaged = newcomer.rows("shop")
+    assert {key for key, _ in damaged.items() ^ whole.items()} == set(DAMAGED)
+    state = newcomer.state() / "replicators/default/shop/1/state"
+    logged = ChangeLogReader(state / "changelog").tail().covered_scn
+    newcomer.types("headrace start shop --wait")
+
+    api = "/v1/contexts/default/replicators/shop/api/v1"
+    ask = Asking(newcomer.environment["HEADRACE_SERVER"])
+    asked = ask.does(
+        "POST",
+        f"{api}/requests",
+        {
+            "scope": "PRIMARY_KEYS",
+            "table": {"schemaName": "shop", "tableName": "orders"},
+            "primaryKeyLiterals": [str(key) for key in DAMAGED],
+            "deleteMissing": True,
+        },
+        201,
+    )["request"]
+
+    def ended() -> bool:
+        return bool(ask.one(f"{api}/requests/{asked['requestId']}")["state"] == "COMPLETED")
+
+    until(ended, "the request", 120)
+    until(lambda: newcomer.rows("shop") == whole, "the repair", 120)
+    shown = ask.one(f"{api}/requests/{asked['requestId']}")
+    assert shown["missingPrimaryKeyLiterals"] == ["-1"]
+    written = [
+        row["id"]
+        for block in ChangeLogReader(state / "changelog").blocks(logged)
+        for body in block.bodies
+        if (body.table.schema, body.table.name) == ("shop", "orders")
+        for row in body.batch.to_pylist()
+    ]
+    assert sorted(written) == sorted(DAMAGED)

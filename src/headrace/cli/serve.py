@@ -65,7 +65,7 @@ def serve(
     begin_lean()
 
     from headrace.replicator.api.app import application
-    from headrace.replicator.api.serve import Listening, known_of, listen
+    from headrace.replicator.api.serve import Listening, known_of, limits_of, listen
     from headrace.replicator.api.serve import serve as answer
     from headrace.replicator.control.plane import ControlPlane
     from headrace.replicator.control.reconcile import Limits
@@ -91,7 +91,13 @@ def serve(
         )
 
     with ControlPlane(settings) as plane:
-        answer(application(plane, known_of(people)), where, listening, stop, tell)
+        answer(
+            application(plane, known_of(people), stop.is_set, limits_of(people)),
+            where,
+            listening,
+            stop,
+            tell,
+        )
         left = len(plane.reconciler.processes())
     if left:
         console.print(f"{left} replicators go on running; headrace serve adopts them")

@@ -405,6 +405,10 @@ class Capture:
             self._retain_at = 0.0
         self._pace = pace
         self.coordinator.pace = self._settings.dump.pace(pace)
+        self.coordinator.own_paces = {
+            request: self._settings.dump.pace(pace.with_own(own))
+            for request, own in self._state.own_paces().items()
+        }
 
     def _held_back(self, timeout_s: float) -> bool:
         """Whether log delivery is paused, or ahead of its rate; waits a while if so, and nothing is polled.

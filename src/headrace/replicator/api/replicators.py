@@ -22,6 +22,7 @@ from headrace.replicator.api.bodies import (
     StateBody,
     StateShown,
 )
+from headrace.replicator.api.described import CONFLICT, UNFIT, made
 from headrace.replicator.api.people import Person, changes, looks
 from headrace.replicator.api.told import detail, shown
 from headrace.replicator.assess.document import configured, read_document
@@ -53,7 +54,7 @@ def replicators(plane: ControlPlane) -> APIRouter:
         """List the replicators of a namespace, each with its state and how far it is."""
         return ReplicatorList(replicators=[told(row) for row in plane.store.replicators(namespace)])
 
-    @router.put(_ONE)
+    @router.put(_ONE, responses=UNFIT | CONFLICT | made(ReplicatorShown))
     def deploy(
         namespace: NamespaceName,
         name: ReplicatorName,
@@ -110,6 +111,7 @@ def replicators(plane: ControlPlane) -> APIRouter:
             steered(command),
             methods=["POST"],
             status_code=202,
+            responses=CONFLICT,
             name=command.value,
             operation_id=f"{command.value}_replicator",
         )
@@ -151,10 +153,9 @@ def replicators(plane: ControlPlane) -> APIRouter:
         row = plane.store.replicator(namespace, name)
         folder = plane.folders.of(row)
         found = last_lines(folder.log if process == "run" else folder.state.log(process), lines)
-        names = names_in(row.config)
-        return LogShown(
-            process=process, lines=[redacted(line, names, plane.environment) for line in found]
-        )
+        # As one text: a secret is looked up once, and may go on in the next line.
+        text = redacted("\n".join(found), names_in(row.config), plane.environment)
+        return LogShown(process=process, lines=text.split("\n") if found else [])
 
     @router.post("/getState")
     def get_state(
