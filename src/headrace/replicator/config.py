@@ -16,6 +16,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace.replicator.observe_config import MetricsConfig, ObjectiveConfig
 from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
+from headrace.replicator.retries import RetryConfig
 from headrace.replicator.section import Section
 from headrace.replicator.units import Bytes
 from headrace.store.location import Bucket, Location, located
@@ -36,6 +37,7 @@ __all__ = [
     "PostgresTargetConfig",
     "RelayConfig",
     "RelaySourceConfig",
+    "RetryConfig",
     "SparkConfig",
     "StateConfig",
     "StoreConfig",
@@ -460,6 +462,7 @@ class Config(Section):
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()
     apply: ApplyConfig = ApplyConfig()
+    retry: RetryConfig = RetryConfig()
     spark: SparkConfig = SparkConfig()
     tap: TapConfig = TapConfig()
     relay: RelayConfig | None = None

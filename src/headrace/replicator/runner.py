@@ -282,6 +282,7 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
     from headrace.replicator.asked import table_settings
     from headrace.replicator.config import ParquetTargetConfig, TargetConfig
     from headrace.replicator.copies import ask_for_copy
+    from headrace.spark.at_work import Patience
     from headrace.spark.job import ApplySettings, run_apply
 
     given = config.target
@@ -303,6 +304,9 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         within_s=config.objective.within_s if config.objective else None,
         settings=table_settings(config),
         maintenance=_maintenance(config),
+        patience=Patience(
+            config.retry.for_s, config.retry.longest_s, alone=config.retry.ends == "table"
+        ),
     )
 
     def ask(table: TableId, before: str) -> str:

@@ -68,6 +68,7 @@ class Applier:
         target: where the tables are.
         on_status: told after every batch.
         ask: asks for dumps of tables that are copied again, None where nobody can be asked.
+        clock: monotonic seconds, by which tables that failed are tried again.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class Applier:
         target: Target,
         on_status: Callable[[ApplyStatus], None] = lambda _status: None,
         ask: Ask | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
+        self._clock = clock
         self._target = target
         self._on_status = on_status
         self._again = Again(target.copies, ask)
@@ -164,9 +167,7 @@ class Applier:
 
     def retry(self, to_scn: int) -> None:
         """Try again the tables that failed and whose pause is over, when no batch does."""
-        if any(
-            table.error and table.retry_at <= time.monotonic() for table in self._tables.values()
-        ):
+        if any(table.error and table.retry_at <= self._clock() for table in self._tables.values()):
             self.process(to_scn, to_scn)
 
     @property
@@ -236,7 +237,7 @@ class Applier:
 
     def _plan(self, batch: Range) -> list[Work]:
         """Return the tables that have something to do."""
-        now = time.monotonic()
+        now = self._clock()
         work = []
         for table in self._tables.values():
             if table.waits:
@@ -259,7 +260,7 @@ class Applier:
         try:
             state = self._target.state(table.id)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
-            table.fail(translate(error, table.id, None))
+            self._fail(table, translate(error, table.id, None))
             return False
         if state is not None and state.applied_scn > table.position:
             table.position, table.version = state.applied_scn, state.version
@@ -332,12 +333,15 @@ class Applier:
             item.table.all_batches += outcome.cost
             _LOG.debug("%s: %s", item.table.id, outcome.cost)
 
-    @staticmethod
-    def _failed(item: Work, error: HeadraceError) -> None:
-        item.fail(error)
+    def _failed(self, item: Work, error: HeadraceError) -> None:
+        item.fail()
+        self._fail(item.table, error)
         # Spark's own words may hold values of rows: only for those who ask for them.
         whole = error if os.environ.get("HEADRACE_DEBUG") else None
         _LOG.warning("%s: %s", item.table.id, error, exc_info=whole)
+
+    def _fail(self, table: TableAtWork, error: HeadraceError) -> None:
+        table.fail(error, self._options.patience, self._clock())
 
     def _version_for(self, table: TableAtWork, step: Step) -> TableSchema:
         """Return the version to apply a step in: the step's own, or the target's when that is newer.
@@ -369,7 +373,7 @@ class Applier:
         try:
             self._again.end(table)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
-            table.fail(translate(error, table.id, None))
+            self._fail(table, translate(error, table.id, None))
 
     def _slices(self, step: Step) -> int:
         """Return how many tasks fold a step."""
@@ -470,6 +474,9 @@ class Applier:
         behind = tail.complete_scn > scn
         status.lag_s = max(0.0, time.time() - tail.last_commit_us / 1e6) if behind else 0.0
         status.freshness_s = self._freshness.percentiles()
+        failed_at = [table.failed_at for table in self._tables.values() if table.error is not None]
+        stuck = failed_at and len(failed_at) == len(self._tables)
+        status.stuck_s = self._clock() - max(failed_at) if stuck else 0.0
         status.tables = {
             str(table.id): TableStatus(
                 table.mode,
@@ -493,7 +500,10 @@ class Applier:
             if error and (error.retry is Retry.NEVER or isinstance(error, ChangeLogError)):
                 # A damaged log is damaged for every table, and no pause mends it.
                 raise error
+            if error and table.given_up and not self._options.patience.alone:
+                raise error
         if failing and len(failing) == len(self._tables):
             worst = min(failing, key=lambda table: table.attempts)
-            if worst.attempts >= _GIVE_UP_AFTER and worst.error is not None:
+            hopeless = worst.attempts >= _GIVE_UP_AFTER or all(t.given_up for t in failing)
+            if hopeless and worst.error is not None:
                 raise worst.error

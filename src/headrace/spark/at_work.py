@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, RetriesExhausted
 from headrace.lake.copies import Copy
 from headrace.lake.counts import TableCounts
 from headrace.lake.frontier import TableEntry, TableMode
@@ -17,11 +17,25 @@ from headrace.spark.ledger import Position
 from headrace.spark.plan import Step
 from headrace.spark.status import BatchCost, MaintenanceCost
 
-__all__ = ["TableAtWork", "Work", "left_because"]
+__all__ = ["Patience", "TableAtWork", "Work", "left_because"]
 
 _LOG = logging.getLogger(__name__)
 _RETRY_FROM_S = 1.0
-_RETRY_TO_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a table that fails is tried again.
+
+    Attributes:
+        for_s: from its first failure on, None without end.
+        longest_s: longest pause between two attempts.
+        alone: whether a table that is given up ends alone; otherwise the job ends with it.
+    """
+
+    for_s: float | None = None
+    longest_s: float = 60.0
+    alone: bool = True
 
 
 @dataclass(slots=True)
@@ -34,7 +48,8 @@ class TableAtWork:
         version: of the target table, negative when there is none.
         schema_id: table version that the target's columns have.
         rows: change rows that this process committed, each once.
-        error: what stands in its way; ``attempts`` have failed, the next is due at ``retry_at`` (monotonic seconds).
+        error: what stands in its way; ``attempts`` have failed, the first at ``failed_at`` (monotonic seconds), the
+            next is due at ``retry_at``: never, when it was given up.
         left: why it left the frontier for good; ``goes`` when its target table is to be removed.
         copy: the new copy that is being made beside it.
         waits: whether it stays where it is until a dump that is made elsewhere was adopted.
@@ -49,6 +64,7 @@ class TableAtWork:
     rows: int = 0
     error: HeadraceError | None = None
     attempts: int = 0
+    failed_at: float = 0.0
     retry_at: float = 0.0
     left: str = ""
     goes: bool = False
@@ -88,6 +104,11 @@ class TableAtWork:
         )
 
     @property
+    def given_up(self) -> bool:
+        """Whether it is not tried again before the next start."""
+        return self.error is not None and self.retry_at == math.inf
+
+    @property
     def said(self) -> dict[str, str] | None:
         """What stands in the way of its rows, and what to do: name, message and next step; None for nothing."""
         if self.error is not None:
@@ -112,13 +133,29 @@ class TableAtWork:
             "next_step": gone if self.version < 0 else kept,
         }
 
-    def fail(self, error: HeadraceError) -> None:
-        """Leave the frontier set for a while that grows with each attempt."""
+    def fail(self, error: HeadraceError, patience: Patience, now: float) -> None:
+        """Leave the frontier set for a while that grows with each attempt, or until the next start.
+
+        Args:
+            error: what stands in its way.
+            patience: says when it is given up.
+            now: monotonic seconds.
+        """
+        if self.error is None:
+            self.failed_at = now
         self.error = error
         self.attempts += 1
         self.failures += 1
-        pause = min(_RETRY_FROM_S * 2 ** (self.attempts - 1), _RETRY_TO_S)
-        self.retry_at = time.monotonic() + pause
+        self.retry_at = now + min(
+            _RETRY_FROM_S * 2 ** min(self.attempts - 1, 16), patience.longest_s
+        )
+        if patience.for_s is not None and now - self.failed_at >= patience.for_s:
+            self.retry_at = math.inf
+            self.error = RetriesExhausted(
+                f"{self.id}: given up after {self.attempts} attempts in {now - self.failed_at:.0f} s (retry.for_s is "
+                f"{patience.for_s:g}); last: {error.message}",
+                next_step=f"{error.next_step.rstrip('.') or 'see the log of apply'}; then stop and start the replicator.",
+            )
 
     def begin_anew(self) -> None:
         """Leave the frontier set until the next copy: somebody removed the target table, and its rows with it."""
@@ -131,7 +168,7 @@ class TableAtWork:
 
     def recover(self) -> None:
         """Come back."""
-        self.error, self.attempts, self.retry_at = None, 0, 0.0
+        self.error, self.attempts, self.failed_at, self.retry_at = None, 0, 0.0, 0.0
 
 
 @dataclass(slots=True)
@@ -142,9 +179,8 @@ class Work:
     steps: deque[Step]
     failed: bool = False
 
-    def fail(self, error: HeadraceError) -> None:
+    def fail(self) -> None:
         """Leave the rest for another time."""
-        self.table.fail(error)
         self.failed = True
         self.steps.clear()
 

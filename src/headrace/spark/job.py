@@ -26,6 +26,7 @@ from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
 from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.at_work import Patience
 from headrace.spark.failures import known
 from headrace.spark.maintenance import MaintenanceSettings
 from headrace.spark.polled import PolledQuery
@@ -77,6 +78,7 @@ class ApplySettings:
         within_s: from commit to visible, to be counted as in time; None where nobody asked.
         settings: what was asked for single tables.
         maintenance: of files between batches, None for none.
+        patience: with tables that fail.
     """
 
     pipeline: str
@@ -100,6 +102,7 @@ class ApplySettings:
     within_s: float | None = None
     settings: SettingsByTable = ()
     maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
+    patience: Patience = field(default_factory=Patience)
 
     def options(self) -> ApplyOptions:
         """Return the part that concerns applying, not streaming."""
@@ -114,6 +117,7 @@ class ApplySettings:
             within_s=self.within_s,
             settings=self.settings,
             maintenance=self.maintenance,
+            patience=self.patience,
         )
 
 
