@@ -130,6 +130,10 @@ class Simulated:
         until(polled(self.supervisor, lambda: self.supervisor.waiting), "the death")
         self.now[0] += 30.0
 
+    def deaths(self, lived_s: float, count: int) -> None:
+        for _ in range(count):
+            self.death(lived_s)
+
 
 @req("C10", "C60")
 @pytest.mark.parametrize("lived_s", [1.0, 90.0], ids=["refused at once", "after long waits"])
@@ -143,8 +147,7 @@ def test_a_source_that_is_away_for_longer_than_it_may_be_ends_the_run(
     with Supervisor(paths, [spec], policy=policy, clock=lambda: now[0]) as supervisor:
         life = Simulated(supervisor, now)
         with pytest.raises(RetriesExhausted) as caught:
-            while now[0] < 10_000:
-                life.death(lived_s)
+            life.deaths(lived_s, 10_000)
     assert 3_600 <= now[0] < 3_600 + 30 + lived_s
     assert "retry.for_s is 3600); last: the server is away." in caught.value.message
     assert caught.value.next_step == "start it; then start it again."
@@ -157,14 +160,12 @@ def test_what_worked_in_between_counts_anew_and_what_got_nowhere_does_not(tmp_pa
     worked = reporting(paths, {"stuck_s": 5.0}, EXIT_RETRY)
     with Supervisor(paths, [worked], policy=policy, clock=lambda: now[0]) as supervisor:
         life = Simulated(supervisor, now)
-        for _ in range(20):
-            life.death(lived_s=100.0)
+        life.deaths(100.0, 20)
     stuck = reporting(paths, {"stuck_s": 99.0}, EXIT_RETRY)
     with Supervisor(paths, [stuck], policy=policy, clock=lambda: now[0]) as supervisor:
         life = Simulated(supervisor, now)
         with pytest.raises(RetriesExhausted):
-            for _ in range(20):
-                life.death(lived_s=100.0)
+            life.deaths(100.0, 20)
 
 
 @req("C-3")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import Retry, RetriesExhausted
+from headrace.errors import RetriesExhausted, Retry
 from headrace.spark.apply import Applier
 from headrace.spark.at_work import Patience
 from headrace.testing.notation import table_of

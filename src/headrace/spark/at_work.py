@@ -154,7 +154,7 @@ class TableAtWork:
             self.error = RetriesExhausted(
                 f"{self.id}: given up after {self.attempts} attempts in {now - self.failed_at:.0f} s (retry.for_s is "
                 f"{patience.for_s:g}); last: {error.message}",
-                next_step=f"{error.next_step.rstrip('.') or 'see the log of apply'}; then stop and start the replicator.",
+                next_step=f"{error.next_step.rstrip('.') or 'see its log'}; then stop and start the replicator.",
             )
 
     def begin_anew(self) -> None:
