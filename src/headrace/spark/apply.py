@@ -36,13 +36,14 @@ from headrace.observe.failpoints import failpoint
 from headrace.registry.file import FileRegistry
 from headrace.spark.again import Again, Ask
 from headrace.spark.apply_options import ApplyOptions
+from headrace.spark.aside import Aside, Replayed
 from headrace.spark.at_work import TableAtWork, Work, left_because
 from headrace.spark.counting import Tally
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.maintenance import Maintenance
-from headrace.spark.plan import Range, Step, steps_of
+from headrace.spark.plan import Range, Step
 from headrace.spark.status import (
     ApplyStatus,
     FreshnessLog,
@@ -68,6 +69,7 @@ class Applier:
         target: where the tables are.
         on_status: told after every batch.
         ask: asks for dumps of tables that are copied again, None where nobody can be asked.
+        replayed: asked about replays of dead letters.
         clock: monotonic seconds, by which tables that failed are tried again.
     """
 
@@ -77,6 +79,7 @@ class Applier:
         target: Target,
         on_status: Callable[[ApplyStatus], None] = lambda _status: None,
         ask: Ask | None = None,
+        replayed: Replayed | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
@@ -89,6 +92,9 @@ class Applier:
         self._frontier = FrontierStore(options.lake, options.pipeline)
         self._forms = Forms(target, options.changelog, self._registry, options.settings)
         self._freshness = FreshnessLog(options.freshness)
+        self._aside = Aside(
+            options.dead_letters, self._reader, self._registry, options.settings, replayed
+        )
         self._maintenance = Maintenance(
             target, options.maintenance, self._sorted_by, options.parallel_tables
         )
@@ -135,6 +141,9 @@ class Applier:
         # What was applied before a crash and not counted yet is still wanted.
         held = min(start.from_scn, self._tally.wanted_scn(tail.oldest_scn))
         register_job(self._options.changelog, self._options.pipeline, held)
+        self._aside.look()
+        for table in self._tables.values():
+            table.aside = self._aside.lacking(table)
         self._report(self.status.frontier_scn)
         return start
 
@@ -146,6 +155,7 @@ class Applier:
         """
         started = time.monotonic()
         batch = Range(self._reader, self._registry, from_scn, to_scn)
+        self._aside.look()
         self._learn(batch)
         before = sum(table.rows for table in self._tables.values())
         work = self._plan(batch)
@@ -156,6 +166,7 @@ class Applier:
             if table.error is None and not table.waits:
                 # What no step spoke of has no change for the table; only the manifest records that.
                 table.position = max(table.position, to_scn)
+            table.aside = self._aside.lacking(table)
         self._end_of_batch(batch)
         rows = sum(table.rows for table in self._tables.values()) - before
         if rows:
@@ -250,7 +261,7 @@ class Applier:
             # A patch without its row heals when the row was read again, which may be far behind it.
             most = 2**62 if table.error is not None else self._options.max_rows
             current = self._registry.get(table.schema_id) if table.schema_id else None
-            steps = steps_of(part, table.id, table.position, most, current)
+            steps = self._aside.steps(part, table, most, current)
             if steps or table.error is not None:
                 work.append(Work(table, deque(steps)))
         return work
@@ -271,8 +282,12 @@ class Applier:
         """Bring tables forward; those that fail are marked."""
         left = work
         while left := [item for item in left if item.steps]:
-            prepared = list(self._pool.map(self._prepare, left))
-            due = [(i, batch) for i, batch in zip(left, prepared, strict=True) if batch is not None]
+            due = []
+            for item, prepared in zip(left, self._pool.map(self._prepare, left), strict=True):
+                if isinstance(prepared, HeadraceError):
+                    self._failed(item, prepared)
+                elif prepared is not None:
+                    due.append((item, prepared))
             if not due:
                 continue
             failpoint("apply.before_commit")
@@ -283,8 +298,12 @@ class Applier:
             if not item.failed:
                 item.table.recover()
 
-    def _prepare(self, item: Work) -> TableBatch | None:
-        """Bring a table's columns to its next step; return what the step changes, None when it is done with that."""
+    def _prepare(self, item: Work) -> TableBatch | HeadraceError | None:
+        """Bring a table's columns to its next step.
+
+        Returns:
+            What the step changes, None when it is done with that, or what stands in the way.
+        """
         table, step = item.table, item.steps[0]
         try:
             schema = self._version_for(table, step)
@@ -303,8 +322,7 @@ class Applier:
                 versions = step.versions(self._registry, schema, fitting=fitting)
                 formed = self._forms.of(schema, step, versions, self._slices(step))
         except Exception as error:  # noqa: BLE001 - the table's, no other's
-            self._failed(item, translate(error, table.id, step.schema))
-            return None
+            return translate(error, table.id, step.schema)
         if state.version < table.version:
             table.begin_anew()
         table.version, table.schema_id = state.version, state.schema_id
@@ -334,11 +352,30 @@ class Applier:
             _LOG.debug("%s: %s", item.table.id, outcome.cost)
 
     def _failed(self, item: Work, error: HeadraceError) -> None:
+        try:
+            if self._put_aside(item, error):
+                return
+        except HeadraceError as unwritable:
+            error = unwritable
         item.fail()
         self._fail(item.table, error)
         # Spark's own words may hold values of rows: only for those who ask for them.
         whole = error if os.environ.get("HEADRACE_DEBUG") else None
         _LOG.warning("%s: %s", item.table.id, error, exc_info=whole)
+
+    def _put_aside(self, item: Work, error: HeadraceError) -> bool:
+        """Narrow a table's step to what is to blame, or put that aside; false where the table waits instead."""
+        table, step = item.table, item.steps[0]
+        if not self._aside.is_due(table, error):
+            return False
+        smaller = self._aside.narrowed(table, step)
+        if smaller is None and not self._aside.put(table, step, error):
+            return False
+        item.steps.popleft()
+        item.steps.extendleft(reversed(smaller or ()))
+        if smaller is None:
+            table.position = step.upto_scn
+        return True
 
     def _fail(self, table: TableAtWork, error: HeadraceError) -> None:
         table.fail(error, self._options.patience, self._clock())

@@ -31,6 +31,7 @@ class ApplyOptions:
         settings: what was asked for single tables.
         maintenance: of files between batches, None for none.
         patience: with tables that fail.
+        dead_letters: folder of what is put aside, None where nothing is.
     """
 
     pipeline: str
@@ -46,3 +47,4 @@ class ApplyOptions:
     settings: SettingsByTable = ()
     maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
     patience: Patience = field(default_factory=Patience)
+    dead_letters: Path | None = None

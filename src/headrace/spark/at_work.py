@@ -54,6 +54,7 @@ class TableAtWork:
         copy: the new copy that is being made beside it.
         waits: whether it stays where it is until a dump that is made elsewhere was adopted.
         failures: attempts that failed since the newest frontier.
+        aside: transactions that were put aside and whose changes it lacks.
     """
 
     id: TableId
@@ -71,6 +72,7 @@ class TableAtWork:
     copy: Copy | None = None
     waits: bool = False
     failures: int = 0
+    aside: int = 0
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
@@ -91,7 +93,7 @@ class TableAtWork:
     @property
     def mode(self) -> TableMode:
         """Whether readers find it at the frontier, and why not."""
-        if self.error is not None:
+        if self.error is not None or (self.aside and not self.left):
             return "failing"
         if self.left:
             return "left"
@@ -122,6 +124,12 @@ class TableAtWork:
                 "name": "AwaitsAdoption",
                 "message": f"{self.id} is filled elsewhere; the change log is kept for it from SCN {self.position} on.",
                 "next_step": f"headrace adopt FILE --table {self.id} --files FOLDER --at POSITION",
+            }
+        if not self.left and self.aside:
+            return {
+                "name": "DeadLetters",
+                "message": f"{self.id} goes on without the changes of {self.aside} transactions, which were put aside.",
+                "next_step": f"headrace dead-letters list FILE --table {self.id}, then replay or discard them.",
             }
         if not self.left:
             return None

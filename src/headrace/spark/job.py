@@ -26,6 +26,7 @@ from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
 from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.aside import Replayed
 from headrace.spark.at_work import Patience
 from headrace.spark.failures import known
 from headrace.spark.maintenance import MaintenanceSettings
@@ -79,6 +80,7 @@ class ApplySettings:
         settings: what was asked for single tables.
         maintenance: of files between batches, None for none.
         patience: with tables that fail.
+        dead_letters: folder of what is put aside, None where nothing is.
     """
 
     pipeline: str
@@ -103,6 +105,7 @@ class ApplySettings:
     settings: SettingsByTable = ()
     maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
     patience: Patience = field(default_factory=Patience)
+    dead_letters: Path | None = None
 
     def options(self) -> ApplyOptions:
         """Return the part that concerns applying, not streaming."""
@@ -118,6 +121,7 @@ class ApplySettings:
             settings=self.settings,
             maintenance=self.maintenance,
             patience=self.patience,
+            dead_letters=self.dead_letters,
         )
 
 
@@ -126,6 +130,7 @@ def run_apply(
     stop: threading.Event,
     on_status: Callable[[ApplyStatus], None] = lambda _status: None,
     ask: Ask | None = None,
+    replayed: Replayed | None = None,
     *,
     spark: SparkSession | None = None,
 ) -> None:
@@ -136,6 +141,7 @@ def run_apply(
         stop: asks the job to end; a batch at work is finished first.
         on_status: told after every batch, from the job's threads.
         ask: asks for dumps of tables that are copied again.
+        replayed: asked about replays of dead letters.
         spark: a session to use and leave open; by default the job has its own.
 
     Raises:
@@ -154,7 +160,7 @@ def run_apply(
         _await_log(settings.changelog, stop)
         if not stop.is_set():
             with closing(
-                Applier(settings.options(), _target(settings, session), on_status, ask)
+                Applier(settings.options(), _target(settings, session), on_status, ask, replayed)
             ) as applier:
                 _Clock(settings, session, applier, stop).run()
     except (Py4JError, ConnectionError) as error:

@@ -20,6 +20,7 @@ from headrace import __version__
 from headrace.errors import HeadraceError
 from headrace.replicator.api.bodies import ErrorShown, Health
 from headrace.replicator.api.contexts import contexts
+from headrace.replicator.api.dead_letters import dead_letters
 from headrace.replicator.api.drafts import drafts
 from headrace.replicator.api.guard import Guard
 from headrace.replicator.api.people import Known, who_of
@@ -97,6 +98,6 @@ def api(plane: ControlPlane) -> FastAPI:
         plane.store.lease()
         return Health(status="ok", role="active" if plane.active else "standby")
 
-    for router in (contexts, drafts, replicators, requests):
+    for router in (contexts, drafts, replicators, requests, dead_letters):
         app.include_router(router(plane))
     return app
