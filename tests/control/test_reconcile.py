@@ -149,8 +149,11 @@ def test_one_that_does_not_hear_is_killed_in_time(tmp_path: Path) -> None:
         end_everything(tmp_path)
 
 
+@req("C-6")
 def test_a_new_configuration_is_taken_up_by_the_next_process(hand: Hand) -> None:
     first = hand.started()
+    before = hand.row()
+    StateStore(hand.state() / "state.db").set_pace(delay_s=7.0)
     hand.deploy(apply={"trigger_s": 2})
     until(
         lambda: hand.row().state is State.RUNNING and hand.pid() not in (0, first),
@@ -163,6 +166,9 @@ def test_a_new_configuration_is_taken_up_by_the_next_process(hand: Hand) -> None
     ]
     root = hand.state().parent
     assert [path.name for path in root.glob("config-*")] == ["config-2.json"]
+    # Generation, folder and what is kept in it are those of before.
+    assert (hand.row().generation, hand.row().revision) == (before.generation, before.revision + 1)
+    assert StateStore(hand.state() / "state.db").pace().delay_s == 7.0
     assert json.loads((root / "config-2.json").read_text())["apply"] == {"trigger_s": 2}
 
 

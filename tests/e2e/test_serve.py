@@ -115,6 +115,11 @@ class Newcomer:
         rows = newest.to_table(["id", "total"]).to_pylist() if newest else []
         return {row["id"]: str(row["total"]) for row in rows}
 
+    def ids(self, schema: str, table: str) -> set[int]:
+        """Return the keys of a table of the target."""
+        newest = DeltaTable(self.folder / "lake" / schema / table).latest()
+        return {row["id"] for row in newest.to_table(["id"]).to_pylist()} if newest else set()
+
     def close(self) -> None:
         if self.serving is not None and self.serving.poll() is None:
             self.serving.terminate()
@@ -148,7 +153,7 @@ def slots(connection: psycopg.Connection[Any]) -> set[str]:
     return {name for (name,) in found if not name.startswith("pg_")}
 
 
-@req("C01", "C02", "C16", "C17", "C70", "C100")
+@req("C01", "C02", "C03", "C04", "C16", "C17", "C70", "C100", "C101", "C-5", "P67")
 def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, url: str) -> None:
     typed = commands()
     assert len(typed) == 6
@@ -175,12 +180,22 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
         until(lambda: newcomer.rows("shop")[1] == "8.00", "the change", 120)
         shop = newcomer.shows("shop")
         assert shop["tables"] == {"REPLICATING": 1}
-        assert shop["positions"]["frontier_scn"] > 0
+        earlier = shop["positions"]["frontier_scn"]
+        assert earlier > 0
+        # Within minutes, though nobody told the replicator of the table.
+        connection.execute("create table shop.late (id int primary key)")
+        connection.execute("insert into shop.late values (1), (2)")
+        until(lambda: newcomer.ids("shop", "late") == {1, 2}, "a new table", 120)
 
         newcomer.types("headrace stop shop --wait")
         connection.execute("update shop.orders set total = 9 where id = 1")
+        told = json.loads(newcomer.types(f"headrace rewind shop --to {earlier} --json"))
+        assert told["scn"] == earlier
+        assert newcomer.rows("shop")[1] == "8.00"
+        assert newcomer.ids("shop", "late") == set()
         newcomer.types("headrace start shop --wait")
         until(lambda: newcomer.rows("shop")[1] == "9.00", "what came meanwhile", 180)
+        until(lambda: newcomer.ids("shop", "late") == {1, 2}, "the new table again", 120)
 
         assert slots(connection) == {"headrace_shop", "headrace_billing"}
         nothing_tells_the_secret(newcomer)

@@ -114,6 +114,7 @@ def test_a_pace_out_of_bounds_changes_nothing(state: StateStore, name: str, valu
     assert state.pace() == Pace()
 
 
+@req("C-7")
 def test_a_database_of_an_older_headrace_is_brought_up_to_date(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with closing(StateStore(path)) as state:
