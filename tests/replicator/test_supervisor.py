@@ -153,6 +153,28 @@ def test_a_source_that_is_away_for_longer_than_it_may_be_ends_the_run(
     assert caught.value.next_step == "start it; then start it again."
 
 
+@req("C60", "C61")
+def test_an_hours_outage_costs_two_attempts_a_minute_and_ends_within_one_pause(
+    tmp_path: Path,
+) -> None:
+    """The child works from a simulated hour on."""
+    now, paths, back = [0.0], StatePaths(tmp_path), tmp_path / "back"
+    code = (
+        f"import os, time\nif not os.path.exists({str(back)!r}): raise SystemExit({EXIT_RETRY})\n"
+    )
+    spec = child(f"{code}while True: time.sleep(60)")
+    with Supervisor(paths, [spec], clock=lambda: now[0]) as supervisor:
+        life = Simulated(supervisor, now)
+        while now[0] < 3_600:
+            life.death(lived_s=0.1)
+        restarts = supervisor.restarts["capture"]
+        assert 100 < restarts < 130
+        back.touch()
+        # Its pause is over by now, and it stays.
+        until(polled(supervisor, lambda: supervisor.pids), "the start")
+        assert supervisor.restarts["capture"] == restarts + 1
+
+
 @req("C10")
 def test_what_worked_in_between_counts_anew_and_what_got_nowhere_does_not(tmp_path: Path) -> None:
     now, paths = [0.0], StatePaths(tmp_path)

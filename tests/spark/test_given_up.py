@@ -14,6 +14,7 @@ from headrace.errors import RetriesExhausted, Retry
 from headrace.spark.apply import Applier
 from headrace.spark.at_work import Patience
 from headrace.testing.notation import table_of
+from tests.places import local
 from tests.requirements import req
 from tests.spark.log import lent
 from tests.spark.test_apply import Bench
@@ -106,6 +107,32 @@ def test_where_that_was_asked_for_the_job_ends_with_the_table(bench: Bench) -> N
         life.wait(12.0, step=1.0)
     assert caught.value.retry is Retry.MANUAL, "the supervisor stops the replicator with it"
     life.applier.close()
+
+
+@req("C60", "C62")
+def test_an_hours_outage_of_one_target_is_over_within_one_pause(bench: Bench) -> None:
+    """A file lies in the place of a new table's folder; the others go on."""
+    other = table_of(3, name="other")
+    place = local(bench.lake / "public" / "other")
+    place.write_text("in the way")
+    life = Life(bench, Patience(longest_s=30.0))
+    bench.log.write(BAD, "+R(2,x,z)")
+    bench.log.write(other, "+I(1,a,b)")
+    bench.log.complete(other)
+    life.process(bench.log.scn)
+    life.wait(HOUR_S, step=30.0)
+    states = {name: table.state for name, table in life.applier.status.tables.items()}
+    assert states == {"public.good": "live", "public.bad": "live", "public.other": "failing"}
+    manifest = bench.frontier.latest()
+    assert manifest is not None
+    assert 100 < manifest.tables["public.other"].counts.errors < 130
+
+    place.unlink()
+    life.wait(30.0, step=30.0)
+    life.process(bench.log.write(GOOD, "+I(2,c,d)"))
+    life.applier.close()
+    assert bench.rows(other) == Counter({(1, "a", "b"): 1})
+    assert life.applier.status.tables["public.other"].state == "live"
 
 
 def test_without_a_limit_there_is_no_end(bench: Bench) -> None:
