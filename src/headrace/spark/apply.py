@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
+from headrace.errors import ChangeLogLost, HeadraceError
 from headrace.lake.copies import CopyNeeded
 from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.lake.modes import Mode
@@ -37,19 +37,14 @@ from headrace.registry.file import FileRegistry
 from headrace.spark.again import Again, Ask
 from headrace.spark.apply_options import ApplyOptions
 from headrace.spark.aside import Aside, Replayed
-from headrace.spark.at_work import TableAtWork, Work, left_because
+from headrace.spark.at_work import TableAtWork, Work, end_if_hopeless, left_because
 from headrace.spark.counting import Tally
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.maintenance import Maintenance
 from headrace.spark.plan import Range, Step
-from headrace.spark.status import (
-    ApplyStatus,
-    FreshnessLog,
-    MaintenanceCost,
-    TableStatus,
-)
+from headrace.spark.status import ApplyStatus, FreshnessLog, MaintenanceCost
 from headrace.spark.targets.base import TableBatch, Target, TargetState
 
 __all__ = ["Applier", "ApplyOptions"]
@@ -57,8 +52,6 @@ __all__ = ["Applier", "ApplyOptions"]
 _LOG = logging.getLogger(__name__)
 _TIDY_EVERY = 20
 """Frontiers between two looks for files that nobody needs."""
-_GIVE_UP_AFTER = 5
-"""Attempts after which a job ends when no table of it can be applied any more."""
 
 
 class Applier:
@@ -173,7 +166,7 @@ class Applier:
             self.status.batches += 1
             self.status.rows_per_s = rows / max(time.monotonic() - started, 1e-9)
         self._report(to_scn)
-        self._give_up_if_hopeless()
+        end_if_hopeless(list(self._tables.values()), self._options.patience)
         self.maintain()
 
     def retry(self, to_scn: int) -> None:
@@ -353,7 +346,7 @@ class Applier:
 
     def _failed(self, item: Work, error: HeadraceError) -> None:
         try:
-            if self._put_aside(item, error):
+            if self._aside.takes(item, error):
                 return
         except HeadraceError as unwritable:
             error = unwritable
@@ -362,20 +355,6 @@ class Applier:
         # Spark's own words may hold values of rows: only for those who ask for them.
         whole = error if os.environ.get("HEADRACE_DEBUG") else None
         _LOG.warning("%s: %s", item.table.id, error, exc_info=whole)
-
-    def _put_aside(self, item: Work, error: HeadraceError) -> bool:
-        """Narrow a table's step to what is to blame, or put that aside; false where the table waits instead."""
-        table, step = item.table, item.steps[0]
-        if not self._aside.is_due(table, error):
-            return False
-        smaller = self._aside.narrowed(table, step)
-        if smaller is None and not self._aside.put(table, step, error):
-            return False
-        item.steps.popleft()
-        item.steps.extendleft(reversed(smaller or ()))
-        if smaller is None:
-            table.position = step.upto_scn
-        return True
 
     def _fail(self, table: TableAtWork, error: HeadraceError) -> None:
         table.fail(error, self._options.patience, self._clock())
@@ -514,33 +493,5 @@ class Applier:
         failed_at = [table.failed_at for table in self._tables.values() if table.error is not None]
         stuck = failed_at and len(failed_at) == len(self._tables)
         status.stuck_s = self._clock() - max(failed_at) if stuck else 0.0
-        status.tables = {
-            str(table.id): TableStatus(
-                table.mode,
-                table.position,
-                table.rows,
-                table.version,
-                table.said,
-                table.last_batch,
-                table.all_batches,
-                table.maintenance,
-            )
-            for table in self._tables.values()
-        }
+        status.tables = {str(table.id): table.status() for table in self._tables.values()}
         self._on_status(status)
-
-    def _give_up_if_hopeless(self) -> None:
-        """End the job when an error forbids to go on, or when no table has got anywhere for long."""
-        failing = [table for table in self._tables.values() if table.error is not None]
-        for table in failing:
-            error = table.error
-            if error and (error.retry is Retry.NEVER or isinstance(error, ChangeLogError)):
-                # A damaged log is damaged for every table, and no pause mends it.
-                raise error
-            if error and table.given_up and not self._options.patience.alone:
-                raise error
-        if failing and len(failing) == len(self._tables):
-            worst = min(failing, key=lambda table: table.attempts)
-            hopeless = worst.attempts >= _GIVE_UP_AFTER or all(t.given_up for t in failing)
-            if hopeless and worst.error is not None:
-                raise worst.error

@@ -22,7 +22,7 @@ from headrace.lake.settings import SettingsByTable, settings_for
 from headrace.model.block import Block, SystemKind, transaction_index
 from headrace.model.schema import TableId, TableSchema
 from headrace.registry.file import FileRegistry
-from headrace.spark.at_work import TableAtWork
+from headrace.spark.at_work import TableAtWork, Work
 from headrace.spark.plan import Range, Step, steps_of
 
 __all__ = ["Aside", "Replayed"]
@@ -92,13 +92,26 @@ class Aside:
             return steps_of(part, table.id, table.position, max_rows, current)
         return steps + self._between(table.id, begin, part.upto_scn, max_rows, current)
 
-    def is_due(self, table: TableAtWork, error: HeadraceError) -> bool:
-        """Whether a table has failed often enough on changes that may be put aside."""
-        if self._store is None or not settings_for(table.id, self._given).sets_aside:
-            return False
-        return isinstance(error, _UNDELIVERABLE) and table.attempts >= _ATTEMPTS
+    def takes(self, item: Work, error: HeadraceError) -> bool:
+        """Narrow a step that failed to what is to blame, or put that aside; false where the table waits instead.
 
-    def narrowed(self, table: TableAtWork, step: Step) -> list[Step] | None:
+        Raises:
+            StateError: the letter cannot be written.
+        """
+        table, step = item.table, item.steps[0]
+        wanted = settings_for(table.id, self._given).sets_aside and self._store is not None
+        if not wanted or table.attempts < _ATTEMPTS or not isinstance(error, _UNDELIVERABLE):
+            return False
+        smaller = self._narrowed(table, step)
+        if smaller is None and not self._put(table, step, error):
+            return False
+        item.steps.popleft()
+        item.steps.extendleft(reversed(smaller or ()))
+        if smaller is None:
+            table.position = step.upto_scn
+        return True
+
+    def _narrowed(self, table: TableAtWork, step: Step) -> list[Step] | None:
         """Return what a step that failed is to be tried as: smaller ones; None when it is one transaction already."""
         scns = sorted(self._transactions(table.id, step))
         current = self._registry.get(table.schema_id) if table.schema_id else None
@@ -115,7 +128,7 @@ class Aside:
             begin, current = end, found[-1].schema if found else current
         return found
 
-    def put(self, table: TableAtWork, step: Step, error: HeadraceError) -> bool:
+    def _put(self, table: TableAtWork, step: Step, error: HeadraceError) -> bool:
         """Keep the one transaction of a step as a letter; False when it tells of the table's shape, and cannot wait.
 
         Raises:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import HeadraceError, RetriesExhausted
+from headrace.errors import ChangeLogError, HeadraceError, RetriesExhausted, Retry
 from headrace.lake.copies import Copy
 from headrace.lake.counts import TableCounts
 from headrace.lake.frontier import TableEntry, TableMode
@@ -15,12 +16,14 @@ from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId
 from headrace.spark.ledger import Position
 from headrace.spark.plan import Step
-from headrace.spark.status import BatchCost, MaintenanceCost
+from headrace.spark.status import BatchCost, MaintenanceCost, TableStatus
 
-__all__ = ["Patience", "TableAtWork", "Work", "left_because"]
+__all__ = ["Patience", "TableAtWork", "Work", "end_if_hopeless", "left_because"]
 
 _LOG = logging.getLogger(__name__)
 _RETRY_FROM_S = 1.0
+_GIVE_UP_AFTER = 5
+"""Attempts after which a job ends when no table of it can be applied any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,19 @@ class TableAtWork:
             "next_step": gone if self.version < 0 else kept,
         }
 
+    def status(self) -> TableStatus:
+        """Return what the job says of it."""
+        return TableStatus(
+            self.mode,
+            self.position,
+            self.rows,
+            self.version,
+            self.said,
+            self.last_batch,
+            self.all_batches,
+            self.maintenance,
+        )
+
     def fail(self, error: HeadraceError, patience: Patience, now: float) -> None:
         """Leave the frontier set for a while that grows with each attempt, or until the next start.
 
@@ -191,6 +207,28 @@ class Work:
         """Leave the rest for another time."""
         self.failed = True
         self.steps.clear()
+
+
+def end_if_hopeless(tables: Sequence[TableAtWork], patience: Patience) -> None:
+    """Return while there is a reason to go on.
+
+    Raises:
+        HeadraceError: an error forbids to go on, no table has got anywhere for long, or one was given up that the job
+            ends with.
+    """
+    failing = [table for table in tables if table.error is not None]
+    for table in failing:
+        error = table.error
+        if error and (error.retry is Retry.NEVER or isinstance(error, ChangeLogError)):
+            # A damaged log is damaged for every table, and no pause mends it.
+            raise error
+        if error and table.given_up and not patience.alone:
+            raise error
+    if failing and len(failing) == len(tables):
+        worst = min(failing, key=lambda table: table.attempts)
+        hopeless = worst.attempts >= _GIVE_UP_AFTER or all(t.given_up for t in failing)
+        if hopeless and worst.error is not None:
+            raise worst.error
 
 
 def left_because(event: SystemEvent) -> str:
