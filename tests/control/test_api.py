@@ -317,7 +317,8 @@ def test_a_rewind_is_for_operators_and_for_one_that_stands_still(
     """What it does to tables is shown beside Spark, see tests/spark/test_rewind.py."""
     path = f"{SHOP}/rewind"
     assert operator("POST", path, {"to": "81"}).status == 404
-    operator.does("PUT", SHOP, {"config": config_of(), "start": True}, 201)
+    config = config_of(target={"type": "delta", "path": "./nothing-yet"})
+    operator.does("PUT", SHOP, {"config": config, "start": True}, 201)
     operator.reaches("RUNNING")
     refused = operator("POST", path, {"to": "81"})
     assert (refused.status, refused.error["type"]) == (409, "CommandRefused")
