@@ -153,7 +153,7 @@ def slots(connection: psycopg.Connection[Any]) -> set[str]:
     return {name for (name,) in found if not name.startswith("pg_")}
 
 
-@req("C01", "C02", "C03", "C04", "C16", "C17", "C70", "C100", "C101", "C-5", "P67")
+@req("C01", "C02", "C03", "C04", "C16", "C17", "C70", "C100", "C101", "C69", "C-5", "P67")
 def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, url: str) -> None:
     typed = commands()
     assert len(typed) == 6
@@ -169,6 +169,9 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update shop.orders set total = 7 where id = 1")
         until(lambda: newcomer.rows("shop").get(1) == "7.00", "a change", 120)
+        sparks = list(drivers(newcomer))
+        assert len(sparks) == 2
+        assert all(b"-Xmx1g" in spark and b"spark.master=local[1]" in spark for spark in sparks)
         newcomer.types("headrace pause shop --wait")
         until(lambda: paused(newcomer, "shop"), "that capture has heard it")
         connection.execute("update shop.orders set total = 8 where id = 1")
@@ -209,6 +212,18 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
     audited = newcomer.types("headrace audit")
     assert "delete" in audited
     assert SECRET not in newcomer.said + newcomer.served.read_text()
+
+
+def drivers(newcomer: Newcomer) -> Iterator[list[bytes]]:
+    """Yield the arguments of each JVM that runs for a replicator, with the cores and the memory that it has."""
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        ours = any(os.fsencode(newcomer.folder) in word for word in words)
+        if ours and b"org.apache.spark.deploy.SparkSubmit" in words:
+            yield words
 
 
 def paused(newcomer: Newcomer, name: str) -> bool:
