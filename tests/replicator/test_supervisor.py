@@ -147,7 +147,7 @@ def test_a_source_that_is_away_for_longer_than_it_may_be_ends_the_run(
     with Supervisor(paths, [spec], policy=policy, clock=lambda: now[0]) as supervisor:
         life = Simulated(supervisor, now)
         with pytest.raises(RetriesExhausted) as caught:
-            life.deaths(lived_s, 10_000)
+            life.deaths(lived_s, 200)
     assert 3_600 <= now[0] < 3_600 + 30 + lived_s
     assert "retry.for_s is 3600); last: the server is away." in caught.value.message
     assert caught.value.next_step == "start it; then start it again."
