@@ -54,6 +54,7 @@
     ├── StateError                   our own small state cannot be read or written
     │   ├── StateFull                its disk has no room; tried again
     │   └── StateNewer               a newer headrace has written it
+    ├── RetriesExhausted             what time may heal was tried for as long as it may be
     └── LeaseLost                    another process owns this work now
 
 Each class says who must act through ``retry``; each instance carries a ``next_step`` for a person.
@@ -99,6 +100,7 @@ __all__ = [
     "RelayUnavailable",
     "RequestEnded",
     "RequestTooLarge",
+    "RetriesExhausted",
     "Retry",
     "ScnNotFound",
     "SlotLost",
@@ -463,6 +465,10 @@ class StateNewer(StateError):
     """A state database has tables of a newer headrace; nothing was read or written."""
 
     retry = Retry.NEVER
+
+
+class RetriesExhausted(HeadraceError):
+    """What time may heal was tried for as long as `retry.for_s` allows; names the last error."""
 
 
 class LeaseLost(HeadraceError):

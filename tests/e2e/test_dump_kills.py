@@ -23,7 +23,8 @@ from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.replicator.retries import RestartPolicy
+from headrace.replicator.supervisor import ChildSpec, Supervisor
 from headrace.state.store import DumpProgress, StateStore
 from tests.requirements import req
 from tests.waiting import until

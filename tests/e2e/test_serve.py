@@ -120,6 +120,11 @@ class Newcomer:
         rows = newest.to_table(["id", "total"]).to_pylist() if newest else []
         return {row["id"]: str(row["total"]) for row in rows}
 
+    def ids(self, schema: str, table: str) -> set[int]:
+        """Return the keys of a table of the target."""
+        newest = DeltaTable(self.folder / "lake" / schema / table).latest()
+        return {row["id"] for row in newest.to_table(["id"]).to_pylist()} if newest else set()
+
     def close(self) -> None:
         if self.serving is not None and self.serving.poll() is None:
             self.serving.terminate()
@@ -153,7 +158,7 @@ def slots(connection: psycopg.Connection[Any]) -> set[str]:
     return {name for (name,) in found if not name.startswith("pg_")}
 
 
-@req("C01", "C02", "C16", "C17", "C70", "C100", "C-20")
+@req("C01", "C02", "C03", "C04", "C16", "C17", "C69", "C70", "C100", "C101", "C-5", "C-20", "P67")
 def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, url: str) -> None:
     typed = commands()
     assert len(typed) == 6
@@ -169,6 +174,9 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update shop.orders set total = 7 where id = 1")
         until(lambda: newcomer.rows("shop").get(1) == "7.00", "a change", 120)
+        sparks = list(drivers(newcomer))
+        assert len(sparks) == 2
+        assert all(b"-Xmx1g" in spark and b"spark.master=local[1]" in spark for spark in sparks)
         newcomer.types("headrace pause shop --wait")
         until(lambda: paused(newcomer, "shop"), "that capture has heard it")
         connection.execute("update shop.orders set total = 8 where id = 1")
@@ -180,12 +188,22 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
         until(lambda: newcomer.rows("shop")[1] == "8.00", "the change", 120)
         shop = newcomer.shows("shop")
         assert shop["tables"] == {"REPLICATING": 1}
-        assert shop["positions"]["frontier_scn"] > 0
+        earlier = shop["positions"]["frontier_scn"]
+        assert earlier > 0
+        # Within minutes, though nobody told the replicator of the table.
+        connection.execute("create table shop.late (id int primary key)")
+        connection.execute("insert into shop.late values (1), (2)")
+        until(lambda: newcomer.ids("shop", "late") == {1, 2}, "a new table", 120)
 
         newcomer.types("headrace stop shop --wait")
         connection.execute("update shop.orders set total = 9 where id = 1")
+        told = json.loads(newcomer.types(f"headrace rewind shop --to {earlier} --json"))
+        assert told["scn"] == earlier
+        assert newcomer.rows("shop")[1] == "8.00"
+        assert newcomer.ids("shop", "late") == set()
         newcomer.types("headrace start shop --wait")
         until(lambda: newcomer.rows("shop")[1] == "9.00", "what came meanwhile", 180)
+        until(lambda: newcomer.ids("shop", "late") == {1, 2}, "the new table again", 120)
 
         assert slots(connection) == {"headrace_shop", "headrace_billing"}
         nothing_tells_the_secret(newcomer)
@@ -199,6 +217,18 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
     audited = newcomer.types("headrace audit")
     assert "delete" in audited
     assert SECRET not in newcomer.said + newcomer.served.read_text()
+
+
+def drivers(newcomer: Newcomer) -> Iterator[list[bytes]]:
+    """Yield the arguments of each JVM that runs for a replicator, with the cores and the memory that it has."""
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        ours = any(os.fsencode(newcomer.folder) in word for word in words)
+        if ours and b"org.apache.spark.deploy.SparkSubmit" in words:
+            yield words
 
 
 def paused(newcomer: Newcomer, name: str) -> bool:

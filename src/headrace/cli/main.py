@@ -12,6 +12,7 @@ from headrace.cli.activity import activity
 from headrace.cli.adopt import adopt
 from headrace.cli.assess import assess
 from headrace.cli.consume import consume
+from headrace.cli.dead_letters import dead_letters
 from headrace.cli.demo import demo
 from headrace.cli.draft import draft, namespace
 from headrace.cli.dump import dump
@@ -34,6 +35,7 @@ from headrace.cli.replicators import (
     stop,
 )
 from headrace.cli.resync import resync
+from headrace.cli.rewind import rewind
 from headrace.cli.run import run
 from headrace.cli.schema import schema
 from headrace.cli.serve import serve
@@ -80,12 +82,12 @@ app = typer.Typer(
 for command in (
     *(demo, tables, assess, preflight, run, relay, tail, consume),
     *(status, metrics, activity, verify, resync, adopt, maintain, export, explain),
-    *(serve, deploy, start, stop, pause, resume, delete, replicators, logs, audit, version),
+    *(serve, deploy, start, stop, pause, resume, rewind, delete, replicators, logs, audit, version),
 ):
     app.command()(command)
 for name, group in (
     *(("dump", dump), ("log", log), ("schema", schema), ("tap", tap)),
-    *(("draft", draft), ("namespace", namespace)),
+    *(("draft", draft), ("namespace", namespace), ("dead-letters", dead_letters)),
 ):
     app.add_typer(group, name=name)
 

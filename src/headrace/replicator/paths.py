@@ -61,6 +61,11 @@ class StatePaths:
         """Samples of source commit to visible in the target, one JSON object per batch."""
         return self.root / "freshness.jsonl"
 
+    @property
+    def dead_letters(self) -> Path:
+        """Changes that tables did not take."""
+        return self.root / "dead_letters"
+
     def status(self, process: str) -> Path:
         """Return what ``process`` last said about itself."""
         return self.root / "status" / f"{process}.json"

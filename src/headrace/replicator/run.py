@@ -22,7 +22,8 @@ from headrace.replicator.config import Config
 from headrace.replicator.goal import Goal
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import ROLES, Observer, Picture
-from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.replicator.retries import RestartPolicy
+from headrace.replicator.supervisor import ChildSpec, Supervisor
 from headrace.replicator.watching import Watching
 
 __all__ = ["Run", "child_specs", "failure_noted", "note_end"]
@@ -70,7 +71,7 @@ class Run:
         file: the configuration; the children read it again.
         config: what it holds.
         once: end as soon as the tables show everything that was committed when the run began, and no request waits.
-        policy: how dead children come back.
+        policy: how dead children come back, before what the file says of it.
 
     Attributes:
         picture: the newest one.
@@ -84,6 +85,7 @@ class Run:
         self._stop = threading.Event()
         self._observer = Observer(config)
         paths = StatePaths.of(config)
+        policy = config.retry.policy(policy or RestartPolicy())
         self.supervisor = Supervisor(paths, child_specs(file, config), policy=policy)
         self._status = StatusFile(paths.status("run"), "run")
         self._goal: Goal | None = None

@@ -124,6 +124,7 @@ class ApplyStatus:
         lag_s: age of the newest source commit that the frontier lacks, 0 when it lacks none.
         rows_per_s: of the last batch that had rows.
         batches: with rows, in this process.
+        stuck_s: for how long no table has got anywhere, 0 while one does.
         freshness_s: percentiles of the newest samples, empty before the first.
         tables: by ``schema.table``.
     """
@@ -134,6 +135,7 @@ class ApplyStatus:
     lag_s: float = 0.0
     rows_per_s: float = 0.0
     batches: int = 0
+    stuck_s: float = 0.0
     freshness_s: dict[str, float] = field(default_factory=dict)
     tables: Mapping[str, TableStatus] = field(default_factory=dict)
 

@@ -20,6 +20,7 @@ from headrace import __version__
 from headrace.errors import HeadraceError
 from headrace.replicator.api.bodies import Health
 from headrace.replicator.api.contexts import contexts
+from headrace.replicator.api.dead_letters import dead_letters
 from headrace.replicator.api.described import REFUSALS, describe
 from headrace.replicator.api.drafts import drafts
 from headrace.replicator.api.events import events
@@ -97,7 +98,7 @@ def api(plane: ControlPlane, ending: Callable[[], bool] = lambda: False) -> Fast
         plane.store.lease()
         return Health(status="ok", role="active" if plane.active else "standby")
 
-    for router in (contexts, drafts, replicators, requests, runtime, events):
+    for router in (contexts, drafts, replicators, requests, runtime, events, dead_letters):
         app.include_router(router(plane))
     app.include_router(tap(plane, ending))
     describe(app)

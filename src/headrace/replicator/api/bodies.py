@@ -25,6 +25,7 @@ __all__ = [
     "ReplicatorList",
     "ReplicatorName",
     "ReplicatorShown",
+    "RewindBody",
     "StateBody",
     "StateShown",
     "TableBody",
@@ -76,6 +77,12 @@ class TableInConfigBody(Asked):
 
     db_table: TableBody = Field(alias="dBTable")
     config: dict[str, Any] = Field(alias="deltaConfig", description="As of a draft.")
+
+
+class RewindBody(Asked):
+    """Where the tables are to go back to."""
+
+    to: str = Field(max_length=64, description="An SCN, or a commit time in ISO 8601.")
 
 
 class StateBody(Asked):

@@ -19,6 +19,7 @@ from headrace.replicator.api.bodies import (
     ReplicatorList,
     ReplicatorName,
     ReplicatorShown,
+    RewindBody,
     StateBody,
     StateShown,
 )
@@ -27,11 +28,12 @@ from headrace.replicator.api.people import Person, changes, looks
 from headrace.replicator.api.told import detail, shown
 from headrace.replicator.assess.document import configured, read_document
 from headrace.replicator.control.folders import rendered
-from headrace.replicator.control.lifecycle import Command
+from headrace.replicator.control.lifecycle import Command, State
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.control.records import Deployed, Who, full_name
 from headrace.replicator.control.references import names_in, redacted, refuse_secrets
 from headrace.replicator.export import state_of
+from headrace.replicator.rewind import rewind
 from headrace.replicator.supervisor import last_lines
 
 __all__ = ["replicators"]
@@ -115,6 +117,24 @@ def replicators(plane: ControlPlane) -> APIRouter:
             name=command.value,
             operation_id=f"{command.value}_replicator",
         )
+
+    @router.post(f"{_ONE}/rewind")
+    def rewind_replicator(
+        namespace: NamespaceName,
+        name: ReplicatorName,
+        body: RewindBody,
+        who: Annotated[Who, Depends(changes("rewind"))],
+    ) -> dict[str, Any]:
+        """Bring the tables of a replicator that stands still back to an earlier frontier."""
+        row = plane.store.replicator(namespace, name)
+        if row.state not in (State.DEPLOYED, State.STOPPED, State.FAILED):
+            raise CommandRefused(
+                f"Replicator {name} is {row.state.value}, which does not go with rewind.",
+                next_step="stop it first, and start it behind the rewind.",
+            )
+        with plane.writing() as writer:
+            writer.note(who)
+        return rewind(plane.folders.of(row).config(row), body.to).to_json()
 
     @router.delete(_ONE, status_code=202)
     def delete_replicator(
