@@ -113,6 +113,8 @@ class Run:
     ) -> None:
         with contextlib.closing(self._observer), contextlib.ExitStack() as stack:
             stack.push(self._watching)
+            if error is not None:
+                self._watching.fail(error)
             self.supervisor.__exit__(kind, error, trace)
             if kind is None:
                 # What the last batch brought belongs to its own minute.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import ConfigError, HeadraceError, Retry
+from headrace.observe.logs import begin_logging
 from headrace.observe.status import ProcessState, StatusFile, describe_error
 from headrace.replicator import config_file, lock, orphans
 from headrace.replicator.config import Config
@@ -47,9 +48,7 @@ _STOP_LIMIT_S = 25.0
 def run_worker(name: str, arguments: list[str], body: Body) -> int:
     """Run one role and return the process's exit code."""
     orphans.die_with_parent()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    begin_logging()
     # It reports every connection between Python and the JVM.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stop = threading.Event()

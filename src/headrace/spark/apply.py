@@ -480,6 +480,7 @@ class Applier:
                 table.last_batch,
                 table.all_batches,
                 table.maintenance,
+                f"{table.schema_id:016x}" if table.schema_id else "",
             )
             for table in self._tables.values()
         }

@@ -22,6 +22,9 @@ from headrace.replicator.api.bodies import ErrorShown, Health
 from headrace.replicator.api.contexts import contexts
 from headrace.replicator.api.drafts import drafts
 from headrace.replicator.api.guard import Guard
+from headrace.replicator.api.lineage import lineage
+from headrace.replicator.api.logs import logs
+from headrace.replicator.api.numbers import numbers
 from headrace.replicator.api.people import Known, who_of
 from headrace.replicator.api.refusals import no_page, refusal, unexpected, unreadable
 from headrace.replicator.api.replicators import replicators
@@ -97,6 +100,6 @@ def api(plane: ControlPlane) -> FastAPI:
         plane.store.lease()
         return Health(status="ok", role="active" if plane.active else "standby")
 
-    for router in (contexts, drafts, replicators, requests):
+    for router in (contexts, drafts, replicators, numbers, lineage, logs, requests):
         app.include_router(router(plane))
     return app
