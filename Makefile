@@ -100,6 +100,12 @@ bench-day: setup ## Measure a day of batches, with maintenance and without
 bench-docs: setup ## Write docs/benchmarks.md and its plots from the kept results
 	@$(BIN)/python -m benchmarks.page $(ARGS)
 
+##### Read it
+
+.PHONY: docs
+docs: setup ## Build the pages, and the API's from its description, as a site in build/docs
+	@$(BIN)/python -m tools.build_docs $(ARGS)
+
 ##### Check it
 
 .PHONY: lint

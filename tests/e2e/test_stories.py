@@ -341,6 +341,7 @@ def test_story_10_a_replicator_is_paused_and_resumed(admin: Admin, source: Sourc
 
 @req("C05", "C06", "C19", "C30")
 def test_story_13_ddl_is_replicated(admin: Admin, source: Source) -> None:
+    emptied = admin.number(SHOP, "headrace_truncates_total", "shop.notes")
     source.does("alter table shop.orders add column note text default 'none'")
     source.does("alter table shop.orders alter column id type bigint")
     source.does("alter table shop.customers rename column phone to telephone")
@@ -361,7 +362,7 @@ def test_story_13_ddl_is_replicated(admin: Admin, source: Source) -> None:
     source.does("drop table shop.visits")
     gone = admin.folder / "lake" / "shop" / "visits"
     seen(admin, lambda: not gone.exists(), "the end of the table that went")
-    assert admin.number(SHOP, "headrace_truncates_total", "shop.notes") == 1
+    assert admin.number(SHOP, "headrace_truncates_total", "shop.notes") == emptied + 1
     assert admin.number(SHOP, "headrace_ddl_total", "shop.orders") >= 2
 
 
