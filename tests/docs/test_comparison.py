@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 from headrace.replicator.config import PostgresConfig
 from tests.docs.test_links import _TEST
@@ -17,7 +18,7 @@ SECTION = PAGE.partition("## The comparison table\n")[2].partition("\n## ")[0]
 def test_each_cell_of_rows_a_to_f_has_its_test() -> None:
     head, _, *rows = (line for line in SECTION.splitlines() if line.startswith("|"))
     modes = [cell.strip().strip("`") for cell in head.strip("|").split("|")][2:]
-    assert modes == list(PostgresConfig.model_fields["watermark"].annotation.__args__)
+    assert modes == list(get_args(PostgresConfig.model_fields["watermark"].annotation))
     assert [re.match(r"\| \((\w)\)", row)[1] for row in rows] == list("abcdef")  # type: ignore[index]
     for row in rows:
         _, _, *cells = row.strip("|").split("|")

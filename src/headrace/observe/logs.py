@@ -77,8 +77,11 @@ class _Json(logging.Formatter):
 class _Text(logging.Formatter):
     """One record as a line for people, in UTC."""
 
-    converter = time.gmtime
     default_msec_format = "%s,%03dZ"
+
+    def converter(self, seconds: float | None = None) -> time.struct_time:
+        """Return a time in UTC."""
+        return time.gmtime(seconds)
 
 
 def begin_logging() -> None:
