@@ -279,6 +279,9 @@ def test_story_09_how_quickly_events_are_replicated_is_measured(
     ):
         assert admin.number(SHOP, metric, "shop.orders") == value, metric
     assert admin.number(SHOP, "headrace_bytes_total", "shop.orders") > 0
+    # The first copy: how far it is, and that it has ended.
+    copied = admin.table(SHOP, "shop.orders")
+    assert (copied["phase"], copied["rows_read"], copied["seconds_left"]) == ("live", 50, None)
     assert 0 < admin.number(SHOP, "headrace_freshness_seconds_sum", "shop.orders") < 180
     # The same as Prometheus reads it, and minute by minute.
     scraped = admin.types(f"metrics {SHOP}")
