@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import LiteralString
 
 import numpy as np
+import psycopg
 import pytest
 
 from headrace.model.block import SystemKind
 from headrace.model.schema import KeyCheck
 from headrace.sources.postgres.decoder import ENGINES
 from headrace.sources.postgres.transport import SocketTransport
-from tests.fixtures_postgres import Sql
+from headrace.testing.postgres_server import PostgresServer
+from tests.fixtures_postgres import Sql, name_of
 from tests.requirements import req
 from tests.sources.postgres.support import Opened, opened
 
@@ -349,3 +353,29 @@ def test_a_wait_whose_time_has_passed_returns_at_once_also_while_the_socket_is_e
         stream.wait(-0.05)
         sql("INSERT INTO t VALUES (1)")
         assert [row["id"] for row in log.collect().rows("t")] == [1]
+
+
+@pytest.mark.skipif(ENGINES[0] != "native", reason="installed without the C parts")
+def test_what_waited_for_a_stream_is_taken_in_before_anybody_asks_for_it(
+    database: str, sql: Sql, tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    # A Unix socket holds some 280 messages: the server would wait behind them.
+    url = postgres_server.socket_url(name_of(database))
+    with opened(url, tmp_path) as log:
+        # One transaction each, as of a single one the server says only at its end how far it is.
+        sql(*(f"INSERT INTO t VALUES ({id_}, repeat('x', 100))" for id_ in range(2_000)))
+        log.reopen()
+        with psycopg.connect(url, autocommit=True) as connection:
+            written = _number(connection, "SELECT pg_current_wal_flush_lsn() - '0/0'")
+            sent = "SELECT coalesce(max(sent_lsn - '0/0'), 0) FROM pg_stat_replication"
+            deadline = time.monotonic() + 30
+            while _number(connection, sent) < written:
+                assert time.monotonic() < deadline, "the server waits for whoever decodes"
+        assert len(log.collect().rows("t")) == 2_000
+
+
+def _number(connection: psycopg.Connection, query: LiteralString) -> int:
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])

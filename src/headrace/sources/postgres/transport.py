@@ -159,6 +159,10 @@ class SocketTransport(_Common):
         while True:
             kind, data = self.message(deadline)
             if kind == _COPY_BOTH:
+                if self._intake is not None:
+                    # What waited for us comes at once. Over TCP its first moments also decide for a long time: a
+                    # receiver that answers each message at once gets every later one as a packet of its own.
+                    self._intake.begin()
                 return
             if kind == b"E":
                 refused = Refused(*error_fields(data))
