@@ -30,6 +30,7 @@ LONGEST_FIRST = (
     "faults/test_warehouses.py",
     "control/test_kills.py",
     "e2e/test_serve.py",
+    "e2e/test_stories.py",
     "e2e/test_warehouses.py",
     "lake/test_own_tables_in_spark.py",
     "e2e/test_policies.py",

@@ -91,11 +91,12 @@ class Run:
         self._watching = Watching(config, lambda: self.picture)
 
     def __enter__(self) -> Run:
-        self._watching.__enter__()
+        # First: whoever does not get the folder must not speak for the run that has it.
+        self.supervisor.__enter__()
         try:
-            self.supervisor.__enter__()
+            self._watching.__enter__()
         except BaseException:
-            self._watching.__exit__(None, None, None)
+            self.supervisor.__exit__(None, None, None)
             raise
         try:
             if self._once:

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import SlotLost
+from headrace.errors import LeaseLost, SlotLost
 from headrace.model.schema import TableSchema
 from headrace.observe.status import ProcessState, ProcessStatus
 from headrace.registry.file import FileRegistry
+from headrace.replicator import lock
 from headrace.replicator.config import Config
 from headrace.replicator.lineage import outbox
 from headrace.replicator.lineage.outbox import Outbox
 from headrace.replicator.lineage.publisher import Publisher
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import Picture
+from headrace.replicator.run import Run
 from tests.outputs.receiver import receiving
 from tests.replicator.lineage.openlineage import faults_of
 from tests.replicator.lineage.test_columns import PEOPLE, config_of, schema_of
@@ -82,6 +84,22 @@ def test_a_run_tells_of_its_start_each_change_of_shape_and_its_end(tmp_path: Pat
     assert inputs(events[2]) == inputs(events[3]) == {"id", "first", "surname"}
     assert len({one["run"]["runId"] for one in events}) == 1
     assert [one["eventTime"] for one in events] == sorted(one["eventTime"] for one in events)
+
+
+@req("C73")
+def test_a_run_that_does_not_get_the_folder_says_nothing(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    paths = StatePaths.of(config)
+    paths.create()
+    publisher = Publisher(config, NOTHING)
+    with (
+        lock.held(paths.lock("run"), "another run"),
+        pytest.raises(LeaseLost),
+        Run(tmp_path / "shop.yaml", config),
+    ):
+        pass
+    publisher.close()
+    assert kinds(told(tmp_path)) == ["START", "COMPLETE"]
 
 
 @req("C73")
