@@ -103,6 +103,17 @@ def test_a_run_that_does_not_get_the_folder_says_nothing(tmp_path: Path) -> None
 
 
 @req("C73")
+def test_the_error_that_ends_a_run_is_told_as_its_failure(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    with pytest.raises(SlotLost), Run(tmp_path / "shop.yaml", config):
+        raise SlotLost("The slot is gone.", next_step="resync")
+    begun, failed = told(tmp_path)
+    assert (begun["eventType"], failed["eventType"]) == ("START", "FAIL")
+    message = failed["run"]["facets"]["errorMessage"]["message"]
+    assert message == "SlotLost: The slot is gone."
+
+
+@req("C73")
 def test_a_run_that_fails_says_why_and_one_that_was_killed_is_ended_by_the_next(
     tmp_path: Path,
 ) -> None:
