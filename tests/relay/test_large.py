@@ -71,3 +71,15 @@ def test_a_part_of_a_larger_batch_counts_what_it_holds():
     part = Body(body.schema_id, body.table, body.batch.slice(1))
     large.append(Block(whole.index, (part,), (), 7))
     assert large.seen == LargeSeen(1, 2000, "public.documents.c1")
+
+
+def test_of_a_block_that_was_cut_only_what_is_left_counts():
+    large = LargeValues("shop", LIMIT)
+    whole = block(OTHERS, (1, "x" * 5000), (2, "y" * 1500), (3, "z"))
+    body = whole.bodies[0]
+    for rows, seen in ((body.batch.slice(2), 0), (body.batch.slice(1), 1), (body.batch, 3)):
+        cut = Block(whole.index, (Body(body.schema_id, body.table, rows),), (), 7)
+        # A part keeps all of the memory alive.
+        assert cut.nbytes == whole.nbytes > 6500
+        large.append(cut)
+        assert large.seen.count == seen

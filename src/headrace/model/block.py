@@ -157,8 +157,8 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the Arrow buffers of all bodies."""
-        return sum(body.batch.nbytes for body in self.bodies)
+        """Bytes of the Arrow buffers that all bodies keep alive: those of a part are those of the whole."""
+        return sum(body.batch.get_total_buffer_size() for body in self.bodies)
 
     def after(self, scn: int) -> Block:
         """Return the part with transactions above ``scn``; the block itself when that is all of it.

@@ -367,7 +367,7 @@ class Capture:
         if item is None or not self._may_go_beside(item):
             self._settle()
         if item is not None:
-            with span("capture.round", scn=item.block.covered_scn, rows=item.block.rows):
+            with span("capture.round", scn=item.block.covered_scn):
                 self._take(item)
         else:
             self._pay()
