@@ -105,6 +105,12 @@ bench-control: setup ## Measure a control plane with many replicators
 bench-docs: setup ## Write docs/benchmarks.md and its plots from the kept results
 	@$(BIN)/python -m benchmarks.page $(ARGS)
 
+##### Read it
+
+.PHONY: docs
+docs: setup ## Build the pages, and the API's from its description, as a site in build/docs
+	@$(BIN)/python -m tools.build_docs $(ARGS)
+
 ##### Check it
 
 .PHONY: lint

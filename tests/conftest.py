@@ -36,6 +36,7 @@ LONGEST_FIRST = (
     "spark/test_targets_in_time.py",
     "faults/test_warehouses.py",
     "e2e/test_serve.py",
+    "e2e/test_stories.py",
     "e2e/test_warehouses.py",
     "lake/test_own_tables_in_spark.py",
     "e2e/test_policies.py",

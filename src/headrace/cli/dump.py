@@ -62,6 +62,7 @@ def start(
     wait: Annotated[
         bool, typer.Option("--wait", help="Return when the rows are in the change log.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Ask for tables, one table, the rows of a condition, or single keys.
 
@@ -85,9 +86,13 @@ def start(
             delete_missing=delete_missing,
             priority=priority,
         )
-        console.print(f"queued: request {asked}")
-        if wait:
-            console.print(outcome(requests.wait(asked)))
+        if not as_json:
+            console.print(f"queued: request {asked}")
+        ended = requests.wait(asked) if wait else None
+        if as_json:
+            typer.echo(json.dumps((ended or requests.show(asked)).to_json(), indent=2))
+        elif ended is not None:
+            console.print(outcome(ended))
 
 
 @dump.command(name="list")

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from headrace.cli.activity import activity
 from headrace.cli.adopt import adopt
+from headrace.cli.api import api
 from headrace.cli.assess import assess
 from headrace.cli.consume import consume
 from headrace.cli.dead_letters import dead_letters
@@ -18,7 +19,9 @@ from headrace.cli.draft import draft, namespace
 from headrace.cli.dump import dump
 from headrace.cli.explain import explain
 from headrace.cli.export import export
+from headrace.cli.lineage import lineage
 from headrace.cli.log import log
+from headrace.cli.logs import logs
 from headrace.cli.maintain import maintain
 from headrace.cli.metrics import metrics
 from headrace.cli.preflight import preflight
@@ -27,7 +30,6 @@ from headrace.cli.replicators import (
     audit,
     delete,
     deploy,
-    logs,
     pause,
     replicators,
     resume,
@@ -81,8 +83,22 @@ app = typer.Typer(
 
 for command in (
     *(demo, tables, assess, preflight, run, relay, tail, consume),
-    *(status, metrics, activity, verify, resync, adopt, maintain, export, explain),
-    *(serve, deploy, start, stop, pause, resume, rewind, delete, replicators, logs, audit, version),
+    *(status, metrics, activity, lineage, verify, resync, adopt, maintain, export, explain),
+    *(
+        serve,
+        deploy,
+        start,
+        stop,
+        pause,
+        resume,
+        rewind,
+        delete,
+        replicators,
+        logs,
+        audit,
+        api,
+        version,
+    ),
 ):
     app.command()(command)
 for name, group in (

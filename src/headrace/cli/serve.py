@@ -56,7 +56,6 @@ def serve(
       headrace serve --database 'postgresql://headrace:${env:STATE_PASSWORD}@db.internal/headrace' --state
       /shared/headrace
     """
-    import logging
     import signal
     import threading
 
@@ -64,6 +63,7 @@ def serve(
 
     begin_lean()
 
+    from headrace.observe.logs import begin_logging
     from headrace.replicator.api.app import application
     from headrace.replicator.api.serve import Listening, known_of, limits_of, listen
     from headrace.replicator.api.serve import serve as answer
@@ -71,7 +71,7 @@ def serve(
     from headrace.replicator.control.reconcile import Limits
     from headrace.replicator.serving import plane_settings, tokens_of
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    begin_logging()
     people = tokens_of(tokens)
     where = Listening.parse(address, people)
     settings = plane_settings(state, database, tokens, Limits(stop_s=stop_seconds))

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from headrace.replicator.observe_config import MetricsConfig, ObjectiveConfig
+from headrace.replicator.observe_config import LineageConfig, MetricsConfig, ObjectiveConfig
 from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
 from headrace.replicator.retries import RetryConfig
 from headrace.replicator.section import Section
@@ -29,6 +29,7 @@ __all__ = [
     "Config",
     "DuckdbTargetConfig",
     "DumpConfig",
+    "LineageConfig",
     "MaintenanceConfig",
     "MetricsConfig",
     "ObjectiveConfig",
@@ -476,6 +477,7 @@ class Config(Section):
     relay: RelayConfig | None = None
     metrics: MetricsConfig | None = None
     objective: ObjectiveConfig | None = None
+    lineage: LineageConfig | None = None
     state: StateConfig = StateConfig()
 
     @property

@@ -436,10 +436,14 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     source = config.source
     if isinstance(source, RelaySourceConfig) and source.ca is not None:
         source = source.model_copy(update={"ca": _absolute(base, source.ca)})
+    lineage = config.lineage
+    if lineage is not None and lineage.file is not None:
+        lineage = lineage.model_copy(update={"file": _absolute(base, lineage.file)})
     return config.model_copy(
         update={
             "source": source,
             "target": target,
+            "lineage": lineage,
             "relay": _with_absolute_relay_paths(config.relay, base) if config.relay else None,
             "state": _absolute_state(config, base),
         }

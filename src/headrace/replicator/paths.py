@@ -47,6 +47,11 @@ class StatePaths:
         return self.root / "activity.db"
 
     @property
+    def lineage(self) -> Path:
+        """Lineage events that wait for a collector; without it those are not sent and nothing else."""
+        return self.root / "lineage"
+
+    @property
     def spark(self) -> Path:
         """Spark's own checkpoint; it may be deleted at any time."""
         return self.root / "spark"

@@ -93,11 +93,12 @@ class Run:
         self._watching = Watching(config, lambda: self.picture)
 
     def __enter__(self) -> Run:
-        self._watching.__enter__()
+        # First: whoever does not get the folder must not speak for the run that has it.
+        self.supervisor.__enter__()
         try:
-            self.supervisor.__enter__()
+            self._watching.__enter__()
         except BaseException:
-            self._watching.__exit__(None, None, None)
+            self.supervisor.__exit__(None, None, None)
             raise
         try:
             if self._once:
@@ -115,6 +116,8 @@ class Run:
     ) -> None:
         with contextlib.closing(self._observer), contextlib.ExitStack() as stack:
             stack.push(self._watching)
+            if error is not None:
+                self._watching.fail(error)
             self.supervisor.__exit__(kind, error, trace)
             if kind is None:
                 # What the last batch brought belongs to its own minute.

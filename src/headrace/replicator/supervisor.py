@@ -24,7 +24,7 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.retries import RestartPolicy, Streak, worked_s
 from headrace.replicator.worker import EXIT_OK, EXIT_RETRY, EXIT_STOP
 
-__all__ = ["ChildSpec", "Supervisor", "last_lines", "shorten"]
+__all__ = ["ChildSpec", "Supervisor", "all_lines", "last_lines", "shorten"]
 
 _LOG_LIMIT_BYTES = 4 * 2**20
 _LOG_KEPT_BYTES = 2**20
@@ -235,6 +235,14 @@ def last_lines(log: Path, count: int) -> list[str]:
     except FileNotFoundError:
         return []
     return text.splitlines()[-count:] if count else []
+
+
+def all_lines(log: Path) -> list[str]:
+    """Return all that is kept of a log, nothing where there is none."""
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def _signal_group(process: subprocess.Popen[bytes] | None, number: signal.Signals) -> None:

@@ -33,6 +33,7 @@ from headrace.model.block import ORIGIN_LOG, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
+from headrace.observe.spans import traced
 from headrace.registry.file import FileRegistry
 from headrace.spark.again import Again, Ask
 from headrace.spark.apply_options import ApplyOptions
@@ -239,6 +240,7 @@ class Applier:
             table.position = max(table.position, state.applied_scn)
             table.version, table.schema_id = state.version, state.schema_id
 
+    @traced("apply.plan")
     def _plan(self, batch: Range) -> list[Work]:
         """Return the tables that have something to do."""
         now = self._clock()
@@ -271,6 +273,7 @@ class Applier:
             table.schema_id = state.schema_id
         return True
 
+    @traced("apply.tables")
     def _work_on(self, work: list[Work]) -> None:
         """Bring tables forward; those that fail are marked."""
         left = work
@@ -398,6 +401,7 @@ class Applier:
 
     # -- the end of a batch -----------------------------------------------------------------------
 
+    @traced("apply.frontier")
     def _end_of_batch(self, batch: Range) -> None:
         """Publish the frontier, unless a table stands above it, and let the log move on."""
         scn = batch.upto_scn

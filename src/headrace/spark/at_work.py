@@ -155,6 +155,7 @@ class TableAtWork:
             self.last_batch,
             self.all_batches,
             self.maintenance,
+            f"{self.schema_id:016x}" if self.schema_id else "",
         )
 
     def fail(self, error: HeadraceError, patience: Patience, now: float) -> None:

@@ -24,6 +24,7 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ApplyInterrupted
 from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
+from headrace.observe.spans import span
 from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.aside import Replayed
@@ -308,7 +309,8 @@ class _Clock:
             if self._ending or self._error is not None:
                 return
             try:
-                self._applier.process(self._applied_scn, end)
+                with span("apply.batch", from_scn=self._applied_scn, scn=end):
+                    self._applier.process(self._applied_scn, end)
                 self._applied_scn = end
                 self._warm.used()
             except Exception as error:  # noqa: BLE001 - handed to the watching thread

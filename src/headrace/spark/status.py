@@ -101,6 +101,7 @@ class TableStatus:
         last_batch: what the newest batch cost, None before the first, or where the target does not measure it.
         all_batches: what all of this process cost.
         maintenance: what it did.
+        schema_id: version of the source's table that the target has the columns of, in hex; empty before the first.
     """
 
     state: str = "copying"
@@ -111,6 +112,7 @@ class TableStatus:
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
+    schema_id: str = ""
 
 
 @dataclass(slots=True)

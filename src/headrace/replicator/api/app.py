@@ -25,6 +25,9 @@ from headrace.replicator.api.described import REFUSALS, describe
 from headrace.replicator.api.drafts import drafts
 from headrace.replicator.api.events import events
 from headrace.replicator.api.guard import Guard
+from headrace.replicator.api.lineage import lineage
+from headrace.replicator.api.logs import logs
+from headrace.replicator.api.numbers import numbers
 from headrace.replicator.api.people import Known, who_of
 from headrace.replicator.api.rates import RateLimits
 from headrace.replicator.api.refusals import no_page, refusal, unexpected, unreadable
@@ -98,7 +101,10 @@ def api(plane: ControlPlane, ending: Callable[[], bool] = lambda: False) -> Fast
         plane.store.lease()
         return Health(status="ok", role="active" if plane.active else "standby")
 
-    for router in (contexts, drafts, replicators, requests, runtime, events, dead_letters):
+    for router in (
+        *(contexts, drafts, replicators, numbers, lineage, logs),
+        *(requests, runtime, events, dead_letters),
+    ):
         app.include_router(router(plane))
     app.include_router(tap(plane, ending))
     describe(app)

@@ -13,7 +13,6 @@ from fastapi import APIRouter, Depends, Query, Response
 from headrace.errors import BadRequest, CommandRefused, StateError
 from headrace.replicator.api.bodies import (
     DeployBody,
-    LogShown,
     NamespaceName,
     ReplicatorDetail,
     ReplicatorList,
@@ -31,10 +30,9 @@ from headrace.replicator.control.folders import rendered
 from headrace.replicator.control.lifecycle import Command, State
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.control.records import Deployed, Who, full_name
-from headrace.replicator.control.references import names_in, redacted, refuse_secrets
+from headrace.replicator.control.references import refuse_secrets
 from headrace.replicator.export import state_of
 from headrace.replicator.rewind import rewind
-from headrace.replicator.supervisor import last_lines
 
 __all__ = ["replicators"]
 
@@ -160,22 +158,6 @@ def replicators(plane: ControlPlane) -> APIRouter:
             )
             writer.note(who)
         return told(row)
-
-    @router.get(f"{_ONE}/logs")
-    def logs(
-        namespace: NamespaceName,
-        name: ReplicatorName,
-        _: Annotated[Person, Depends(looks)],
-        lines: Annotated[int, Query(ge=1, le=10_000)] = 200,
-        process: Literal["run", "capture", "apply", "relay"] = "run",
-    ) -> LogShown:
-        """Show the end of what one of a replicator's processes says."""
-        row = plane.store.replicator(namespace, name)
-        folder = plane.folders.of(row)
-        found = last_lines(folder.log if process == "run" else folder.state.log(process), lines)
-        # As one text: a secret is looked up once, and may go on in the next line.
-        text = redacted("\n".join(found), names_in(row.config), plane.environment)
-        return LogShown(process=process, lines=text.split("\n") if found else [])
 
     @router.post("/getState")
     def get_state(
