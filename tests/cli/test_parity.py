@@ -53,6 +53,19 @@ COMMANDS = {
     "set_pace": "dump pace",
     "healthz": "api",
     "health": "status",
+    "rewind_replicator": "rewind --to",
+    "steer_request": "dump pace --request",
+    "list_letters": "dead-letters list --table",
+    "get_letter": "dead-letters show",
+    "rows": "dead-letters show --rows",
+    "replay_dead_letter": "dead-letters replay",
+    "discard_dead_letter": "dead-letters discard",
+    "stream": "tap follow",
+    **dict.fromkeys(
+        ("get_runtime", "status", "schemas", "issues", "runtime_metrics", "summary", "recent"),
+        "api",
+    ),
+    **dict.fromkeys(("of_table", "get_tap", "take"), "api"),
 }
 """The command for each page, with the options that the page's parameters became. `headrace api` asks any of them."""
 
@@ -69,6 +82,8 @@ NO_JSON = {
     "tap replay",
     # Their answer is that they did it; anything else is an error and an exit code.
     "resync",
+    "dead-letters replay",
+    "dead-letters discard",
     "dump pause",
     "dump resume",
     "dump cancel",

@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 from fastapi.openapi.models import OpenAPI
 
-from headrace.changelog.dead_letters import DeadLetter, DeadLetterStore
-from headrace.model.block import ORIGIN_LOG, Block, Body, transaction_index
-from headrace.registry.file import FileRegistry
 from headrace.replicator.api.bodies import ErrorShown, ReplicatorDetail, ReplicatorList
 from headrace.replicator.api.guard import MOST_BODY_BYTES
 from headrace.replicator.control.plane import ControlPlane
-from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.standing import standing
 from tests.control.asking import ADMIN, OPERATOR, TOKENS, VIEWER, Asking, served
+from tests.control.letters import put_letter
 from tests.control.planes import config_of, end_everything, environment
 from tests.requirements import req
 from tests.waiting import until
@@ -348,20 +345,8 @@ def test_dead_letters_are_listed_shown_replayed_and_discarded(
     plane, _ = both
     operator.does("PUT", SHOP, {"config": config_of()}, 201)
     row = plane.store.replicator("default", "shop")
-    paths = plane.folders.of(row).state
-    error = {"name": "MissingBase", "message": "a row is missing.", "next_step": "see to it."}
-    schema = table_of(2, name="orders")
-    schema_id = FileRegistry(paths.registry).put(schema)
     for scn in (81, 90):
-        batch = change_batch(schema, parse_history("+I(1,secret-of-a-row)", scn).rows)
-        block = Block(
-            transaction_index([(scn, 5, 7, 1, ORIGIN_LOG, 1)]),
-            (Body(schema_id, schema.table, batch),),
-            (),
-            scn,
-        )
-        letter = DeadLetter(schema.table, scn, 5, 1, {"+I": 1}, False, error, 9)
-        DeadLetterStore(paths.dead_letters).put(letter, iter([block]))
+        put_letter(plane.folders.of(row).state, scn)
     path = f"{SHOP}/dead-letters"
     listed = viewer.one(path)
     assert [one["letter"] for one in listed["letters"]] == ["public.orders@81", "public.orders@90"]

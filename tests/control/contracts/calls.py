@@ -18,6 +18,7 @@ __all__ = ["CALLS", "CONFLICTS", "UNFIT", "Call"]
 NS = "/v1/contexts/default"
 ONE = f"{NS}/replicators/{{name}}"
 API = f"{ONE}/api/v1"
+LETTER = f"{ONE}/dead-letters/{{letter}}"
 DRAFT = f"{NS}/drafts/{{draft}}"
 
 Before = Callable[[Asking, dict[str, Any]], None]
@@ -38,6 +39,7 @@ class Call:
         role: that it takes.
         before: what is done before it.
         streams: whether the answer has no end.
+        elsewhere: the file that shows its success, where that takes more than this world has.
     """
 
     path: str
@@ -46,6 +48,7 @@ class Call:
     role: Role = Role.VIEWER
     before: Before = field(default=nothing)
     streams: bool = False
+    elsewhere: str = ""
 
     def filled(self, world: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
         """Return path and body with the names of a world."""
@@ -92,7 +95,20 @@ CALLS: dict[str, Call] = {
     "stop_replicator": Call(f"{ONE}/stop", status=202, role=OPERATOR),
     "pause_replicator": Call(f"{ONE}/pause", status=202, role=OPERATOR, before=started),
     "resume_replicator": Call(f"{ONE}/resume", status=202, role=OPERATOR, before=started),
-    "logs": Call(f"{ONE}/logs?lines=3"),
+    # Tables to bring back take Spark.
+    "rewind_replicator": Call(
+        f"{ONE}/rewind", {"to": "1"}, role=OPERATOR, elsewhere="tests/spark/test_rewind.py"
+    ),
+    "get_logs": Call(f"{ONE}/logs?lines=3"),
+    "download_log": Call(f"{ONE}/logs/run"),
+    "metrics": Call(f"{ONE}/metrics"),
+    "activity": Call(f"{ONE}/activity?minutes=5"),
+    "get_lineage": Call(f"{ONE}/lineage"),
+    "list_letters": Call(f"{ONE}/dead-letters?limit=5"),
+    "get_letter": Call(LETTER),
+    "rows": Call(f"{LETTER}/rows", role=OPERATOR),
+    "replay_dead_letter": Call(f"{LETTER}/replay", role=OPERATOR),
+    "discard_dead_letter": Call(f"{LETTER}/discard", role=OPERATOR),
     "get_state": Call(f"{NS}/getState", {"name": "contract"}),
     "list_requests": Call(f"{API}/requests?limit=5"),
     "submit": Call(f"{API}/requests", {"scope": "ALL_TABLES"}, status=201, role=OPERATOR),
@@ -108,7 +124,7 @@ CALLS: dict[str, Call] = {
     "status": Call(f"{API}/runtime/status"),
     "schemas": Call(f"{API}/runtime/schemas"),
     "issues": Call(f"{API}/runtime/schema-issues"),
-    "metrics": Call(f"{API}/metrics"),
+    "runtime_metrics": Call(f"{API}/metrics"),
     "summary": Call(f"{API}/events/summary"),
     "recent": Call(f"{API}/events/recent"),
     "of_table": Call(f"{API}/events/tables/public.orders"),
@@ -121,6 +137,14 @@ CALLS: dict[str, Call] = {
 
 def cancelled(ask: Asking, world: dict[str, Any]) -> None:
     ask.does("POST", f"{API}/requests/{{request}}/cancel".format(**world), status=200)
+
+
+def replayed(ask: Asking, world: dict[str, Any]) -> None:
+    ask.does("POST", f"{LETTER}/replay".format(**world), status=200)
+
+
+def discarded(ask: Asking, world: dict[str, Any]) -> None:
+    ask.does("POST", f"{LETTER}/discard".format(**world), status=200)
 
 
 def completed(_: Asking, world: dict[str, Any]) -> None:
@@ -159,6 +183,10 @@ CONFLICTS: dict[str, Before] = {
     "resume_request": cancelled,
     "cancel_request": completed,
     "take": silent,
+    # It has no table yet.
+    "rewind_replicator": nothing,
+    "replay_dead_letter": discarded,
+    "discard_dead_letter": replayed,
 }
 """What makes an operation one that the state does not allow."""
 

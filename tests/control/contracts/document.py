@@ -51,6 +51,13 @@ def operations() -> dict[str, Operation]:
     return found
 
 
+def said(operation: Operation, status: int) -> dict[str, Any]:
+    """Return the forms of an answer, by their media types."""
+    answers = document()["paths"][operation.path][operation.method.lower()]["responses"]
+    found: dict[str, Any] = answers[str(status)].get("content", {})
+    return found
+
+
 def faults(operation: Operation, status: int, answer: Any) -> list[str]:
     """Return in what an answer differs from the document; an undocumented status is a fault."""
     said = document()["paths"][operation.path][operation.method.lower()]["responses"]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query
 
 from headrace.replicator.api.bodies import NamespaceName, ReplicatorName
+from headrace.replicator.api.described import CONFLICT
 from headrace.replicator.api.people import Person, changes, looks
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.control.records import Who
@@ -101,5 +102,6 @@ def dead_letters(plane: ControlPlane) -> APIRouter:
             methods=["POST"],
             name=f"{verb} dead letter",
             operation_id=f"{verb}_dead_letter",
+            responses=CONFLICT,
         )
     return router

@@ -53,6 +53,11 @@ def describe(app: FastAPI) -> None:
             for method, operation in methods.items():
                 for status in _impossible(path, method, operation):
                     operation["responses"].pop(status, None)
+                for status, answer in operation["responses"].items():
+                    if int(status) >= 400:
+                        # Also of a page whose answers are text.
+                        (schema,) = answer["content"].values()
+                        answer["content"] = {"application/json": schema}
         return found
 
     app.openapi = document  # type: ignore[method-assign]

@@ -116,7 +116,7 @@ def replicators(plane: ControlPlane) -> APIRouter:
             operation_id=f"{command.value}_replicator",
         )
 
-    @router.post(f"{_ONE}/rewind")
+    @router.post(f"{_ONE}/rewind", responses=CONFLICT)
     def rewind_replicator(
         namespace: NamespaceName,
         name: ReplicatorName,

@@ -127,7 +127,7 @@ def runtime(plane: ControlPlane) -> APIRouter:
         return schema_issues(one.row.full_name, one.shown, one.picture)
 
     @router.get("/metrics")
-    def metrics(namespace: NamespaceName, name: ReplicatorName, _: _Looks) -> Metrics:
+    def runtime_metrics(namespace: NamespaceName, name: ReplicatorName, _: _Looks) -> Metrics:
         """Show the counters of a replicator's capture, dumps and requests."""
         one = seen(namespace, name)
         capture = one.picture.roles.get("capture") if one.picture else None
