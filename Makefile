@@ -7,8 +7,9 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 ARGS ?=
-# Processes that share the tests, each with servers and a Spark of its own; WORKERS=0 runs them in one, in order.
-WORKERS ?= 2
+# Processes that share the tests, each with servers and a Spark of its own; WORKERS=0 runs them in one, in order. One
+# more than cores: a third of a test's time is waiting for servers and processes that begin.
+WORKERS ?= 3
 
 # Whole files are handed out, the longest first (tests/conftest.py): each process has servers and a Spark of its own.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --durations=15
@@ -30,7 +31,7 @@ demo: setup ## Copy a live PostgreSQL into Delta tables and prove it (ARGS="--se
 ##### Test it
 
 .PHONY: setup-tests
-setup-tests: ## As setup, and the servers of the tests: Debian's PostgreSQL 15, an object store (needs Go)
+setup-tests: ## As setup, and the servers of the tests: Debian's PostgreSQL 15 and MariaDB, an object store (needs Go)
 	@$(PYTHON) tools/setup.py --tests
 
 .PHONY: test
@@ -96,9 +97,19 @@ bench-chain: setup ## Measure the whole way from PostgreSQL to Delta tables
 bench-day: setup ## Measure a day of batches, with maintenance and without
 	@$(BIN)/python -m benchmarks.bench_day $(ARGS)
 
+.PHONY: bench-control
+bench-control: setup ## Measure a control plane with many replicators
+	@$(BIN)/python -m benchmarks.bench_control $(ARGS)
+
 .PHONY: bench-docs
 bench-docs: setup ## Write docs/benchmarks.md and its plots from the kept results
 	@$(BIN)/python -m benchmarks.page $(ARGS)
+
+##### Read it
+
+.PHONY: docs
+docs: setup ## Build the pages, and the API's from its description, as a site in build/docs
+	@$(BIN)/python -m tools.build_docs $(ARGS)
 
 ##### Check it
 

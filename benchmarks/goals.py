@@ -126,6 +126,16 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "log_p99_ratio_debezium_best": Figure("the same ratio, Debezium's best setting"),
         "idle_rows_per_s": Figure("rows/s of a dump on an idle server"),
     },
+    "control": {
+        "list_p99_ms": Figure(
+            "list of all replicators, 99th percentile, worst round, ms", most=100
+        ),
+        "detail_p99_ms": Figure("detail of one of them, the same", most=100),
+        "rss_mib": Figure("anonymous resident memory of the control plane, MiB"),
+        "list_p50_ms": Figure("list, median, ms"),
+        "detail_p50_ms": Figure("detail, median, ms"),
+        "idle_cores": Figure("cores that it takes while nobody asks"),
+    },
     "memory": {
         name: Figure(f"anonymous resident peak, MiB: {what}", most=512)
         for name, what in (

@@ -12,6 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from headrace.testing.mariadb_server import installed as mariadb_installed
 from headrace.testing.object_store import server_program
 from headrace.testing.postgres import EmbeddedPostgres
 from tools.check_requirements import known_ids
@@ -23,23 +24,31 @@ LONGEST_FIRST = (
     "scenarios/test_random_histories.py",
     "spark/test_partitions.py",
     "e2e/test_kill.py",
+    "e2e/test_migration.py",
+    "e2e/test_metrics.py",
+    "control/test_kills.py",
+    "e2e/test_run_once.py",
+    "e2e/test_bucket.py",
+    "e2e/test_adopt.py",
     "faults/test_chaos.py",
     "integration/test_restart.py",
     "spark/test_targets.py",
     "spark/test_targets_in_time.py",
     "faults/test_warehouses.py",
-    "control/test_kills.py",
     "e2e/test_serve.py",
+    "e2e/test_stories.py",
     "e2e/test_warehouses.py",
     "lake/test_own_tables_in_spark.py",
     "e2e/test_policies.py",
-    "e2e/test_run_once.py",
     "e2e/test_modes.py",
-    "e2e/test_migration.py",
     "spark/test_cluster.py",
     "integration/test_new_tables.py",
     "integration/test_debian_run.py",
     "e2e/test_demo.py",
+    "e2e/test_tables_from_a_relay.py",
+    "control/test_many.py",
+    "scenarios/test_adopted_histories.py",
+    "spark/test_as_of.py",
     "spark/test_job.py",
     "lake/test_spark_tables.py",
     "lake/test_clustered_in_spark.py",
@@ -65,6 +74,7 @@ MARKERS = (
     "since(version): needs that PostgreSQL; skipped where HEADRACE_POSTGRES names an older one",
     "object_store: starts versitygw; skipped where the set-up could not build it",
     "debian_postgres: needs Debian's PostgreSQL 15; skipped where it is not installed",
+    "mariadb: needs Debian's MariaDB; skipped where it is not installed",
 )
 
 # Spark's workers are started by name otherwise, and would miss the packages of this environment.
@@ -72,8 +82,13 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 # A test's JVM lives for seconds and works on handfuls of rows: a compiler that asks for profiles first only takes
-# time from it, a third of all that it has.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# time from it, a third of all that it has. And Spark's queries are evaluated as they stand: compiling each to Java that
+# runs once takes a sixth. `make test-long` lets both compile, as users' processes do.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1"
+    " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+)
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("headrace", deadline=None)
@@ -120,6 +135,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "debian_postgres",
         f"{DEBIAN_POSTGRES} is missing: install Debian's postgresql-15",
         unless=DEBIAN_POSTGRES.exists(),
+    )
+    _skip(
+        items,
+        "mariadb",
+        "/usr/sbin/mariadbd is missing: install Debian's mariadb-server-core",
+        unless=mariadb_installed(),
     )
 
 

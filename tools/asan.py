@@ -13,7 +13,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = ("tests/sources/postgres/test_twins.py", "tests/sources/postgres/test_copy_binary.py")
+TESTS = (
+    "tests/sources/mysql/test_walk.py",
+    "tests/sources/postgres/test_twins.py",
+    "tests/sources/postgres/test_copy_binary.py",
+)
 FLAGS = (
     "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
 )

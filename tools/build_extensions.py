@@ -13,6 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 EXTENSIONS = {
+    "headrace.sources.mysql._native": "src/headrace/sources/mysql/_native.pyx",
     "headrace.sources.postgres._native": "src/headrace/sources/postgres/_native.pyx",
 }
 FLAGS = ["-O3", "-fno-strict-aliasing", "-Wno-unreachable-code"]

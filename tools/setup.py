@@ -1,10 +1,10 @@
-"""Make this clone ready to run: Python packages, Java, Delta jars and, for tests, PostgreSQL and an object store.
+"""Make this clone ready to run: Python packages, Java, Delta jars and, for tests, databases and an object store.
 
 Needs a Python of at least 3.11 and nothing else; uses only the standard library. A stamp in the
 virtual environment remembers what was set up from which files, so a second run returns at once.
 
     python3 tools/setup.py            what `headrace demo` and `headrace run` need
-    python3 tools/setup.py --tests    the same and the servers of the tests: PostgreSQL, an object store
+    python3 tools/setup.py --tests    the same and the servers of the tests: PostgreSQL, MariaDB, an object store
     python3 tools/setup.py --lock     rewrite requirements.lock from pyproject.toml
 """
 
@@ -43,6 +43,14 @@ JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-
 POSTGRES_MAJOR = "15"
 POSTGRES_BIN = Path(f"/usr/lib/postgresql/{POSTGRES_MAJOR}/bin")
 
+# The programs alone: the package around them would make a server of the system and start it. The second one has a
+# small program that the first one's set-up of a data folder calls.
+MARIADB = Path("/usr/sbin/mariadbd")
+MARIADB_PACKAGES = {
+    MARIADB: "mariadb-server-core",
+    Path("/usr/bin/my_print_defaults"): "mariadb-client-core",
+}
+
 # An S3 gateway over a folder, in Go; it honours If-None-Match: * under its own lock.
 OBJECT_STORE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
@@ -52,6 +60,7 @@ NATIVE = "src/headrace/sources/postgres/native"
 # the parts that say what is installed count; settings of linters do not.
 EXTENSION_SOURCES = (
     "tools/build_extensions.py",
+    "src/headrace/sources/mysql/_native.pyx",
     "src/headrace/sources/postgres/_native.pyx",
     *sorted(f"{NATIVE}/{path.name}" for path in (ROOT / NATIVE).glob("*.pxi")),
 )
@@ -127,11 +136,12 @@ def set_up(*, tests: bool) -> None:
 
 
 def find_or_install_system(*, tests: bool) -> dict[str, object]:
-    """Where Java and, for tests, PostgreSQL are; one after the other, because apt-get works alone."""
+    """Where Java and, for tests, the databases are; one after the other, because apt-get works alone."""
     java = find_or_install_java()
     found: dict[str, object] = {"java": java, "java_file": file_mark(java)}
     if tests:
         found["postgres"] = find_or_install_postgres()
+        found["mariadb"] = find_or_install_mariadb()
     return found
 
 
@@ -186,12 +196,12 @@ def is_ready(stamp: Mapping[str, object], *, tests: bool) -> bool:
     """Whether the stamp is of these very files and what it found is still there."""
     if stamp.get("fingerprint") != fingerprint() or not PYTHON.exists():
         return False
-    if tests and not {"postgres", "object_store"} <= stamp.keys():
+    if tests and not {"postgres", "mariadb", "object_store"} <= stamp.keys():
         return False
     if stamp.get("java_file") != file_mark(str(stamp.get("java"))):
         # A package manager has put another one in its place: the archive of classes does not fit it.
         return False
-    places = [stamp.get(name) for name in ("archive", "postgres", "object_store")]
+    places = [stamp.get(name) for name in ("archive", "postgres", "mariadb", "object_store")]
     places += _strings(stamp.get("jars"))
     return all(Path(str(place)).exists() for place in places if place)
 
@@ -522,6 +532,22 @@ def without_new_cluster() -> Iterator[None]:
         if new_folder:
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+# ---------------------------------------------------------------------------------------------
+# MariaDB for the tests
+
+
+def find_or_install_mariadb() -> str | None:
+    """Path of Debian's MariaDB server program, or nothing when its tests must be skipped."""
+    for program, package in MARIADB_PACKAGES.items():
+        if not program.exists() and can_apt() and apt_has(package):
+            apt_install(package)
+    if all(program.exists() for program in MARIADB_PACKAGES):
+        return str(MARIADB)
+    why = "not root" if os.geteuid() else "no package of it to be had from apt-get"
+    say(f"no {MARIADB} and {why}: tests against MariaDB will be skipped")
+    return None
 
 
 # ---------------------------------------------------------------------------------------------

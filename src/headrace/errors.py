@@ -47,11 +47,14 @@
     │   ├── NotFound                 a control plane has no such namespace, draft, replicator or page
     │   ├── CommandRefused           what is asked for does not go with how things stand
     │   ├── RequestTooLarge          a request with more bytes than one may have
+    │   ├── TooManyRequests          somebody asks more often than is answered; tried again
+    │   ├── TapNotEnabled            a replicator's tap tells nothing
     │   ├── ControlStandby           another control plane is the active one; tried again
     │   └── ControlUnavailable       a control plane gives no answer; tried again
     ├── StateError                   our own small state cannot be read or written
     │   ├── StateFull                its disk has no room; tried again
     │   └── StateNewer               a newer headrace has written it
+    ├── RetriesExhausted             what time may heal was tried for as long as it may be
     └── LeaseLost                    another process owns this work now
 
 Each class says who must act through ``retry``; each instance carries a ``next_step`` for a person.
@@ -95,7 +98,9 @@ __all__ = [
     "ProtocolError",
     "RelayError",
     "RelayUnavailable",
+    "RequestEnded",
     "RequestTooLarge",
+    "RetriesExhausted",
     "Retry",
     "ScnNotFound",
     "SlotLost",
@@ -108,9 +113,11 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "StoreUnfit",
+    "TapNotEnabled",
     "TargetConflict",
     "TargetError",
     "TargetUnwritable",
+    "TooManyRequests",
     "UndecodableValue",
     "UnknownTable",
     "UnplacedValue",
@@ -428,8 +435,24 @@ class ControlUnavailable(ControlError):
     retry = Retry.TIMED
 
 
+class TooManyRequests(ControlError):
+    """Somebody asks more often than a control plane answers; the header ``retry-after`` says when it does again."""
+
+    retry = Retry.TIMED
+
+
+class TapNotEnabled(ControlError):
+    """Somebody listens to the tap of a replicator that tells nothing."""
+
+
 class StateError(HeadraceError):
     """Progress, requests or the ledger cannot be read or written."""
+
+
+class RequestEnded(StateError):
+    """Somebody steers a dump request that has ended."""
+
+    retry = Retry.NEVER
 
 
 class StateFull(StateError):
@@ -442,6 +465,10 @@ class StateNewer(StateError):
     """A state database has tables of a newer headrace; nothing was read or written."""
 
     retry = Retry.NEVER
+
+
+class RetriesExhausted(HeadraceError):
+    """What time may heal was tried for as long as `retry.for_s` allows; names the last error."""
 
 
 class LeaseLost(HeadraceError):

@@ -42,16 +42,19 @@ COMMANDS = (
     "stop",
     "pause",
     "resume",
+    "rewind",
     "delete",
     "replicators",
     "logs",
     "audit",
     "draft",
     "namespace",
+    "dead-letters",
     "version",
 )
 STEERING = (
     *(f"dump {name}" for name in ("start", "list", "show", "pause", "resume", "cancel")),
+    *(f"dead-letters {name}" for name in ("list", "show", "replay", "discard")),
     "dump prioritise",
     "dump pace",
     "log pause",
@@ -260,6 +263,21 @@ def test_the_pace_of_dumps_is_set_shown_and_given_back(file: Path) -> None:
         "delay_s": None,
         "rows_per_s": None,
     }
+
+
+@req("H19")
+def test_the_pace_of_one_request_is_set_shown_and_given_back(file: Path) -> None:
+    words = ("dump", "pace", str(file), "--request", asked(file, "--table", "all"))
+    assert "as the others" in call(*words).stdout
+    shown = call(*words, "--chunk-rows", "500", "--delay", "0.2")
+    assert "chunk_rows 500, delay_s 0.2" in shown.stdout
+    more = call(*words, "--rows-per-second", "20", "--json")
+    assert json.loads(more.stdout) == {"chunk_rows": 500, "delay_s": 0.2, "rows_per_s": 20}
+    assert json.loads(call(*words, "--reset", "--json").stdout)["chunk_rows"] is None
+    refused = call(*words, "--load", "0.5")
+    assert refused.exit_code == 2
+    assert "leave --request out" in refused.stderr
+    assert call("dump", "pace", str(file), "--request", "none").exit_code == 2
 
 
 @pytest.mark.parametrize(

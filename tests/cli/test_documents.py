@@ -16,8 +16,21 @@ from headrace.replicator.config import Config, MetricsConfig, ObjectiveConfig
 from headrace.replicator.config_file import load, load_relay, load_serve
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/migration.md", "docs/operations.md", "docs/tap.md")
-TYPED = (*PAGES, "docs/consuming.md", "docs/serving.md", "docs/assessment.md")
+PAGES = (
+    "README.md",
+    "docs/migration.md",
+    "docs/operations.md",
+    "docs/tap.md",
+    "docs/targets.md",
+    "docs/tutorial.md",
+)
+TYPED = (
+    *(page for page in PAGES if page != "docs/targets.md"),
+    "docs/consuming.md",
+    "docs/serving.md",
+    "docs/assessment.md",
+    "docs/sources.md",
+)
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -35,7 +48,8 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def typed(page: str) -> list[str]:
-    lines = (line for block in blocks(page, "") for line in block.splitlines())
+    written = [*blocks(page, ""), *blocks(page, "sh")]
+    lines = (line for block in written for line in block.splitlines())
     return [line.partition("#")[0].strip() for line in lines if line.startswith("headrace ")]
 
 

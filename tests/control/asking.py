@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from headrace.replicator.api.app import application
 from headrace.replicator.api.people import Known, Person, Role, Token
+from headrace.replicator.api.rates import RateLimits
 from headrace.replicator.api.serve import Listening, listen, serve
 from headrace.replicator.control.plane import ControlPlane
 from tests.control.planes import environment, settings_of
@@ -101,12 +102,14 @@ class Asking:
 
 
 @contextmanager
-def listening(plane: ControlPlane, tokens: tuple[Token, ...] = ()) -> Iterator[str]:
+def listening(
+    plane: ControlPlane, tokens: tuple[Token, ...] = (), limits: RateLimits | None = None
+) -> Iterator[str]:
     """Serve a control plane from a thread, and give its URL."""
     where = Listening(port=0)
     socket = listen(where)
     stop, started = threading.Event(), threading.Event()
-    app = application(plane, Known(tokens))
+    app = application(plane, Known(tokens), stop.is_set, limits)
     thread = threading.Thread(target=serve, args=(app, where, socket, stop, started.set))
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"
     thread.start()

@@ -15,7 +15,7 @@ from headrace.replicator.control.lifecycle import Command, State
 from headrace.replicator.control.plane import ControlPlane, PlaneSettings
 from headrace.replicator.control.reconcile import Limits
 from headrace.replicator.control.records import Deployed
-from headrace.replicator.supervisor import RestartPolicy
+from headrace.replicator.retries import RestartPolicy
 from headrace.testing.run_process import journal
 from tests.waiting import until
 

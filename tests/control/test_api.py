@@ -14,7 +14,9 @@ from fastapi.openapi.models import OpenAPI
 from headrace.replicator.api.bodies import ErrorShown, ReplicatorDetail, ReplicatorList
 from headrace.replicator.api.guard import MOST_BODY_BYTES
 from headrace.replicator.control.plane import ControlPlane
+from headrace.testing.standing import standing
 from tests.control.asking import ADMIN, OPERATOR, TOKENS, VIEWER, Asking, served
+from tests.control.letters import put_letter
 from tests.control.planes import config_of, end_everything, environment
 from tests.requirements import req
 from tests.waiting import until
@@ -35,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def both(folder: Path) -> Iterator[tuple[ControlPlane, str]]:
-    hidden = frozenset({"CONTROL_TOKEN"})
+    hidden = frozenset({"env:CONTROL_TOKEN", "file:control", "keyring:control"})
     try:
         with served(folder, tokens=TOKENS, hidden=hidden) as found:
             yield found
@@ -152,6 +154,11 @@ def test_the_control_planes_own_secrets_are_not_for_replicators(operator: Asking
         answer = operator("PUT", SHOP, {"config": form})
         assert answer.status == 422
         assert "CONTROL_TOKEN" in answer.error["message"]
+    for place in ("file:control", "urlfile:control", "keyring:control"):
+        config = config_of(relay={"tokens": [{"name": "a", "token": f"${{{place}}}"}]})
+        answer = operator("PUT", SHOP, {"config": config})
+        assert answer.status == 422
+        assert place.removeprefix("url") in answer.error["message"]
 
 
 # -- the life of a replicator ---------------------------------------------------------------------
@@ -190,8 +197,6 @@ def test_a_draft_is_deployed_and_started_at_once(operator: Asking) -> None:
 
 @req("C98")
 def test_the_detail_has_tables_positions_and_lag(operator: Asking, both: Any) -> None:
-    from tests.control.histories import standing
-
     plane, _ = both
     operator.does("PUT", SHOP, {"config": config_of()}, 201)
     row = plane.store.replicator("default", "shop")
@@ -303,50 +308,73 @@ def test_logs_are_shown_from_their_end_and_without_secrets(operator: Asking, bot
     assert operator("GET", f"{SHOP}/logs?process=../../etc/passwd").status == 422
 
 
-# -- dump requests --------------------------------------------------------------------------------
+# -- rewinding ------------------------------------------------------------------------------------
 
 
-@req("H19")
-def test_dumps_are_asked_for_and_shown_in_the_reference_implementations_shapes(
+@req("C101")
+def test_a_rewind_is_for_operators_and_for_one_that_stands_still(
     operator: Asking, viewer: Asking
 ) -> None:
-    operator.does("PUT", SHOP, {"config": config_of(), "start": True}, 201)
-    path = f"{SHOP}/api/v1/requests"
-    table = {"databaseName": "shop", "schemaName": "public", "tableName": "orders"}
-    keys = {"scope": "PRIMARY_KEYS", "table": table, "primaryKeyLiterals": ["42", "7"]}
-    for body in ({"scope": "ALL_TABLES"}, {"scope": "TABLE", "table": table}, keys):
-        told = operator.does("POST", path, body, 201)
-        assert told["accepted"] is True
-        assert told["request"]["state"] == "QUEUED"
-        assert operator.one(f"{path}/{told['request']['requestId']}") == told["request"]
-    listed = viewer.one(f"{path}?limit=1")
-    assert listed["countsByState"] == {"QUEUED": 3}
-    (newest,) = listed["requests"]
-    assert newest["primaryKeyLiterals"] == ["42", "7"]
-    assert newest["table"]["tableName"] == "orders"
-    assert viewer.one(f"{path}?state=COMPLETED")["requests"] == []
-    for body in (
-        {"scope": "ALL_TABLES", "table": table},
-        {"scope": "TABLE"},
-        {"scope": "PRIMARY_KEYS", "table": table},
-        {"scope": "OTHER"},
-    ):
-        assert operator("POST", path, body).status == 400
-    assert viewer("POST", path, {"scope": "ALL_TABLES"}).status == 403
-    assert viewer("GET", f"{path}/none").status == 404
-    assert viewer.one(path)["countsByState"] == {"QUEUED": 3}
-    one = f"{path}/{newest['requestId']}"
-    for verb, state in (("pause", "PAUSED"), ("resume", "QUEUED"), ("cancel", "CANCELLED")):
-        assert operator.does("POST", f"{one}/{verb}", status=200)["state"] == state
-        assert viewer("POST", f"{one}/{verb}").status == 403
-    assert operator("POST", f"{path}/none/cancel").status == 404
-    pace = f"{SHOP}/api/v1/pace"
-    assert operator.does("PUT", pace, {"chunk_rows": 500, "load": 0.5}, 200)["load"] == 0.5
-    assert operator.does("PUT", pace, {"load": None}, 200)["chunk_rows"] == 500
-    assert viewer.one(pace)["load"] is None
-    assert operator("PUT", pace, {"load": 7}).status == 422
-    health = viewer.one(f"{SHOP}/api/v1/runtime/health")
-    assert (health["status"], health["adapter"]) == ("DOWN", "postgres"), "nothing captures here"
+    """What it does to tables is shown beside Spark, see tests/spark/test_rewind.py."""
+    path = f"{SHOP}/rewind"
+    assert operator("POST", path, {"to": "81"}).status == 404
+    config = config_of(target={"type": "delta", "path": "./nothing-yet"})
+    operator.does("PUT", SHOP, {"config": config, "start": True}, 201)
+    operator.reaches("RUNNING")
+    refused = operator("POST", path, {"to": "81"})
+    assert (refused.status, refused.error["type"]) == (409, "CommandRefused")
+    assert "RUNNING, which does not go with rewind" in refused.error["message"]
+    operator.does("POST", f"{SHOP}/stop")
+    operator.reaches("STOPPED")
+    assert viewer("POST", path, {"to": "81"}).status == 403
+    assert operator("POST", path, {}).status == 422
+    refused = operator("POST", path, {"to": "yesterday"})
+    assert (refused.status, refused.error["type"]) == (422, "ConfigError")
+    refused = operator("POST", path, {"to": "81"})
+    assert (refused.status, refused.error["type"]) == (409, "CommandRefused")
+    assert "none at all" in refused.error["message"]
+
+
+# -- dead letters ---------------------------------------------------------------------------------
+
+
+@req("C67")
+def test_dead_letters_are_listed_shown_replayed_and_discarded(
+    operator: Asking, viewer: Asking, both: tuple[ControlPlane, str]
+) -> None:
+    plane, _ = both
+    operator.does("PUT", SHOP, {"config": config_of()}, 201)
+    row = plane.store.replicator("default", "shop")
+    for scn in (81, 90):
+        put_letter(plane.folders.of(row).state, scn)
+    path = f"{SHOP}/dead-letters"
+    listed = viewer.one(path)
+    assert [one["letter"] for one in listed["letters"]] == ["public.orders@81", "public.orders@90"]
+    assert viewer.one(f"{path}?limit=1&table=public.orders")["count"] == 2
+    assert viewer.one(f"{path}?table=public.other")["letters"] == []
+    one = f"{path}/public.orders@81"
+    assert viewer.one(one) == listed["letters"][0]
+    assert "secret-of-a-row" not in json.dumps(listed)
+    (shown,) = operator.does("POST", f"{one}/rows", status=200)["rows"]
+    assert shown["row"]["c1"] == "secret-of-a-row"
+    under_way = operator.does("POST", f"{one}/replay", status=200)
+    assert under_way["state"] == "replaying"
+    (request,) = viewer.one(f"{SHOP}/api/v1/requests")["requests"]
+    assert request["requestId"] == under_way["request"]
+    assert request["primaryKeyLiterals"] == ["1"]
+    assert operator("POST", f"{one}/discard").status == 409
+    other = f"{path}/public.orders@90"
+    assert operator.does("POST", f"{other}/discard", status=200)["state"] == "discarded"
+    assert [one["state"] for one in viewer.one(f"{path}?ended=true")["letters"]] == [
+        "replaying",
+        "discarded",
+    ]
+    for verb in ("rows", "replay", "discard"):
+        assert viewer("POST", f"{other}/{verb}").status == 403
+        assert operator("POST", f"{path}/public.orders@1/{verb}").status == 404
+    assert viewer("GET", f"{path}/public.orders@1").status == 404
+    noted = [entry.what for entry in plane.store.audit(10)]
+    assert {"read dead letter", "replay dead letter", "discard dead letter"} <= set(noted)
 
 
 # -- namespaces -----------------------------------------------------------------------------------
@@ -534,7 +562,7 @@ def test_the_openapi_document_is_one_and_answers_are_as_it_says(url: str, operat
         for operation in methods.values():
             assert operation["summary"]
             assert operation["description"]
-            assert {"401", "404", "422"} <= set(operation["responses"])
+            assert {"403", "429", "503"} <= set(operation["responses"])
     ReplicatorList.model_validate(operator.one(f"{NS}/replicators"))
     assert "openapi.json" in Asking(url)("GET", "/docs").text
 

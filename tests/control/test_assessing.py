@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from headrace.cli.main import app
 from tests.control.asking import Asking, served
 from tests.requirements import req
 
@@ -84,6 +88,50 @@ def test_a_draft_and_a_configuration_that_is_not_kept_are_assessed_alike(
     body = {"dBTable": {"table": "orders", "database": ""}, "deltaConfig": config}
     assert ask.does("POST", f"{NS}/assessTable", body, 200) == table
     assert ask.one(f"{NS}/drafts")[0]["config"] == config
+
+
+@req("C-10")
+def test_local_and_remote_assessment_agree(
+    ask: Asking, config: dict[str, Any], tmp_path: Path
+) -> None:
+    """The command reads the file in its own process, the API in the control plane's."""
+    file = tmp_path / "draft.json"
+    file.write_text(json.dumps({"name": "draft", **config}))
+    local = CliRunner().invoke(app, ["assess", str(file), "--json"], catch_exceptions=False)
+    remote = ask.does("POST", f"{DRAFT}/assessPipeline", status=200)
+    assert _timeless(json.loads(local.stdout)) == _timeless(remote)
+    words = ["assess", str(file), "--table", "public.orders", "--json"]
+    one = CliRunner().invoke(app, words, catch_exceptions=False)
+    asked = {"table": "orders", "schema": "public"}
+    assert json.loads(one.stdout) == ask.does("POST", f"{DRAFT}/assessTable", asked, 200)
+
+
+def _timeless(assessed: dict[str, Any]) -> dict[str, Any]:
+    """Leave out how fast the log grew while each of them looked."""
+    measured = ("logBytesPerHour", "logSampleSeconds")
+    estimates = {k: v for k, v in assessed["estimates"].items() if k not in measured}
+    return {**assessed, "estimates": estimates}
+
+
+@req("C-9")
+def test_secrets_of_a_draft_are_resolved_while_it_is_assessed_and_at_no_other_time(
+    ask: Asking, config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = os.environ["WHOLE_URL"]
+    monkeypatch.delenv("WHOLE_URL")
+    draft = {**config, "description": "with ${macro} and ${secure(a.b)}"}
+    put = ask.does("PUT", DRAFT, {"label": "shop", "config": draft}, 200)
+    assert put["config"] == ask.one(DRAFT)["config"] == draft
+    ask.does("PUT", DRAFT, {"label": "shop", "config": config}, 200)
+    unset = ask("POST", f"{DRAFT}/assessPipeline").json
+    problems = [p for name in ("features", "connectivity") for p in unset[name]]
+    assert "secret-unresolved" in {problem["name"] for problem in problems}
+    assert any("WHOLE_URL" in problem["description"] for problem in problems)
+    monkeypatch.setenv("WHOLE_URL", secret)
+    assert ask.does("POST", f"{DRAFT}/assessPipeline", status=200)["connectivity"] == []
+    assert ask.one(DRAFT)["config"] == config
+    for kept in (tmp_path / "state").rglob("*"):
+        assert not kept.is_file() or secret.encode() not in kept.read_bytes()
 
 
 @req("C96")

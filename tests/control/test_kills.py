@@ -18,9 +18,10 @@ from headrace.replicator import config_file
 from headrace.replicator.control.folders import ReplicatorFolder
 from headrace.replicator.control.processes import find
 from headrace.testing.run_process import journal
+from headrace.testing.standing import standing
 from tests.control.asking import Asking
-from tests.control.histories import standing
 from tests.control.planes import alive, config_of, end_everything, environment, overlapping
+from tests.requirements import req
 from tests.waiting import until
 
 NS = "/v1/contexts/default"
@@ -272,6 +273,7 @@ def test_a_control_plane_that_is_asked_to_end_leaves_replicators_running(serving
 
 
 @pytest.mark.postgres
+@req("N18", "F8", "T16", "P62")
 def test_of_two_control_planes_one_is_active_and_the_other_takes_over(
     tmp_path: Path, database: str
 ) -> None:

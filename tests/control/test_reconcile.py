@@ -15,6 +15,7 @@ from headrace.replicator.control import processes
 from headrace.replicator.control.lifecycle import Command, Desired, State
 from headrace.replicator.control.processes import find
 from headrace.replicator.control.reconcile import Limits
+from headrace.replicator.retries import RestartPolicy
 from headrace.state.store import StateStore
 from tests.control.planes import Hand, alive, end_everything, environment, running
 from tests.requirements import req
@@ -80,6 +81,7 @@ def test_one_that_crashes_again_and_again_is_given_up_with_its_last_words(hand: 
     assert len(hand.journal()) == 3
 
 
+@req("C-2")
 def test_an_error_for_a_person_is_not_tried_again(hand: Hand) -> None:
     hand.deploy(fault="fail")
     hand.command(Command.START)
@@ -92,6 +94,7 @@ def test_an_error_for_a_person_is_not_tried_again(hand: Hand) -> None:
     assert hand.reaches(State.RUNNING).reason == ""
 
 
+@req("C-3")
 def test_an_error_that_time_heals_is_tried_without_end(hand: Hand) -> None:
     hand.deploy(fault="retry")
     hand.command(Command.START)
@@ -100,7 +103,46 @@ def test_an_error_that_time_heals_is_tried_without_end(hand: Hand) -> None:
     assert row.state is State.STARTING
     assert "started again: simulated: the server is away" in row.reason
     hand.command(Command.STOP)
-    hand.reaches(State.STOPPED)
+    hand.reaches(State.STOPPED, timeout_s=10)
+    tries = len(hand.journal())
+    assert hand.pid() == 0
+    hand.command(Command.START)
+    until(
+        lambda: len(hand.journal()) > tries, "the next try, which does not wait for what was before"
+    )
+
+
+@req("C10")
+def test_an_error_that_time_heals_is_tried_for_as_long_as_was_asked_for(hand: Hand) -> None:
+    hand.deploy(fault="retry", retry={"for_s": 1.5})
+    hand.command(Command.START)
+    row = hand.reaches(State.FAILED)
+    assert row.desired is Desired.STOPPED
+    assert "(retry.for_s is 1.5); last: simulated: the server is away." in row.reason
+    assert len(hand.journal()) > 2
+
+    hand.deploy(retry={"for_s": 1.5})
+    hand.command(Command.START)
+    assert hand.reaches(State.RUNNING).reason == ""
+
+
+@req("C-3")
+def test_a_stop_ends_what_waits_for_its_next_attempt_at_once(tmp_path: Path) -> None:
+    patient = Limits(RestartPolicy(first_s=3_600, longest_s=3_600), stop_s=3_600)
+    try:
+        with running(tmp_path, limits=patient) as hand:
+            hand.deploy(fault="retry")
+            hand.command(Command.START)
+            until(lambda: "started again" in hand.row().reason, "the first attempt")
+            hand.command(Command.STOP)
+            row = hand.reaches(State.STOPPED, timeout_s=5)
+            assert row.reason == ""
+            assert len(hand.journal()) == 1
+            # A start does not wait for the rest of the pause either.
+            hand.command(Command.START)
+            until(lambda: len(hand.journal()) == 2, "the second attempt", 10)
+    finally:
+        end_everything(tmp_path)
 
 
 def test_one_that_does_not_hear_is_killed_in_time(tmp_path: Path) -> None:
@@ -114,8 +156,11 @@ def test_one_that_does_not_hear_is_killed_in_time(tmp_path: Path) -> None:
         end_everything(tmp_path)
 
 
+@req("C-6")
 def test_a_new_configuration_is_taken_up_by_the_next_process(hand: Hand) -> None:
     first = hand.started()
+    before = hand.row()
+    StateStore(hand.state() / "state.db").set_pace(delay_s=7.0)
     hand.deploy(apply={"trigger_s": 2})
     until(
         lambda: hand.row().state is State.RUNNING and hand.pid() not in (0, first),
@@ -126,8 +171,12 @@ def test_a_new_configuration_is_taken_up_by_the_next_process(hand: Hand) -> None
         ("ended", "1"),
         ("began", "2"),
     ]
+    assert (hand.row().generation, hand.row().revision) == (1, 2), "its place is the same"
     root = hand.state().parent
     assert [path.name for path in root.glob("config-*")] == ["config-2.json"]
+    # Generation, folder and what is kept in it are those of before.
+    assert (hand.row().generation, hand.row().revision) == (before.generation, before.revision + 1)
+    assert StateStore(hand.state() / "state.db").pace().delay_s == 7.0
     assert json.loads((root / "config-2.json").read_text())["apply"] == {"trigger_s": 2}
 
 

@@ -70,7 +70,7 @@ def test_secrets_of_the_control_plane_are_told_from_those_of_replicators(
     file = people(tmp_path, "tokens: [{name: ada, token: '${env:ADA_TOKEN}', role: admin}]")
     url = "postgresql://u:${env:STATE_PASSWORD}@h/d"
     settings = plane_settings(tmp_path, url, file, Limits())
-    assert settings.hidden == {"ADA_TOKEN", "STATE_PASSWORD", "HEADRACE_TOKEN"}
+    assert settings.hidden == {"env:ADA_TOKEN", "env:STATE_PASSWORD", "env:HEADRACE_TOKEN"}
     assert settings.database == "postgresql://u:swordfish@h/d"
     assert "swordfish" not in repr(settings)
     known = known_of(tokens_of(file))

@@ -25,6 +25,7 @@ CONFIG = {"source": {"url": "postgresql://u:${env:PW}@h/db"}, "n": [1, {"a": Non
 # -- migrations -----------------------------------------------------------------------------------
 
 
+@req("P60", "C-7")
 def test_missing_steps_are_carried_out_once_and_in_order(control_url: str) -> None:
     done: list[int] = []
 
@@ -221,6 +222,7 @@ def test_a_command_that_changes_nothing_writes_nothing(store: ControlStore, leas
         assert writer.command("default", "shop", Command.START) == first
 
 
+@req("P60")
 def test_a_block_that_fails_leaves_nothing_behind(store: ControlStore, lease: Lease) -> None:
     def half() -> None:
         with store.writing(lease) as writer:
@@ -276,6 +278,7 @@ def test_a_holder_that_is_gone_from_this_machine_is_not_waited_for(store: Contro
     assert leases.take(store.database, "other", 60) is None
 
 
+@req("N18", "T16", "P61")
 def test_a_write_under_a_former_lease_is_refused(store: ControlStore, lease: Lease) -> None:
     leases.release(store.database, lease)
     newer = leases.take(store.database, "other", 60)
@@ -287,6 +290,7 @@ def test_a_write_under_a_former_lease_is_refused(store: ControlStore, lease: Lea
         writer.deploy("default", "shop", {}, "/")
 
 
+@req("P61")
 def test_the_lease_is_not_taken_in_the_middle_of_a_write(store: ControlStore, lease: Lease) -> None:
     """The check and the write are one: nobody comes between them."""
     leases.release(store.database, lease)

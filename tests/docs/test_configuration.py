@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from headrace.replicator.config import (
     Config,
+    LineageConfig,
     MaintenanceConfig,
     MetricsConfig,
     ObjectiveConfig,
@@ -41,6 +42,7 @@ SECTIONS["relay"] = RelayConfig
 SECTIONS["relay.upstream"] = UpstreamConfig
 SECTIONS["metrics"] = MetricsConfig
 SECTIONS["objective"] = ObjectiveConfig
+SECTIONS["lineage"] = LineageConfig
 SECTIONS["maintenance"] = MaintenanceConfig
 SECTIONS["store"] = StoreConfig
 

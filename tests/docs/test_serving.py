@@ -18,7 +18,7 @@ def test_every_page_of_the_api_stands_there_and_no_other() -> None:
     # What is asked for is never called.
     paths = api(cast(ControlPlane, None)).openapi()["paths"]
     served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    rows = re.findall(r"^\| (GET|PUT|POST|DELETE) \| `([^`]+)` \| +(\w*) *\|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| (GET|PUT|POST|PATCH|DELETE) \| `([^`]+)` \| +(\w*) *\|", PAGE, re.MULTILINE)
     assert {(method, path) for method, path, _ in rows} == served
     assert len(rows) == len(served)
     assert {role for *_, role in rows} == {"", *(role.name.lower() for role in Role)}

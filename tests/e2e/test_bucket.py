@@ -69,7 +69,7 @@ def test_once_copies_then_follows_and_verify_agrees(
     assert not [path for path in kept if secret in path.read_bytes()]
 
 
-@req("C75")
+@req("C75", "C84")
 @pytest.mark.parametrize(
     ("fault", "name", "text"),
     [

@@ -23,7 +23,8 @@ from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.replicator.retries import RestartPolicy
+from headrace.replicator.supervisor import ChildSpec, Supervisor
 from headrace.state.store import DumpProgress, StateStore
 from tests.requirements import req
 from tests.waiting import until
@@ -34,7 +35,7 @@ ROWS, CHUNK, KILLS = 6_000, 100, 3
 TABLE = TableId("public", "big")
 
 
-@req("P19", "P09")
+@req("P59", "P19", "P09")
 def test_three_kills_cost_at_most_three_chunks(url: str, tmp_path: Path) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("create table big (id bigint primary key, value text not null)")

@@ -57,7 +57,11 @@ def busy_shop(url: str) -> Iterator[TrafficProcess]:
         yield traffic
 
 
-OF_A_RUN = [name for name in FAILPOINTS if not name.startswith(("adopt.", "control."))]
+OF_A_RUN = [
+    name
+    for name in FAILPOINTS
+    if not name.startswith(("adopt.", "control.", "letters.", "rewind."))
+]
 """Those of an adoption are passed by its own command (`tests/e2e/test_adopt.py`)."""
 
 

@@ -71,7 +71,7 @@ def carry_out(url: str, text: str) -> None:
             connection.execute(statement)
 
 
-@req("C30", "C45")
+@req("C30", "C45", "C05")
 def test_each_policy_is_followed_as_the_diff_said(
     url: str, tmp_path: Path, tables: Sequence[str]
 ) -> None:

@@ -18,8 +18,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from headrace.changelog import ChangeLogReader
 from headrace.lake.delta_log import DeltaTable
 from headrace.replicator.control.processes import RunProcess, find
+from headrace.spark.session import SessionSettings, build_session
+from tests.control.asking import Asking
 from tests.requirements import req
 from tests.waiting import until
 
@@ -56,16 +59,18 @@ class Newcomer:
             "HEADRACE_LISTEN": address,
             "HEADRACE_SERVER": f"http://{address}",
             "SOURCE_PASSWORD": SECRET,
+            "HEADRACE_SECRETS": str(folder.with_name(f"{folder.name}-secrets")),
             "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
             "COLUMNS": "200",
         }
         self.served = folder / "served"
         self.serving: subprocess.Popen[bytes] | None = None
         self.said = ""
-        source = url.replace(
-            "postgresql://postgres", "postgresql://postgres:${env:SOURCE_PASSWORD}"
-        )
-        for name in ("shop", "billing"):
+        kept = Path(self.environment["HEADRACE_SECRETS"])
+        kept.mkdir()
+        (kept / "billing").write_text(SECRET + "\n")
+        for name, secret in (("shop", "env:SOURCE_PASSWORD"), ("billing", "file:billing")):
+            source = url.replace("postgresql://postgres", f"postgresql://postgres:${{{secret}}}")
             document = {
                 "name": name,
                 "source": {"type": "postgres", "url": source, "tables": [f"{name}.*"]},
@@ -115,6 +120,11 @@ class Newcomer:
         rows = newest.to_table(["id", "total"]).to_pylist() if newest else []
         return {row["id"]: str(row["total"]) for row in rows}
 
+    def ids(self, schema: str, table: str) -> set[int]:
+        """Return the keys of a table of the target."""
+        newest = DeltaTable(self.folder / "lake" / schema / table).latest()
+        return {row["id"] for row in newest.to_table(["id"]).to_pylist()} if newest else set()
+
     def close(self) -> None:
         if self.serving is not None and self.serving.poll() is None:
             self.serving.terminate()
@@ -148,7 +158,7 @@ def slots(connection: psycopg.Connection[Any]) -> set[str]:
     return {name for (name,) in found if not name.startswith("pg_")}
 
 
-@req("C01", "C02", "C16", "C17", "C70", "C100")
+@req("C01", "C02", "C03", "C04", "C16", "C17", "C69", "C70", "C100", "C101", "C-5", "C-20", "P67")
 def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, url: str) -> None:
     typed = commands()
     assert len(typed) == 6
@@ -164,6 +174,9 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update shop.orders set total = 7 where id = 1")
         until(lambda: newcomer.rows("shop").get(1) == "7.00", "a change", 120)
+        sparks = list(drivers(newcomer))
+        assert len(sparks) == 2
+        assert all(b"-Xmx1g" in spark and b"spark.master=local[1]" in spark for spark in sparks)
         newcomer.types("headrace pause shop --wait")
         until(lambda: paused(newcomer, "shop"), "that capture has heard it")
         connection.execute("update shop.orders set total = 8 where id = 1")
@@ -175,12 +188,22 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
         until(lambda: newcomer.rows("shop")[1] == "8.00", "the change", 120)
         shop = newcomer.shows("shop")
         assert shop["tables"] == {"REPLICATING": 1}
-        assert shop["positions"]["frontier_scn"] > 0
+        earlier = shop["positions"]["frontier_scn"]
+        assert earlier > 0
+        # Within minutes, though nobody told the replicator of the table.
+        connection.execute("create table shop.late (id int primary key)")
+        connection.execute("insert into shop.late values (1), (2)")
+        until(lambda: newcomer.ids("shop", "late") == {1, 2}, "a new table", 120)
 
         newcomer.types("headrace stop shop --wait")
         connection.execute("update shop.orders set total = 9 where id = 1")
+        told = json.loads(newcomer.types(f"headrace rewind shop --to {earlier} --json"))
+        assert told["scn"] == earlier
+        assert newcomer.rows("shop")[1] == "8.00"
+        assert newcomer.ids("shop", "late") == set()
         newcomer.types("headrace start shop --wait")
         until(lambda: newcomer.rows("shop")[1] == "9.00", "what came meanwhile", 180)
+        until(lambda: newcomer.ids("shop", "late") == {1, 2}, "the new table again", 120)
 
         assert slots(connection) == {"headrace_shop", "headrace_billing"}
         nothing_tells_the_secret(newcomer)
@@ -194,6 +217,18 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
     audited = newcomer.types("headrace audit")
     assert "delete" in audited
     assert SECRET not in newcomer.said + newcomer.served.read_text()
+
+
+def drivers(newcomer: Newcomer) -> Iterator[list[bytes]]:
+    """Yield the arguments of each JVM that runs for a replicator, with the cores and the memory that it has."""
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        ours = any(os.fsencode(newcomer.folder) in word for word in words)
+        if ours and b"org.apache.spark.deploy.SparkSubmit" in words:
+            yield words
 
 
 def paused(newcomer: Newcomer, name: str) -> bool:
@@ -215,3 +250,66 @@ def nothing_tells_the_secret(newcomer: Newcomer) -> None:
     for words in ("replicators shop", "logs shop", "logs shop --process capture", "audit"):
         newcomer.types(f"headrace {words} --json")
     assert SECRET not in newcomer.said
+
+
+# -- F20 over HTTP --------------------------------------------------------------------------------
+
+DAMAGED = (3, 5, 7, -1)
+
+
+@pytest.mark.long
+@req("F20", "H19", "A-13")
+def test_damaged_rows_are_repaired_over_http_by_key_and_no_others_are_written(
+    newcomer: Newcomer, tmp_path: Path
+) -> None:
+    newcomer.types("headrace serve")
+    newcomer.types("headrace deploy shop.yaml --start --wait")
+    until(partial(copied, newcomer, "shop"), "the rows", 300)
+    newcomer.types("headrace stop shop --wait")
+    whole = newcomer.rows("shop")
+    at = newcomer.folder / "lake" / "shop" / "orders"
+    spark = build_session(SessionSettings(driver_memory="512m", scratch=tmp_path / "damage"))
+    try:
+        for statement in (
+            "UPDATE delta.`{}` SET total = 999 WHERE id IN (3, 5)",
+            "DELETE FROM delta.`{}` WHERE id = 7",
+            "INSERT INTO delta.`{}` (id, total) VALUES (-1, 1)",
+        ):
+            spark.sql(statement.format(at))
+    finally:
+        spark.stop()
+    damaged = newcomer.rows("shop")
+    assert {key for key, _ in damaged.items() ^ whole.items()} == set(DAMAGED)
+    state = newcomer.state() / "replicators/default/shop/1/state"
+    logged = ChangeLogReader(state / "changelog").tail().covered_scn
+    newcomer.types("headrace start shop --wait")
+
+    api = "/v1/contexts/default/replicators/shop/api/v1"
+    ask = Asking(newcomer.environment["HEADRACE_SERVER"])
+    asked = ask.does(
+        "POST",
+        f"{api}/requests",
+        {
+            "scope": "PRIMARY_KEYS",
+            "table": {"schemaName": "shop", "tableName": "orders"},
+            "primaryKeyLiterals": [str(key) for key in DAMAGED],
+            "deleteMissing": True,
+        },
+        201,
+    )["request"]
+
+    def ended() -> bool:
+        return bool(ask.one(f"{api}/requests/{asked['requestId']}")["state"] == "COMPLETED")
+
+    until(ended, "the request", 120)
+    until(lambda: newcomer.rows("shop") == whole, "the repair", 120)
+    shown = ask.one(f"{api}/requests/{asked['requestId']}")
+    assert shown["missingPrimaryKeyLiterals"] == ["-1"]
+    written = [
+        row["id"]
+        for block in ChangeLogReader(state / "changelog").blocks(logged)
+        for body in block.bodies
+        if (body.table.schema, body.table.name) == ("shop", "orders")
+        for row in body.batch.to_pylist()
+    ]
+    assert sorted(written) == sorted(DAMAGED)

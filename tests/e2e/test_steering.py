@@ -22,7 +22,8 @@ from headrace.observe.status import ProcessStatus
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.requests import Requests
-from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.replicator.retries import RestartPolicy
+from headrace.replicator.supervisor import ChildSpec, Supervisor
 from headrace.state.records import OPEN, RequestState
 from tests.requirements import req
 from tests.waiting import until

@@ -166,6 +166,7 @@ def test_a_state_database_that_is_held_is_waited_for_without_progress_and_then_a
 
 
 @req("A-19")
+@req("P62")
 def test_a_second_capture_on_the_same_folder_is_refused_and_harms_nobody(
     source: PostgresSource, database: str, sql: Sql, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from headrace.observe.tap import NO_TAP, Tap
 from headrace.registry.file import FileRegistry
 from headrace.relay.capture import Capture, CaptureSettings
 from headrace.replicator.capture_log import CaptureLog
-from headrace.sources.postgres import PostgresSource
+from headrace.sources.base import Source
 from headrace.state.store import RequestState, StateStore
 from headrace.testing.oracle import LedgerOracle
 from headrace.testing.target import ModelTable
@@ -77,7 +77,7 @@ class Running:
 
 @contextmanager
 def running_capture(
-    source: PostgresSource,
+    source: Source,
     folder: Path,
     dump: DumpSettings | None = None,
     tap: Tap = NO_TAP,

@@ -73,7 +73,7 @@ CHANGES = (
 )
 
 
-@req("P23")
+@req("P23", "C18")
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
 @pytest.mark.parametrize("lists", [True, False], ids=["server with lists", "server without"])
 def test_a_column_that_is_left_out_never_comes_and_its_table_stays_writable(

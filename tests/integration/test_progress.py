@@ -43,7 +43,7 @@ def keys_read(folder: Path) -> list[tuple[int, str]]:
     ]
 
 
-@req("P10", "P09", "P45", "T10")
+@req("P59", "P10", "P09", "P45", "T10")
 def test_the_last_key_of_each_chunk_is_durable_behind_its_rows(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

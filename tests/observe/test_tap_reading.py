@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from headrace.demo.scenes import SCENES, recording
 from headrace.observe.tap.picture import Picture
-from headrace.observe.tap.reading import Line, News, follow, parse
+from headrace.observe.tap.reading import Line, LineReader, News, follow, parse
 from headrace.observe.tap.recorder import Recorder
 from tests.observe.json_schema import lines_of
 from tests.requirements import req
@@ -91,3 +92,39 @@ def test_a_file_that_is_moved_aside_is_read_to_its_end(tmp_path: Path) -> None:
     for line in follow(path, stop=lambda: written >= 60, sleep=more):
         got.append(int(line.split()[1]))
     assert got == list(range(60))
+
+
+def test_a_reader_begins_near_the_end_with_a_whole_line_and_knows_how_far_behind_it_is(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "tap.ndjson"
+    recorder = Recorder(path, 600)
+    lines = [f"line {number:04} {'x' * 40}" for number in range(12)]
+    for line in lines[:8]:
+        recorder.write(line + "\n")
+    each = len(lines[0]) + 1
+    with closing(LineReader(path, 2 * each)) as two, closing(LineReader(path, 2 * each - 1)) as one:
+        assert two.behind_bytes == 2 * each
+        assert (two.read(), one.read()) == (lines[6:8], lines[7:8])
+        assert (two.read(), two.behind_bytes) == ([], 0)
+        recorder.write(lines[8] + "\n")
+        assert two.behind_bytes == each
+        assert two.read() == lines[8:9]
+    with closing(LineReader(path, 4 * each)) as both_files:
+        assert both_files.read() + both_files.read() == lines[5:9]
+    recorder.close()
+
+
+def test_a_reader_whose_file_was_moved_twice_goes_on_with_the_one_between(tmp_path: Path) -> None:
+    path = tmp_path / "tap.ndjson"
+    recorder = Recorder(path, 200)
+    got = []
+    with closing(LineReader(path)) as reader:
+        recorder.write("0" * 90 + "\n")
+        got += reader.read()
+        for number in "12":
+            recorder.write(number * 90 + "\n")
+        while lines := reader.read():
+            got += lines
+    recorder.close()
+    assert [line[0] for line in got] == ["0", "1", "2"]

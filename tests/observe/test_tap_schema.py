@@ -43,7 +43,9 @@ def test_the_thirteen_kinds_have_their_fields() -> None:
 @req("H20")
 def test_our_own_kinds_are_beside_them() -> None:
     assert len(KINDS) == len(CONTRACT) + len(OURS)
-    assert {event.kind for event in OUT_OF_BAND} == {"stream.standby", "stream.resumed"}
+    assert {event.kind for event in OUT_OF_BAND} == {
+        "stream.standby", "stream.resumed", "stream.dropped",
+    }  # fmt: skip
 
 
 @req("H20", "F17")

@@ -216,6 +216,7 @@ def test_a_log_that_covers_a_position_without_changes_shows_it(config: Config) -
     assert not picture.shows(501)
 
 
+@req("C78")
 def test_the_dump_is_seen_before_the_target_exists(config: Config) -> None:
     fill(config, None, block(10, 1_000_000, {ORDERS: 5}))
     with contextlib.closing(StateStore(StatePaths.of(config).database)) as store:
@@ -254,7 +255,7 @@ def test_a_failing_table_says_why(config: Config) -> None:
     }
 
 
-@req("N08", "P55")
+@req("N08", "P55", "C78")
 def test_steered_copies_are_told(config: Config) -> None:
     fill(config, manifest(10, orders="copying", items="copying"), block(10, 1_000_000, {ORDERS: 5}))
     with contextlib.closing(StateStore(StatePaths.of(config).database)) as store:

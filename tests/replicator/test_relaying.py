@@ -17,8 +17,9 @@ from headrace.relay.server.settings import Role
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.relaying import relay_settings
+from headrace.replicator.retries import RestartPolicy
 from headrace.replicator.run import child_specs
-from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.replicator.supervisor import ChildSpec, Supervisor
 from tests.changelog.windows import scns, synced, window
 from tests.relay.server.asking import ask, pulled
 from tests.requirements import req

@@ -15,6 +15,7 @@ from headrace.replicator.config import Config
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.requests import ALL, Requests
+from headrace.state.pace import OwnPace, Pace
 from headrace.state.records import OPEN, DumpProgress, RequestState, Scope
 from headrace.state.store import StateStore
 from headrace.testing.notation import table_of
@@ -118,14 +119,29 @@ def test_moves_are_durable_and_may_be_asked_for_twice(config: Config, requests: 
         assert other.show(asked).request.state is S.PAUSED
     for _ in range(2):
         assert requests.resume(asked).state is S.QUEUED
-    assert requests.prioritise(asked, -5).priority == -5
+    assert requests.steer(asked, priority=-5).priority == -5
     for _ in range(2):
         assert requests.cancel(asked).state is S.CANCELLED
-    for refused in (requests.pause, requests.resume, lambda r: requests.prioritise(r, 1)):
+    for refused in (requests.pause, requests.resume, lambda r: requests.steer(r, priority=1)):
         with pytest.raises(StateError, match="CANCELLED: it has ended"):
             refused(asked)
     assert requests.all(ended=False) == []
     assert len(requests.all()) == 1
+
+
+@req("H19")
+def test_a_request_keeps_settings_of_its_own(config: Config, requests: Requests) -> None:
+    asked = requests.start(str(T.table))
+    requests.steer(asked, chunk_rows=500, delay_s=0.5)
+    assert requests.steer(asked, rows_per_s=7.0, priority=3).priority == 3
+    with Requests(config) as other:
+        kept = other.steer(asked, delay_s=None)
+    assert (kept.pace, kept.priority) == (OwnPace(500, None, 7.0), 3)
+    assert kept.updated_s >= kept.created_s > 0
+    with pytest.raises(ConfigError, match="rows_per_s must lie between"):
+        requests.steer(asked, chunk_rows=1, rows_per_s=-1)
+    assert requests.show(asked).request.pace == kept.pace
+    assert requests.pace() == Pace(), "the others go on as before"
 
 
 def test_resuming_what_runs_is_no_mistake(requests: Requests, state: StateStore) -> None:

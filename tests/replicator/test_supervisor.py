@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import HeadraceError, LeaseLost, SlotLost
+from headrace.errors import HeadraceError, LeaseLost, RetriesExhausted, SlotLost
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.replicator.retries import RestartPolicy
+from headrace.replicator.supervisor import ChildSpec, Supervisor
 from headrace.replicator.worker import EXIT_RETRY, EXIT_STOP
 from tests.requirements import req
 from tests.waiting import until
@@ -90,6 +92,114 @@ def test_an_error_that_time_heals_is_tried_without_end(tmp_path: Path) -> None:
         until(polled(supervisor, lambda: supervisor.restarts["capture"] > 4), "many restarts")
 
 
+def reporting(paths: StatePaths, detail: dict[str, float], code: int) -> ChildSpec:
+    """Return a child that reports and ends as the source being away does."""
+    report = {
+        "process": "capture",
+        "state": "failed",
+        "updated_us": 1,
+        "detail": detail,
+        "error": {
+            "name": "SourceUnavailable",
+            "message": "the server is away.",
+            "next_step": "start it.",
+            "retry": "timed",
+        },
+    }
+    return child(
+        "import json, os\n"
+        f"report = json.loads({json.dumps(json.dumps(report))})\n"
+        f"open({str(paths.status('capture'))!r}, 'w').write(json.dumps(report | {{'pid': os.getpid()}}))\n"
+        f"raise SystemExit({code})"
+    )
+
+
+class Simulated:
+    """A supervisor whose clock stands still while a child lives; each life takes as long as was said."""
+
+    def __init__(self, supervisor: Supervisor, now: list[float]) -> None:
+        self.supervisor = supervisor
+        self.now = now
+
+    def death(self, lived_s: float) -> None:
+        """Start the child, let so many seconds go by, and bury it."""
+        until(polled(self.supervisor, lambda: self.supervisor.pids), "the start")
+        pid = self.supervisor.pids["capture"]
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        self.now[0] += lived_s
+        until(polled(self.supervisor, lambda: self.supervisor.waiting), "the death")
+        self.now[0] += 30.0
+
+    def deaths(self, lived_s: float, count: int) -> None:
+        for _ in range(count):
+            self.death(lived_s)
+
+
+@req("C10", "C60")
+@pytest.mark.parametrize("lived_s", [1.0, 90.0], ids=["refused at once", "after long waits"])
+def test_a_source_that_is_away_for_longer_than_it_may_be_ends_the_run(
+    tmp_path: Path, lived_s: float
+) -> None:
+    """An hour on a simulated clock; an attempt that only waits counts, however long it waits."""
+    now, paths = [0.0], StatePaths(tmp_path)
+    policy = RestartPolicy(for_s=3_600.0)
+    spec = reporting(paths, {}, EXIT_RETRY)
+    with Supervisor(paths, [spec], policy=policy, clock=lambda: now[0]) as supervisor:
+        life = Simulated(supervisor, now)
+        with pytest.raises(RetriesExhausted) as caught:
+            life.deaths(lived_s, 200)
+    assert 3_600 <= now[0] < 3_600 + 30 + lived_s
+    assert "retry.for_s is 3600); last: the server is away." in caught.value.message
+    assert caught.value.next_step == "start it; then start it again."
+
+
+@req("C60", "C61")
+def test_an_hours_outage_costs_two_attempts_a_minute_and_ends_within_one_pause(
+    tmp_path: Path,
+) -> None:
+    """The child works from a simulated hour on."""
+    now, paths, back = [0.0], StatePaths(tmp_path), tmp_path / "back"
+    code = (
+        f"import os, time\nif not os.path.exists({str(back)!r}): raise SystemExit({EXIT_RETRY})\n"
+    )
+    spec = child(f"{code}while True: time.sleep(60)")
+    with Supervisor(paths, [spec], clock=lambda: now[0]) as supervisor:
+        life = Simulated(supervisor, now)
+        while now[0] < 3_600:
+            life.death(lived_s=0.1)
+        restarts = supervisor.restarts["capture"]
+        assert 100 < restarts < 130
+        back.touch()
+        # Its pause is over by now, and it stays.
+        until(polled(supervisor, lambda: supervisor.pids), "the start")
+        assert supervisor.restarts["capture"] == restarts + 1
+
+
+@req("C10")
+def test_what_worked_in_between_counts_anew_and_what_got_nowhere_does_not(tmp_path: Path) -> None:
+    now, paths = [0.0], StatePaths(tmp_path)
+    policy = RestartPolicy(for_s=600.0)
+    worked = reporting(paths, {"stuck_s": 5.0}, EXIT_RETRY)
+    with Supervisor(paths, [worked], policy=policy, clock=lambda: now[0]) as supervisor:
+        life = Simulated(supervisor, now)
+        life.deaths(100.0, 20)
+    stuck = reporting(paths, {"stuck_s": 99.0}, EXIT_RETRY)
+    with Supervisor(paths, [stuck], policy=policy, clock=lambda: now[0]) as supervisor:
+        life = Simulated(supervisor, now)
+        with pytest.raises(RetriesExhausted):
+            life.deaths(100.0, 20)
+
+
+@req("C-3")
+def test_a_stop_does_not_wait_for_the_next_attempt(tmp_path: Path) -> None:
+    policy = RestartPolicy(first_s=3_600, longest_s=3_600)
+    spec = child(f"raise SystemExit({EXIT_RETRY})")
+    with Supervisor(StatePaths(tmp_path), [spec], policy=policy) as supervisor:
+        until(polled(supervisor, lambda: supervisor.waiting), "the death")
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+
+
 def test_crash_after_crash_stops_with_the_last_words(tmp_path: Path) -> None:
     policy = RestartPolicy(first_s=0.001, longest_s=0.001, crashes=3)
     spec = child("raise SystemExit('the last words')")
@@ -101,6 +211,7 @@ def test_crash_after_crash_stops_with_the_last_words(tmp_path: Path) -> None:
     assert "capture.log" in caught.value.next_step
 
 
+@req("C-2")
 def test_an_error_for_a_person_stops_everything_and_is_shown_whole(tmp_path: Path) -> None:
     paths = StatePaths(tmp_path)
     report = {

@@ -104,7 +104,7 @@ def test_each_change_is_handed_over_once_while_nothing_fails_and_again_after_a_f
     assert kept(bench) == places == Counter(dict.fromkeys(places, 1))
 
 
-@req("C28")
+@req("C28", "C85")
 def test_nothing_at_or_below_a_stored_position_is_handed_over_again(bench: Bench) -> None:
     """A table's stands in its newest commit; that of the job, for retention, is at most the lowest."""
     rng = random.Random(6)

@@ -125,7 +125,7 @@ def has(name: str) -> bool:
         return False
 
 
-@req("C12", "C13", "C43")
+@req("C12", "C13", "C43", "C72")
 def test_a_history_is_applied_on_a_cluster_as_the_model_has_it(
     run: Callable[..., dict[str, Any]],
     standalone: Cluster,

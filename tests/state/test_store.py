@@ -11,7 +11,7 @@ import pytest
 
 from headrace.model.schema import TableId
 from headrace.state.copies import copies_of
-from headrace.state.pace import ADAPTIVE, Pace
+from headrace.state.pace import ADAPTIVE, OwnPace, Pace
 from headrace.state.records import (
     OPEN,
     Cause,
@@ -114,13 +114,14 @@ def test_a_pace_out_of_bounds_changes_nothing(state: StateStore, name: str, valu
     assert state.pace() == Pace()
 
 
+@req("C-7")
 def test_a_database_of_an_older_headrace_is_brought_up_to_date(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with closing(StateStore(path)) as state:
         asked = state.submit(Scope.PRIMARY_KEYS, T, [("1",)])
         state.write([lambda w: w.put_progress(DumpProgress(asked, T, rows_read=7), 0)])
     with closing(sqlite3.connect(path)) as old:
-        for column in ("priority", "cause", "predicate", "delete_missing"):
+        for column in ("priority", "cause", "predicate", "delete_missing", "pace"):
             old.execute(f"ALTER TABLE requests DROP COLUMN {column}")
         for column in ("keys_done", "rows_per_s"):
             old.execute(f"ALTER TABLE progress DROP COLUMN {column}")
@@ -132,6 +133,7 @@ def test_a_database_of_an_older_headrace_is_brought_up_to_date(tmp_path: Path) -
             assert (request.request_id, request.keys) == (asked, (("1",),))
             assert (request.priority, request.cause, request.predicate) == (0, Cause.ASKED, "")
             assert request.delete_missing is False
+            assert request.pace == OwnPace()
             (progress,) = state.progress()
             assert (progress.rows_read, progress.keys_done, progress.rows_per_s) == (7, 0, 0.0)
 

@@ -98,5 +98,14 @@ def test_tests_need_their_servers_or_the_word_that_there_are_none() -> None:
     setup.write_stamp({**JAVA, "jars": [], "archive": None, "postgres": None})
     assert setup.is_ready(setup.read_stamp(), tests=False)
     assert not setup.is_ready(setup.read_stamp(), tests=True)
-    setup.write_stamp({**JAVA, "jars": [], "archive": None, "postgres": None, "object_store": None})
+    setup.write_stamp(
+        {
+            **JAVA,
+            "jars": [],
+            "archive": None,
+            "postgres": None,
+            "mariadb": None,
+            "object_store": None,
+        }
+    )
     assert setup.is_ready(setup.read_stamp(), tests=True)

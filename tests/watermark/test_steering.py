@@ -246,11 +246,11 @@ def test_a_priority_may_change_while_a_request_waits(tmp_path: Path) -> None:
     second = machine.submit(Scope.TABLE, TWO)
     machine.submit(Scope.TABLE, THREE, priority=-1)
     with machine.state() as state:
-        assert state.prioritise(second, 5)
+        assert state.steer(second, priority=5)
     machine.run()
     assert machine.completions()[before:] == [TWO.table, ONE.table, THREE.table]
     with machine.state() as state:
-        assert not state.prioritise(second, 7)
+        assert not state.steer(second, priority=7)
 
 
 def test_equal_priorities_never_overtake(tmp_path: Path) -> None:

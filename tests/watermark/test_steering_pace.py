@@ -65,6 +65,29 @@ def test_tables_have_chunk_sizes_of_their_own(tmp_path: Path) -> None:
     assert machine.read_rows(ONE) == ALL_ROWS * 2
 
 
+@req("H19")
+def test_a_request_may_have_a_pace_of_its_own(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    clock = machine.clock = Clock()
+    with machine.capture() as (capture, state):
+        machine.work(capture, state)
+        state.set_pace(chunk_rows=10)
+        first, second = (state.submit(Scope.TABLE, ONE.table) for _ in range(2))
+        assert state.steer(first, pace={"chunk_rows": 2, "delay_s": 5.0})
+        for _ in range(100):
+            capture.step(0.0)
+            clock.now += 0.25
+        assert [p.chunks for p in state.progress(first)] == [4], "25 seconds, and 5 after each"
+        # It is held to what it has of its own, also when that changes in the middle.
+        assert state.steer(first, pace={"chunk_rows": None, "delay_s": None})
+        clock.now += 5.0
+        machine.work(capture, state)
+        assert [p.chunks for p in state.progress(first)] == [5]
+        assert [p.chunks for p in state.progress(second)] == [1]
+        assert not state.steer(first, pace={"chunk_rows": 2}), "it has ended"
+    assert machine.read_rows(ONE) == ALL_ROWS * 3
+
+
 @req("P57")
 def test_rows_per_second_hold_a_dump_back(tmp_path: Path) -> None:
     machine = Machine(tmp_path)

@@ -2,58 +2,86 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.server import (
+    DEFAULT_URL,
+    AsJson,
+    Authority,
+    FileOrName,
+    Namespace,
+    Server,
+    ServerUrl,
+    printed,
+    replicator_named,
+)
 
 __all__ = ["activity"]
 
 
 @errors_without_traceback
 def activity(
-    file: ConfigFile,
+    file: FileOrName,
     table: Annotated[
         str | None, typer.Option("--table", help="Only this one, schema.name.", show_default=False)
     ] = None,
     minutes: Annotated[
-        int, typer.Option("--minutes", min=1, help="How far back; a day is kept.")
+        int, typer.Option("--minutes", min=1, max=10_080, help="How far back; a day is kept.")
     ] = 60,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, for programs.")
-    ] = False,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what became visible in the target: operations per table and minute.
 
-    A minute without any is left out. Reads files only; it works while the replicator runs and when it does not.
+    A minute without any is left out. Of a file it reads files only; it works while the replicator runs and when it
+    does not.
 
-    [bold]Example[/bold]  headrace activity shop.yaml --table public.orders --minutes 30
+    [bold]Examples[/bold]
+      headrace activity shop.yaml --table public.orders --minutes 30
+      headrace activity shop
     """
-    from rich.table import Table
+    name = replicator_named(file)
+    if name is not None:
+        asked = Server(server, namespace, ca)
+        shown = asked.within("GET", f"replicators/{name}/activity", minutes=minutes, table=table)
+    else:
+        shown = _of_file(Path(file), minutes, table)
+    if as_json:
+        printed(shown)
+    else:
+        _draw(shown)
 
+
+def _of_file(file: Path, minutes: int, table: str | None) -> dict[str, Any]:
     from headrace.replicator import config_file
     from headrace.replicator.minutes import latest
 
     config = config_file.load(file)
-    from_minute = int(time.time()) // 60 - minutes + 1
-    found = [one for one in latest(config, from_minute) if table in (None, one.table)]
-    if as_json:
-        plain = {"name": config.name, "minutes": [one.to_json() for one in found]}
-        typer.echo(json.dumps(plain, indent=2))
-        return
-    shown = Table(
-        title=config.name, title_justify="left", title_style="bold", box=None, pad_edge=False
+    found = latest(config, int(time.time()) // 60 - minutes + 1)
+    told = [one.to_json() for one in found if table in (None, one.table)]
+    return {"name": config.name, "minutes": told}
+
+
+def _draw(shown: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    drawn = Table(
+        title=shown["name"], title_justify="left", title_style="bold", box=None, pad_edge=False
     )
-    shown.add_column("minute, UTC", no_wrap=True)
-    shown.add_column("table", no_wrap=True)
+    drawn.add_column("minute, UTC", no_wrap=True)
+    drawn.add_column("table", no_wrap=True)
     for name in ("inserts", "updates", "deletes", "copied", "changes/s", "bytes/s"):
-        shown.add_column(name, justify="right")
-    for one in found:
-        said, at = one.to_json(), time.strftime("%Y-%m-%d %H:%M", time.gmtime(one.minute * 60))
-        numbers = (f"{said[name]:,}" for name in ("inserts", "updates", "deletes", "copied"))
-        speeds = (f"{said[name]:,.1f}" for name in ("changes_per_s", "bytes_per_s"))
-        shown.add_row(at, one.table, *numbers, *speeds)
-    console.print(shown if found else "nothing became visible in that time")
+        drawn.add_column(name, justify="right")
+    for one in shown["minutes"]:
+        at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(one["minute_s"]))
+        numbers = (f"{one[name]:,}" for name in ("inserts", "updates", "deletes", "copied"))
+        speeds = (f"{one[name]:,.1f}" for name in ("changes_per_s", "bytes_per_s"))
+        drawn.add_row(at, one["table"], *numbers, *speeds)
+    console.print(drawn if shown["minutes"] else "nothing became visible in that time")

@@ -103,12 +103,20 @@ def show(
     server: ServerUrl = DEFAULT_URL,
     namespace: Namespace = "default",
     ca: Authority = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Print a draft as JSON, as it was put.
+    """Print a draft as it was put.
 
     [bold]Example[/bold]  headrace draft show d1
     """
-    printed(Server(server, namespace, ca).within("GET", f"drafts/{name}"))
+    import yaml
+
+    shown = Server(server, namespace, ca).within("GET", f"drafts/{name}")
+    if as_json:
+        printed(shown)
+    else:
+        text = yaml.safe_dump(shown["config"], sort_keys=False, allow_unicode=True)
+        typer.echo(text, nl=False)
 
 
 @draft.command()
@@ -119,16 +127,23 @@ def tables(
     server: ServerUrl = DEFAULT_URL,
     namespace: Namespace = "default",
     ca: Authority = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Print as JSON the tables that a draft selects, or one of the source's.
+    """List the tables that a draft selects, or describe one of the source's.
 
     [bold]Example[/bold]  headrace draft tables d1 --table public.orders
     """
+    from headrace.cli.draft_view import tables_view
+
     asked = Server(server, namespace, ca)
     if table:
-        printed(asked.within("POST", f"drafts/{name}/describeTable", {"table": table}))
+        found = asked.within("POST", f"drafts/{name}/describeTable", {"table": table})
     else:
-        printed(asked.within("POST", f"drafts/{name}/listTables"))
+        found = asked.within("POST", f"drafts/{name}/listTables")
+    if as_json:
+        printed(found)
+    else:
+        console.print(tables_view(found))
 
 
 @draft.command()
@@ -139,16 +154,23 @@ def assess(
     server: ServerUrl = DEFAULT_URL,
     namespace: Namespace = "default",
     ca: Authority = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Print as JSON what stands in the way of a draft, or of one of its tables; headrace assess FILE draws it.
+    """Say what stands in the way of a draft, or of one of its tables.
 
     [bold]Example[/bold]  headrace draft assess d1
     """
+    from headrace.cli.draft_view import assessed_view
+
     asked = Server(server, namespace, ca)
     if table:
-        printed(asked.within("POST", f"drafts/{name}/assessTable", {"table": table}))
+        found = asked.within("POST", f"drafts/{name}/assessTable", {"table": table})
     else:
-        printed(asked.within("POST", f"drafts/{name}/assessPipeline"))
+        found = asked.within("POST", f"drafts/{name}/assessPipeline")
+    if as_json:
+        printed(found)
+    else:
+        console.print(assessed_view(found), soft_wrap=True)
 
 
 @draft.command(name="delete")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -61,6 +62,7 @@ def start(
     wait: Annotated[
         bool, typer.Option("--wait", help="Return when the rows are in the change log.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Ask for tables, one table, the rows of a condition, or single keys.
 
@@ -84,9 +86,13 @@ def start(
             delete_missing=delete_missing,
             priority=priority,
         )
-        console.print(f"queued: request {asked}")
-        if wait:
-            console.print(outcome(requests.wait(asked)))
+        if not as_json:
+            console.print(f"queued: request {asked}")
+        ended = requests.wait(asked) if wait else None
+        if as_json:
+            typer.echo(json.dumps((ended or requests.show(asked)).to_json(), indent=2))
+        elif ended is not None:
+            console.print(outcome(ended))
 
 
 @dump.command(name="list")
@@ -188,7 +194,7 @@ def prioritise(
     [bold]Example[/bold]  headrace dump prioritise shop.yaml 3f2a 10
     """
     with requests_of(file) as requests:
-        moved = requests.prioritise(request, priority)
+        moved = requests.steer(request, priority=priority)
     console.print(f"priority {moved.priority}: request {moved.request_id}")
 
 
@@ -214,18 +220,24 @@ def pace(
     reset: Annotated[
         bool, typer.Option("--reset", help="First take everything as the file has it.")
     ] = False,
+    request: Annotated[
+        str | None,
+        typer.Option(help="Of this request alone: its rows per chunk, delay and rows per second."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change how fast tables are read, also while they are; without an option, show it.
 
-    What is set here wins over the file, and stays until --reset.
+    What is set here wins over the file, and stays until --reset. What a request has of its own wins over both.
 
     [bold]Examples[/bold]
       headrace dump pace shop.yaml --load 0.1 --rows-per-second 20000
       headrace dump pace shop.yaml --chunk-rows 500 --delay 0.2
       headrace dump pace shop.yaml --reset
+      headrace dump pace shop.yaml --request 3f2a --rows-per-second 500
     """
     from headrace.cli.dump_view import chunk_size, pace_lines
+    from headrace.errors import ConfigError
     from headrace.replicator import config_file
     from headrace.replicator.requests import Requests
 
@@ -238,6 +250,22 @@ def pace(
     }
     wanted = {name: value for name, value in given.items() if reset or value is not None}
     config = config_file.load(file)
+    if request is not None:
+        if given["chunk_s"] is not None or given["load"] is not None:
+            raise ConfigError(
+                "dump pace: a request has chunk rows, delay and rows per second of its own, and nothing else.",
+                next_step="leave --request out to set the others for all of them.",
+            )
+        own = {name: value for name, value in wanted.items() if name not in ("chunk_s", "load")}
+        with Requests(config) as requests:
+            asked = requests.steer(request, priority=None, **own) if own else None
+            steered = asked or requests.show(request).request
+        set_ = ", ".join(f"{name} {value:g}" for name, value in steered.pace.settings.items())
+        if as_json:
+            typer.echo(json.dumps(asdict(steered.pace), indent=2))
+        else:
+            console.print(f"request {steered.request_id}: {set_ or 'as the others'}")
+        return
     with Requests(config) as requests:
         now = requests.set_pace(**wanted) if wanted else requests.pace()
     if as_json:

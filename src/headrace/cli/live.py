@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.objective_view import objective_line
 from headrace.replicator.picture import Picture, TablePicture
 
 __all__ = ["Display", "render"]
@@ -113,24 +114,7 @@ def _resync(picture: Picture) -> list[Text]:
 def _objective(picture: Picture) -> list[Text]:
     """Return how far the freshness objective is met, if there is one."""
     one = picture.objective
-    if one is None:
-        return []
-    wanted = f"{_percent(one.share)} within {one.within_s:g} s"
-    if one.attained is None:
-        return [Text(f"objective {wanted}: nothing to measure yet", style="dim")]
-    line = f"objective {wanted}: {_percent(one.attained)} of the last {_span(one.over_s)}"
-    waiting = f", {one.overdue:,} overdue" if one.overdue else ""
-    verdict = "MISSED" if one.missed else "met"
-    return [Text(f"{line}{waiting}, {verdict}", style="bold red" if one.missed else "dim")]
-
-
-def _percent(share: float) -> str:
-    """Return a share, cut and not rounded: 99.999 % is not all."""
-    return f"{int(share * 1_000_000 + 1e-6) / 10_000:g} %"
-
-
-def _span(seconds: int) -> str:
-    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds / 60:g} min"
+    return [objective_line(one.to_json())] if one is not None else []
 
 
 def _bar(entry: TablePicture) -> RenderableType:

@@ -10,14 +10,18 @@ from typer.core import TyperGroup
 
 from headrace.cli.activity import activity
 from headrace.cli.adopt import adopt
+from headrace.cli.api import api
 from headrace.cli.assess import assess
 from headrace.cli.consume import consume
+from headrace.cli.dead_letters import dead_letters
 from headrace.cli.demo import demo
 from headrace.cli.draft import draft, namespace
 from headrace.cli.dump import dump
 from headrace.cli.explain import explain
 from headrace.cli.export import export
+from headrace.cli.lineage import lineage
 from headrace.cli.log import log
+from headrace.cli.logs import logs
 from headrace.cli.maintain import maintain
 from headrace.cli.metrics import metrics
 from headrace.cli.preflight import preflight
@@ -26,7 +30,6 @@ from headrace.cli.replicators import (
     audit,
     delete,
     deploy,
-    logs,
     pause,
     replicators,
     resume,
@@ -34,6 +37,7 @@ from headrace.cli.replicators import (
     stop,
 )
 from headrace.cli.resync import resync
+from headrace.cli.rewind import rewind
 from headrace.cli.run import run
 from headrace.cli.schema import schema
 from headrace.cli.serve import serve
@@ -79,13 +83,27 @@ app = typer.Typer(
 
 for command in (
     *(demo, tables, assess, preflight, run, relay, tail, consume),
-    *(status, metrics, activity, verify, resync, adopt, maintain, export, explain),
-    *(serve, deploy, start, stop, pause, resume, delete, replicators, logs, audit, version),
+    *(status, metrics, activity, lineage, verify, resync, adopt, maintain, export, explain),
+    *(
+        serve,
+        deploy,
+        start,
+        stop,
+        pause,
+        resume,
+        rewind,
+        delete,
+        replicators,
+        logs,
+        audit,
+        api,
+        version,
+    ),
 ):
     app.command()(command)
 for name, group in (
     *(("dump", dump), ("log", log), ("schema", schema), ("tap", tap)),
-    *(("draft", draft), ("namespace", namespace)),
+    *(("draft", draft), ("namespace", namespace), ("dead-letters", dead_letters)),
 ):
     app.add_typer(group, name=name)
 

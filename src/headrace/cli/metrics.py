@@ -3,52 +3,68 @@
 from __future__ import annotations
 
 import contextlib
-import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headrace.cli.output import ConfigFile, errors_without_traceback
+from headrace.cli.output import errors_without_traceback
+from headrace.cli.server import (
+    DEFAULT_URL,
+    AsJson,
+    Authority,
+    FileOrName,
+    Server,
+    ServerUrl,
+    printed,
+    replicator_named,
+)
 
 __all__ = ["metrics"]
 
 
 @errors_without_traceback
 def metrics(
-    file: ConfigFile,
+    file: FileOrName,
     namespace: Annotated[
-        str, typer.Option("--namespace", help="Value of a label of that name; none when empty.")
+        str,
+        typer.Option(
+            "--namespace",
+            "-n",
+            envvar="HEADRACE_NAMESPACE",
+            help="Of a control plane; with a file, the value of a label of that name.",
+        ),
     ] = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, for programs.")
-    ] = False,
+    server: ServerUrl = DEFAULT_URL,
+    ca: Authority = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print every number of a replicator, as Prometheus reads them.
 
-    With a section metrics in the file, headrace run serves the same at /metrics. Reads files only; it works while the
-    replicator runs and when it does not.
+    With a section metrics in the file, headrace run serves the same at /metrics. Of a file it reads files only; it
+    works while the replicator runs and when it does not.
 
-    [bold]Example[/bold]  headrace metrics shop.yaml | grep freshness
+    [bold]Examples[/bold]
+      headrace metrics shop.yaml | grep freshness
+      headrace metrics shop --json
     """
+    name = replicator_named(file)
+    if name is not None:
+        asked = Server(server, namespace or "default", ca)
+        if as_json:
+            printed(asked.within("GET", f"replicators/{name}/metrics"))
+        else:
+            typer.echo(asked.text(f"replicators/{name}/metrics"), nl=False)
+        return
     from headrace.observe.exposition import text
     from headrace.replicator import config_file
-    from headrace.replicator.metrics import families
+    from headrace.replicator.metrics import families, plain
     from headrace.replicator.picture import Observer
 
-    config = config_file.load(file)
+    config = config_file.load(Path(file))
     with contextlib.closing(Observer(config)) as observer:
         found = families(config.name, observer.look(), namespace)
-    if not as_json:
+    if as_json:
+        printed({"name": config.name, "samples": plain(found)})
+    else:
         typer.echo(text(found), nl=False)
-        return
-    plain = [
-        {
-            "name": family.name + sample.suffix,
-            "type": family.kind,
-            "labels": dict(sample.labels),
-            "value": sample.value,
-        }
-        for family in found
-        for sample in family.samples
-    ]
-    typer.echo(json.dumps({"name": config.name, "samples": plain}, indent=2))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import typer
 
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.server import AsJson
 
 __all__ = ["preflight"]
 
 
 @errors_without_traceback
-def preflight(file: ConfigFile) -> None:
+def preflight(file: ConfigFile, as_json: AsJson = False) -> None:
     """Check the configuration, the server, every table and the target; change nothing.
 
     An object store gets one small object, which is removed again.
@@ -26,7 +29,20 @@ def preflight(file: ConfigFile) -> None:
     from headrace.sources.base import Severity
 
     findings = runner.preflight(config_file.load(file))
-    show_findings(findings)
+    if as_json:
+        plain = [
+            {
+                "name": finding.name,
+                "severity": finding.severity.value,
+                "description": finding.description,
+                "suggestion": finding.suggestion,
+            }
+            for finding in findings
+        ]
+        typer.echo(json.dumps(plain, indent=2))
+    else:
+        show_findings(findings)
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(1)
-    console.print("[bold green]ready[/bold green]: headrace run", str(file))
+    if not as_json:
+        console.print("[bold green]ready[/bold green]: headrace run", str(file))

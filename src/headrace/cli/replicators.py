@@ -1,4 +1,4 @@
-"""``headrace replicators``, ``deploy``, ``start``, ``stop``, ``pause``, ``resume``, ``delete``, ``logs``, ``audit``."""
+"""``headrace replicators``, ``deploy``, ``start``, ``stop``, ``pause``, ``resume``, ``delete``, ``audit``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.cli.server import (
     printed,
 )
 
-__all__ = ["audit", "delete", "deploy", "logs", "pause", "replicators", "resume", "start", "stop"]
+__all__ = ["audit", "delete", "deploy", "pause", "replicators", "resume", "start", "stop"]
 
 
 @errors_without_traceback
@@ -192,31 +192,6 @@ def delete(
         except NotFound:
             shown = {**shown, "state": "DELETED"}
     _tell(shown, as_json)
-
-
-@errors_without_traceback
-def logs(
-    name: Name,
-    lines: Annotated[int, typer.Option(min=1, max=10_000, help="How many, from the end.")] = 100,
-    process: Annotated[
-        Literal["run", "capture", "apply", "relay"], typer.Option(help="Of which process.")
-    ] = "run",
-    server: ServerUrl = DEFAULT_URL,
-    namespace: Namespace = "default",
-    ca: Authority = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the end of what a replicator's processes say.
-
-    [bold]Example[/bold]  headrace logs shop --process capture --lines 20
-    """
-    asked = Server(server, namespace, ca)
-    found = asked.within("GET", f"replicators/{name}/logs", lines=lines, process=process)
-    if as_json:
-        printed(found)
-    else:
-        for line in found["lines"]:
-            typer.echo(line)
 
 
 @errors_without_traceback

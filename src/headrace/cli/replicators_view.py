@@ -10,6 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.objective_view import objective_line
+
 __all__ = ["audit_view", "drafts_view", "list_view", "one_view"]
 
 _STYLES = {
@@ -71,7 +73,8 @@ def one_view(shown: dict[str, Any]) -> RenderableType:
         if role["error"]
     ]
     notes = [Text(text, style="red") for text in wrong if text]
-    return Group(head, table, Text(foot, style="bold"), *notes)
+    objective = [objective_line(shown["objective"])] if shown["objective"] else []
+    return Group(head, table, Text(foot, style="bold"), *objective, *notes)
 
 
 def drafts_view(found: Sequence[dict[str, Any]]) -> RenderableType:

@@ -56,7 +56,6 @@ def serve(
       headrace serve --database 'postgresql://headrace:${env:STATE_PASSWORD}@db.internal/headrace' --state
       /shared/headrace
     """
-    import logging
     import signal
     import threading
 
@@ -64,14 +63,15 @@ def serve(
 
     begin_lean()
 
+    from headrace.observe.logs import begin_logging
     from headrace.replicator.api.app import application
-    from headrace.replicator.api.serve import Listening, known_of, listen
+    from headrace.replicator.api.serve import Listening, known_of, limits_of, listen
     from headrace.replicator.api.serve import serve as answer
     from headrace.replicator.control.plane import ControlPlane
     from headrace.replicator.control.reconcile import Limits
     from headrace.replicator.serving import plane_settings, tokens_of
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    begin_logging()
     people = tokens_of(tokens)
     where = Listening.parse(address, people)
     settings = plane_settings(state, database, tokens, Limits(stop_s=stop_seconds))
@@ -91,7 +91,13 @@ def serve(
         )
 
     with ControlPlane(settings) as plane:
-        answer(application(plane, known_of(people)), where, listening, stop, tell)
+        answer(
+            application(plane, known_of(people), stop.is_set, limits_of(people)),
+            where,
+            listening,
+            stop,
+            tell,
+        )
         left = len(plane.reconciler.processes())
     if left:
         console.print(f"{left} replicators go on running; headrace serve adopts them")

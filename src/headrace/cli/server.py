@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import time
@@ -17,7 +18,18 @@ import typer
 
 from headrace.errors import ConfigError, ControlUnavailable, HeadraceError, StateError
 
-__all__ = ["AsJson", "Authority", "Name", "Namespace", "Server", "ServerUrl", "Wait", "printed"]
+__all__ = [
+    "AsJson",
+    "Authority",
+    "FileOrName",
+    "Name",
+    "Namespace",
+    "Server",
+    "ServerUrl",
+    "Wait",
+    "printed",
+    "replicator_named",
+]
 
 TOKEN = "HEADRACE_TOKEN"
 """The variable of the environment that holds the token; on a command line everybody could read it."""
@@ -43,10 +55,18 @@ Authority = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The replicator's name.")]
+FileOrName = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|NAME",
+        help="The replicator's configuration; or, a word without dot or slash, its name at a control plane.",
+    ),
+]
 Wait = Annotated[
     bool, typer.Option("--wait", help="Return when it is done, and fail when it cannot be.")
 ]
 
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _TIMEOUT_S = 120.0
 _POLL_S = 0.3
 
@@ -95,21 +115,37 @@ class Server:
         """
         return self.ask(method, f"/v1/contexts/{quote(self._namespace)}/{path}", body, **query)
 
+    def text(self, path: str, accepted: str = "text/plain", **query: Any) -> str:
+        """Return what stands at a path of the namespace as text of a kind; as `within`."""
+        path = f"/v1/contexts/{quote(self._namespace)}/{path}"
+        status, data = self._answer("GET", path, None, query, accepted)
+        if status < 400:
+            return data.decode()
+        raise self._refusal(status, self._plain(status, data))
+
     def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """Ask for a path; as `within`."""
-        given = {name: value for name, value in query.items() if value is not None}
-        target = f"{self._prefix}{path}{'?' + urlencode(given) if given else ''}"
-        try:
-            status, data = self._sent(method, target, body)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._unavailable(error) from error
-        try:
-            told = json.loads(data) if data else None
-        except ValueError as error:
-            raise self._foreign(status) from error
+        status, data = self._answer(method, path, body, query, "application/json")
+        told = self._plain(status, data)
         if status < 400:
             return told
         raise self._refusal(status, told)
+
+    def _plain(self, status: int, data: bytes) -> Any:
+        try:
+            return json.loads(data) if data else None
+        except ValueError as error:
+            raise self._foreign(status) from error
+
+    def _answer(
+        self, method: str, path: str, body: Any, query: dict[str, Any], accepted: str
+    ) -> tuple[int, bytes]:
+        given = {name: value for name, value in query.items() if value is not None}
+        target = f"{self._prefix}{path}{'?' + urlencode(given) if given else ''}"
+        try:
+            return self._sent(method, target, body, accepted)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unavailable(error) from error
 
     def replicator(self, name: str) -> Any:
         """Return everything about a replicator."""
@@ -136,7 +172,7 @@ class Server:
             time.sleep(_POLL_S)
         return shown
 
-    def _sent(self, method: str, target: str, body: Any) -> tuple[int, bytes]:
+    def _sent(self, method: str, target: str, body: Any, accepted: str) -> tuple[int, bytes]:
         connection = (
             http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
             if self._tls is None
@@ -144,7 +180,7 @@ class Server:
                 self._host, self._port, timeout=_TIMEOUT_S, context=self._tls
             )
         )
-        headers = {"accept": "application/json"}
+        headers = {"accept": accepted}
         if token := os.environ.get(TOKEN):
             headers["authorization"] = f"Bearer {token}"
         data = None
@@ -186,6 +222,11 @@ class Server:
             f"The control plane at {self._url} gives no answer ({reason}).",
             next_step="start it with headrace serve, or name another one: --server URL, or HEADRACE_SERVER.",
         )
+
+
+def replicator_named(given: str) -> str | None:
+    """Return the name of a control plane's replicator, None where a file is meant."""
+    return given if _NAME.fullmatch(given) else None
 
 
 def printed(value: Any) -> None:

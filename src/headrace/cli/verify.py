@@ -20,6 +20,7 @@ __all__ = ["verify"]
 _WHY = {
     "append": "its target keeps changes, not rows",
     "where": "its target has the rows of a condition",
+    "ignore": "its target ignores operations of the source",
 }
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from importlib import metadata
 
+import typer
+
 from headrace import __version__
 from headrace.cli.output import console
+from headrace.cli.server import AsJson
 
 __all__ = ["version"]
 
 
-def version() -> None:
+def version(as_json: AsJson = False) -> None:
     """Print the versions of headrace and of what it stands on."""
-    console.print(f"headrace {__version__}")
-    console.print(f"python {platform.python_version()}")
-    for package in ("pyspark", "pyarrow", "psycopg"):
-        console.print(f"{package} {metadata.version(package)}")
+    found = {"headrace": __version__, "python": platform.python_version()}
+    found |= {package: metadata.version(package) for package in ("pyspark", "pyarrow", "psycopg")}
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for name, number in found.items():
+        console.print(f"{name} {number}")

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _QUIET_S = 0.1
 """Whoever reads what was lent gives it back when nothing comes for so long: only the other side waits for ever. Several
-times a relay's longest pace, or it would go to and fro with each block."""
+times a relay's longest pace, or it would change hands with each block."""
 _AWAY_S = 0.1
 """Whoever was lent something and does not look after it for so long loses it."""
 

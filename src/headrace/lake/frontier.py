@@ -183,6 +183,14 @@ class FrontierStore:
                 return manifest
         return None
 
+    def cut(self, scn: int) -> None:
+        """Remove every manifest above an SCN, the newest last: readers find the old frontier until it is gone.
+
+        Raises:
+            OSError: the folder refused.
+        """
+        self._store.delete([self._path(above) for above in self.scns() if above > scn])
+
     def not_after(self, commit_us: int) -> Manifest | None:
         """Return the newest manifest whose commit is not after a time, in microseconds since 1970 UTC."""
         for scn in reversed(self.scns()):

@@ -1,7 +1,8 @@
 """How far each target table has been applied, read from the table itself.
 
 Every commit carries a Delta ``txn`` action whose application id names pipeline and table and whose
-version is the applied SCN, so that data and position become durable together.
+version is the applied SCN, so that data and position become durable together. An applied SCN never goes back: a table
+that was rewound counts under another application id from then on, and the highest numbered one is the one that holds.
 """
 
 from __future__ import annotations
@@ -20,14 +21,30 @@ __all__ = [
     "applied_scn",
     "check_ahead",
     "check_folder",
+    "identity",
+    "rewinds",
     "shown_version",
     "table_path",
 ]
 
 
-def app_id(pipeline: str, table: TableId | str) -> str:
-    """Return the application id under which a pipeline commits to a table."""
-    return f"headrace/{pipeline}/{table}"
+def app_id(pipeline: str, table: TableId | str, rewound: int = 0) -> str:
+    """Return the application id under which a pipeline commits to a table that was rewound so often."""
+    name = f"headrace/{pipeline}/{table}"
+    return f"{name}#{rewound}" if rewound else name
+
+
+def rewinds(held: Snapshot | None, pipeline: str, table: TableId | str) -> int:
+    """Return the number of a table's newest rewind, 0 when there was none."""
+    begin = f"{app_id(pipeline, table)}#"
+    known = held.transactions if held else ()
+    numbers = (name.removeprefix(begin) for name in known if name.startswith(begin))
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
+def identity(held: Snapshot | None, pipeline: str, table: TableId | str) -> str:
+    """Return the application id under which a table counts now."""
+    return app_id(pipeline, table, rewinds(held, pipeline, table))
 
 
 def applied_scn(target: Snapshot | Location | None, pipeline: str, table: TableId | str) -> int:
@@ -39,7 +56,7 @@ def applied_scn(target: Snapshot | Location | None, pipeline: str, table: TableI
         table: ``schema.table``.
     """
     held = target if target is None or isinstance(target, Snapshot) else DeltaTable(target).latest()
-    return 0 if held is None else held.transactions.get(app_id(pipeline, table), 0)
+    return 0 if held is None else held.transactions.get(identity(held, pipeline, table), 0)
 
 
 def check_ahead(table: TableId, applied: int, scn: int) -> None:

@@ -63,6 +63,8 @@ class TableSettings:
         policies: what it does when its source changes.
         partition_by: columns of the target that lie in paths and not in files.
         adopted: whether its first rows come from a dump made elsewhere (`headrace.lake.adopted`).
+        sets_aside: whether it goes on without a transaction that it will never take.
+        ignored: operations of change rows, and of truncates, that never reach it.
     """
 
     mode: Mode = Mode.MIRROR
@@ -75,11 +77,21 @@ class TableSettings:
     policies: Policies = field(default_factory=Policies)
     partition_by: tuple[str, ...] = ()
     adopted: bool = False
+    sets_aside: bool = False
+    ignored: frozenset[str] = frozenset()
 
     @property
     def of_columns(self) -> bool:
         """Whether the target's columns or rows are others than the source's."""
-        plain = replace(self, mode=Mode.MIRROR, policies=Policies(), partition_by=(), adopted=False)
+        plain = replace(
+            self,
+            mode=Mode.MIRROR,
+            policies=Policies(),
+            partition_by=(),
+            adopted=False,
+            sets_aside=False,
+            ignored=frozenset(),
+        )
         return plain != TableSettings()
 
     def kept(self, schema: TableSchema) -> list[str]:

@@ -27,6 +27,7 @@ from headrace.errors import (
 from headrace.model.block import Block, transaction_index
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe.failpoints import failpoint
+from headrace.observe.spans import span
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.relay.again import SentAgain
 from headrace.relay.continuity import check_log, life_of, sent_again
@@ -366,7 +367,8 @@ class Capture:
         if item is None or not self._may_go_beside(item):
             self._settle()
         if item is not None:
-            self._take(item)
+            with span("capture.round", scn=item.block.covered_scn):
+                self._take(item)
         else:
             self._pay()
         return item is not None
@@ -405,6 +407,10 @@ class Capture:
             self._retain_at = 0.0
         self._pace = pace
         self.coordinator.pace = self._settings.dump.pace(pace)
+        self.coordinator.own_paces = {
+            request: self._settings.dump.pace(pace.with_own(own))
+            for request, own in self._state.own_paces().items()
+        }
 
     def _held_back(self, timeout_s: float) -> bool:
         """Whether log delivery is paused, or ahead of its rate; waits a while if so, and nothing is polled.
@@ -460,7 +466,8 @@ class Capture:
         item, self._unsettled = self._unsettled, None
         if item is None:
             return
-        self._log.sync()
+        with span("capture.sync", scn=item.block.covered_scn):
+            self._log.sync()
         failpoint("capture.after_sync")
         self._owed = item.position
         if not owe:

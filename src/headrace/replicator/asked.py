@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.lake.capabilities import (
     DELTA,
     DUCKDB,
@@ -14,6 +16,14 @@ from headrace.lake.capabilities import (
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.settings import SettingsByTable, TableSettings
+from headrace.model.change import (
+    DELETE,
+    INSERT,
+    PATCH,
+    TRUNCATE,
+    UPDATE_NEW,
+    UPDATE_OLD,
+)
 from headrace.replicator.config import (
     ChangesConfig,
     Config,
@@ -24,6 +34,15 @@ from headrace.replicator.config import (
 )
 
 __all__ = ["capabilities", "refuse_what_the_target_lacks", "table_settings"]
+
+
+_OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "insert": (INSERT,),
+    "update": (UPDATE_OLD, UPDATE_NEW, PATCH),
+    "delete": (DELETE,),
+    "truncate": (TRUNCATE,),
+}
+"""What the file calls an operation, as rows of the change model say it."""
 
 
 def table_settings(config: Config) -> SettingsByTable:
@@ -66,6 +85,8 @@ def _settings(config: Config, given: TableConfig) -> TableSettings:
         _policies(config.changes.model_copy(update=said)),
         given.partition_by,
         given.first_copy == "adopted",
+        given.undeliverable == "set_aside",
+        frozenset(op for name in given.ignore for op in _OPERATIONS[name]),
     )
 
 

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from headrace.replicator.observe_config import MetricsConfig, ObjectiveConfig
+from headrace.replicator.observe_config import LineageConfig, MetricsConfig, ObjectiveConfig
 from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
+from headrace.replicator.retries import RetryConfig
 from headrace.replicator.section import Section
 from headrace.replicator.units import Bytes
 from headrace.store.location import Bucket, Location, located
@@ -28,6 +29,7 @@ __all__ = [
     "Config",
     "DuckdbTargetConfig",
     "DumpConfig",
+    "LineageConfig",
     "MaintenanceConfig",
     "MetricsConfig",
     "ObjectiveConfig",
@@ -36,6 +38,7 @@ __all__ = [
     "PostgresTargetConfig",
     "RelayConfig",
     "RelaySourceConfig",
+    "RetryConfig",
     "SparkConfig",
     "StateConfig",
     "StoreConfig",
@@ -321,6 +324,8 @@ class TableConfig(Section):
         partition_by: columns of the target whose values tell its files apart.
         changes: what it does when its source changes; what is not said here is said for all tables.
         first_copy: ``dumped`` by headrace, or ``adopted``: made elsewhere, and taken in by ``headrace adopt``.
+        ignore: operations of the source that never reach it; inserts and updates only where it keeps changes.
+        undeliverable: whether it stops at changes that it will never take, or goes on without them.
     """
 
     mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
@@ -333,6 +338,8 @@ class TableConfig(Section):
     partition_by: tuple[_Identifier, ...] = ()
     changes: ChangesConfig = ChangesConfig()
     first_copy: Literal["dumped", "adopted"] = "dumped"
+    ignore: tuple[Literal["insert", "update", "delete", "truncate"], ...] = ()
+    undeliverable: Literal["stop", "set_aside"] = "stop"
 
     @model_validator(mode="after")
     def _one_choice(self) -> Self:
@@ -340,6 +347,10 @@ class TableConfig(Section):
             raise ValueError("either select or drop")
         if len(set(self.partition_by)) < len(self.partition_by):
             raise ValueError("each column of partition_by once")
+        if self.mode != "append" and {"insert", "update"} & set(self.ignore):
+            raise ValueError(
+                "ignore with insert or update only in the mode append: other tables need every row"
+            )
         return self
 
 
@@ -460,11 +471,13 @@ class Config(Section):
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()
     apply: ApplyConfig = ApplyConfig()
+    retry: RetryConfig = RetryConfig()
     spark: SparkConfig = SparkConfig()
     tap: TapConfig = TapConfig()
     relay: RelayConfig | None = None
     metrics: MetricsConfig | None = None
     objective: ObjectiveConfig | None = None
+    lineage: LineageConfig | None = None
     state: StateConfig = StateConfig()
 
     @property

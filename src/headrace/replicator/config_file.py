@@ -1,7 +1,7 @@
 """Reads a configuration file and reports every problem in it at once.
 
-In: a YAML or JSON file, in our form or the design's. Out: a `Config` with absolute paths and resolved ``${env:NAME}``
-references, or one `ConfigError` that lists field, expectation and next step of each problem. Values
+In: a YAML or JSON file, in our form or the design's. Out: a `Config` with absolute paths and resolved references
+to secrets, or one `ConfigError` that lists field, expectation and next step of each problem. Values
 of the file are never repeated in a message: any of them may be a secret.
 """
 
@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
-from urllib.parse import quote
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -37,6 +36,8 @@ from headrace.replicator.config import (
 )
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.relay_config import FollowingRelayConfig
+from headrace.replicator.secret_references import SecretMissing
+from headrace.replicator.secret_references import parse as parse_reference
 from headrace.replicator.serve_config import ServeConfig
 
 __all__ = ["SECTIONS", "Mistake", "load", "load_relay", "load_serve", "parse", "read"]
@@ -47,8 +48,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _Relay = TypeVar("_Relay", bound=RelayConfig)
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
-_NAME = re.compile(r"(env|urlenv):([A-Za-z_][A-Za-z0-9_]*)")
-_UNRESOLVED = "unset-environment-variable"
+_UNRESOLVED = "unset-secret"
 """Stands for what a reference did not give: the rest of the check goes on, and the file is refused anyway."""
 
 SECTIONS: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
@@ -326,7 +326,7 @@ def _place(error: Exception) -> str:
 
 
 def _resolve(value: Any, place: str, problems: list[Mistake]) -> Any:
-    """Replace ``${env:NAME}`` and ``${urlenv:NAME}`` everywhere below ``value``."""
+    """Put secrets in the places of their references everywhere below ``value``."""
     if isinstance(value, dict):
         return {
             str(k): _resolve(v, f"{place}.{k}" if place else str(k), problems)
@@ -338,21 +338,16 @@ def _resolve(value: Any, place: str, problems: list[Mistake]) -> Any:
         return value
 
     def replace(match: re.Match[str]) -> str:
-        reference = _NAME.fullmatch(match[1])
+        reference = parse_reference(match[1])
         if reference is None:
-            problems.append(Mistake(place, "an unknown reference; write ${env:NAME}.", "reference"))
-        elif (found := os.environ.get(reference[2])) is not None:
-            return quote(found, safe="") if reference[1] == "urlenv" else found
-        else:
-            problems.append(
-                Mistake(
-                    place,
-                    f"the environment variable {reference[2]} is not set; "
-                    f"set it before starting headrace.",
-                    "unset",
-                )
-            )
-        return _UNRESOLVED
+            told = "an unknown reference; write ${env:NAME}, ${file:NAME} or ${keyring:NAME}."
+            problems.append(Mistake(place, told, "reference"))
+            return _UNRESOLVED
+        try:
+            return reference.value(os.environ)
+        except SecretMissing as missing:
+            problems.append(Mistake(place, str(missing), "unset"))
+            return _UNRESOLVED
 
     return _REFERENCE.sub(replace, value)
 
@@ -441,10 +436,14 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     source = config.source
     if isinstance(source, RelaySourceConfig) and source.ca is not None:
         source = source.model_copy(update={"ca": _absolute(base, source.ca)})
+    lineage = config.lineage
+    if lineage is not None and lineage.file is not None:
+        lineage = lineage.model_copy(update={"file": _absolute(base, lineage.file)})
     return config.model_copy(
         update={
             "source": source,
             "target": target,
+            "lineage": lineage,
             "relay": _with_absolute_relay_paths(config.relay, base) if config.relay else None,
             "state": _absolute_state(config, base),
         }

@@ -18,7 +18,7 @@ from headrace.lake.delta_log import DeltaTable
 from headrace.lake.errors import VersionNotFound
 from headrace.lake.evolution import SCHEMA_PROPERTY
 from headrace.lake.frontier import FrontierStore
-from headrace.lake.ledger import app_id, table_path
+from headrace.lake.ledger import identity, table_path
 from headrace.lake.pieces import Sizes
 from headrace.lake.rewrite import plan_rewrite, put_rewrite, sorted_by
 from headrace.lake.settings import SettingsByTable, settings_for
@@ -168,7 +168,7 @@ class Maintainer:
     def _is_ours(self, table: TableId, held: Snapshot | None) -> bool:
         if held is None or SCHEMA_PROPERTY not in held.properties:
             return False
-        return app_id(self._pipeline, table) in held.transactions
+        return identity(held, self._pipeline, table) in held.transactions
 
     def _sorted_by(self, table: TableId, held: Snapshot) -> tuple[str, ...]:
         settings = settings_for(table, self._given)

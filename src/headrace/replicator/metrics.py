@@ -6,14 +6,15 @@ Counters of tables rise when a frontier is published and never by a replay; they
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from headrace.lake.counts import Delays
 from headrace.observe.exposition import Family, Kind, number
 from headrace.observe.status import ProcessState
 from headrace.replicator.picture import Picture, TablePicture
 
-__all__ = ["METRICS", "families"]
+__all__ = ["METRICS", "families", "plain"]
 
 _OPERATIONS = {
     "headrace_inserts_total": (
@@ -120,6 +121,20 @@ def families(name: str, picture: Picture, namespace: str = "") -> list[Family]:
     _stages(one, picture)
     _objective(one, picture)
     return [family for family in one.families.values() if family.samples]
+
+
+def plain(found: Iterable[Family]) -> list[dict[str, Any]]:
+    """Return samples as plain values."""
+    return [
+        {
+            "name": family.name + sample.suffix,
+            "type": family.kind,
+            "labels": dict(sample.labels),
+            "value": sample.value,
+        }
+        for family in found
+        for sample in family.samples
+    ]
 
 
 class _Samples:

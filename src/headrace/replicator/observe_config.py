@@ -1,7 +1,8 @@
-"""The sections ``metrics`` and ``objective`` of a configuration, as values."""
+"""The sections ``metrics``, ``objective`` and ``lineage`` of a configuration, as values."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -9,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from headrace.replicator.section import Section
 from headrace.replicator.units import Listen
 
-__all__ = ["MetricsConfig", "ObjectiveConfig"]
+__all__ = ["LineageConfig", "MetricsConfig", "ObjectiveConfig"]
 
 
 class MetricsConfig(Section):
@@ -52,12 +53,45 @@ class ObjectiveConfig(Section):
     @field_validator("webhook")
     @classmethod
     def _is_an_address(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
-            raise ValueError("a URL such as https://host/path")
-        return value
+        return _address(value)
 
     @model_validator(mode="after")
     def _signs_what_is_sent(self) -> Self:
         if self.secret is not None and self.webhook is None:
             raise ValueError("secret only with a webhook")
         return self
+
+
+class LineageConfig(Section):
+    """Who is told, in OpenLineage's words, which column of the target comes from which of the source.
+
+    Attributes:
+        url: a collector's, to which each event is posted.
+        file: to which each event is appended, as a line of JSON.
+        namespace: of the job, which is the replicator.
+        token: sent to the collector as ``Authorization: Bearer``; put it into the environment, ``${env:NAME}``.
+    """
+
+    url: SecretStr | None = None
+    file: Path | None = None
+    namespace: Annotated[str, Field(min_length=1, max_length=200)] = "headrace"
+    token: SecretStr | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, value: SecretStr | None) -> SecretStr | None:
+        return _address(value)
+
+    @model_validator(mode="after")
+    def _goes_somewhere(self) -> Self:
+        if self.url is None and self.file is None:
+            raise ValueError("url or file, or both")
+        if self.token is not None and self.url is None:
+            raise ValueError("token only with a url")
+        return self
+
+
+def _address(value: SecretStr | None) -> SecretStr | None:
+    if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
+        raise ValueError("a URL such as https://host/path")
+    return value

@@ -47,6 +47,11 @@ class StatePaths:
         return self.root / "activity.db"
 
     @property
+    def lineage(self) -> Path:
+        """Lineage events that wait for a collector; without it those are not sent and nothing else."""
+        return self.root / "lineage"
+
+    @property
     def spark(self) -> Path:
         """Spark's own checkpoint; it may be deleted at any time."""
         return self.root / "spark"
@@ -60,6 +65,11 @@ class StatePaths:
     def freshness(self) -> Path:
         """Samples of source commit to visible in the target, one JSON object per batch."""
         return self.root / "freshness.jsonl"
+
+    @property
+    def dead_letters(self) -> Path:
+        """Changes that tables did not take."""
+        return self.root / "dead_letters"
 
     def status(self, process: str) -> Path:
         """Return what ``process`` last said about itself."""

@@ -14,6 +14,7 @@ _PLACES = (
     ("relay", "tls", "certificate"),
     ("relay", "tls", "key"),
     ("relay", "routes"),
+    ("lineage", "file"),
 )
 
 

@@ -23,13 +23,13 @@ from headrace.lake.ledger import shown_version, table_path
 from headrace.lake.modes import Mode, live_batches, mode_of, shaped
 from headrace.lake.planned import ColumnChange, planned_changes
 from headrace.lake.remembered import kept_names
-from headrace.lake.settings import SettingsByTable, settings_for
+from headrace.lake.settings import SettingsByTable, TableSettings, settings_for
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId, TableSchema
 from headrace.replicator.verify_report import Uncompared
 from headrace.store import Location
 
-__all__ = ["DeltaReplicas", "ParquetReplicas", "Replicas", "Shown"]
+__all__ = ["DeltaReplicas", "ParquetReplicas", "Replicas", "Shown", "left_uncompared"]
 
 
 class Shown(Protocol):
@@ -70,6 +70,13 @@ class Replicas(Protocol):
     def alike(self, schema: TableSchema) -> TableSchema:
         """Return a version of the source's table with only the columns whose values the target has too."""
         ...
+
+
+def left_uncompared(settings: TableSettings) -> Uncompared | None:
+    """Return why a table with these settings is not compared, whatever its target is."""
+    if settings.ignored:
+        return "ignore"
+    return "where" if settings.where is not None else None
 
 
 class DeltaReplicas:
@@ -118,7 +125,7 @@ class DeltaReplicas:
         held = self._held(table, version)
         if held is not None and mode_of(held) is Mode.APPEND:
             return "append"
-        return "where" if settings_for(table, self._given).where is not None else None
+        return left_uncompared(settings_for(table, self._given))
 
     def _held(self, table: TableId, version: int) -> Snapshot | None:
         """Return a version of a table; one that never had a row may have no files yet."""

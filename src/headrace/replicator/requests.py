@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.errors import ConfigError, StateError
+from headrace.errors import ConfigError, RequestEnded, StateError
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.replicator.config import Config, PostgresConfig
@@ -89,6 +89,7 @@ class Shown:
             "where": request.predicate or None,
             "state": request.state.value,
             "priority": request.priority,
+            "pace": request.pace.settings,
             "cause": request.cause.value,
             "reason": request.reason or None,
             "created_s": request.created_s,
@@ -291,7 +292,7 @@ class Requests:
             within_s: longest wait for that. A capture that does not run hears nothing, and reads nothing either.
 
         Raises:
-            StateError: it has ended.
+            RequestEnded: it has ended.
         """
         found = self._find(request)
         reads = found.state is RequestState.ACTIVE
@@ -311,7 +312,7 @@ class Requests:
         """Let a paused request go on with its next chunk when its turn comes.
 
         Raises:
-            StateError: it has ended.
+            RequestEnded: it has ended.
         """
         return self._move(request, RequestState.QUEUED, (RequestState.PAUSED,))
 
@@ -321,21 +322,30 @@ class Requests:
         A table that is complete stays complete; one whose first copy it was stays incomplete: see `incomplete`.
 
         Raises:
-            StateError: it has ended otherwise.
+            RequestEnded: it has ended otherwise.
         """
         return self._move(request, RequestState.CANCELLED, OPEN)
 
-    def prioritise(self, request: str, priority: int) -> DumpRequest:
-        """Give a request another priority: the highest goes first, and overtakes what is under way.
+    def steer(self, request: str, *, priority: int | None = None, **pace: Any) -> DumpRequest:
+        """Change the priority of a request, or settings of `headrace.state.pace.OwnPace` that it has of its own.
+
+        Args:
+            request: its name, or the beginning of it.
+            priority: the new one: the highest goes first, and overtakes what is under way; None leaves it.
+            pace: settings to change; None gives one back to the replicator's pace.
 
         Raises:
-            StateError: it has ended.
-            ConfigError: the priority is out of bounds.
+            RequestEnded: it has ended.
+            ConfigError: a value is out of bounds; nothing was changed.
         """
-        _check_priority(priority)
+        if priority is not None:
+            _check_priority(priority)
         found = self._find(request)
-        if not self._store.prioritise(found.request_id, priority):
-            raise _ended(found)
+        try:
+            if not self._store.steer(found.request_id, priority=priority, pace=pace):
+                raise _ended(found)
+        except ValueError as error:
+            raise ConfigError(f"pace: {error}.", next_step="choose another value.") from error
         return self._find(found.request_id)
 
     def _move(
@@ -378,8 +388,8 @@ def _check_priority(priority: int) -> None:
         )
 
 
-def _ended(request: DumpRequest) -> StateError:
-    return StateError(
+def _ended(request: DumpRequest) -> RequestEnded:
+    return RequestEnded(
         f"request {request.request_id} is {request.state.value}: it has ended.",
         next_step="ask again: headrace dump start FILE …",
     )

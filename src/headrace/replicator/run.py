@@ -22,7 +22,8 @@ from headrace.replicator.config import Config
 from headrace.replicator.goal import Goal
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import ROLES, Observer, Picture
-from headrace.replicator.supervisor import ChildSpec, RestartPolicy, Supervisor
+from headrace.replicator.retries import RestartPolicy
+from headrace.replicator.supervisor import ChildSpec, Supervisor
 from headrace.replicator.watching import Watching
 
 __all__ = ["Run", "child_specs", "failure_noted", "note_end"]
@@ -70,7 +71,7 @@ class Run:
         file: the configuration; the children read it again.
         config: what it holds.
         once: end as soon as the tables show everything that was committed when the run began, and no request waits.
-        policy: how dead children come back.
+        policy: how dead children come back, before what the file says of it.
 
     Attributes:
         picture: the newest one.
@@ -84,6 +85,7 @@ class Run:
         self._stop = threading.Event()
         self._observer = Observer(config)
         paths = StatePaths.of(config)
+        policy = config.retry.policy(policy or RestartPolicy())
         self.supervisor = Supervisor(paths, child_specs(file, config), policy=policy)
         self._status = StatusFile(paths.status("run"), "run")
         self._goal: Goal | None = None
@@ -91,11 +93,12 @@ class Run:
         self._watching = Watching(config, lambda: self.picture)
 
     def __enter__(self) -> Run:
-        self._watching.__enter__()
+        # First: whoever does not get the folder must not speak for the run that has it.
+        self.supervisor.__enter__()
         try:
-            self.supervisor.__enter__()
+            self._watching.__enter__()
         except BaseException:
-            self._watching.__exit__(None, None, None)
+            self.supervisor.__exit__(None, None, None)
             raise
         try:
             if self._once:
@@ -113,6 +116,8 @@ class Run:
     ) -> None:
         with contextlib.closing(self._observer), contextlib.ExitStack() as stack:
             stack.push(self._watching)
+            if error is not None:
+                self._watching.fail(error)
             self.supervisor.__exit__(kind, error, trace)
             if kind is None:
                 # What the last batch brought belongs to its own minute.

@@ -279,11 +279,15 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
 
     # Spark takes seconds to start, and would say the same in more words.
     check_store(config.lake)
+    from headrace.replicator import rewind
     from headrace.replicator.asked import table_settings
     from headrace.replicator.config import ParquetTargetConfig, TargetConfig
     from headrace.replicator.copies import ask_for_copy
+    from headrace.replicator.dead_letters import replayed
+    from headrace.spark.at_work import Patience
     from headrace.spark.job import ApplySettings, run_apply
 
+    rewind.finish(config)
     given = config.target
     settings = ApplySettings(
         pipeline=config.name,
@@ -303,13 +307,20 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         within_s=config.objective.within_s if config.objective else None,
         settings=table_settings(config),
         maintenance=_maintenance(config),
+        patience=Patience(
+            config.retry.for_s, config.retry.longest_s, alone=config.retry.ends == "table"
+        ),
+        dead_letters=paths.dead_letters,
     )
 
     def ask(table: TableId, before: str) -> str:
         _database(config)
         return ask_for_copy(paths.database, table, before)
 
-    run_apply(settings, stop, lambda status: report(status.to_json()), ask)
+    def came(request: str) -> bool | None:
+        return replayed(paths.database, request)
+
+    run_apply(settings, stop, lambda status: report(status.to_json()), ask, came)
 
 
 def maintain(config: Config, table: str | None) -> list[TableMaintained]:

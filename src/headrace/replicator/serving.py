@@ -12,11 +12,12 @@ from headrace.replicator import config_file
 from headrace.replicator.control.plane import PlaneSettings
 from headrace.replicator.control.reconcile import Limits
 from headrace.replicator.control.references import names_in
+from headrace.replicator.secret_references import SecretMissing, parse
 from headrace.replicator.serve_config import ServeConfig
 
 __all__ = ["plane_settings", "tokens_of"]
 
-_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_REFERENCE = re.compile(r"\$\{([^}]*)\}")
 
 
 def tokens_of(file: Path | None) -> ServeConfig | None:
@@ -42,7 +43,7 @@ def plane_settings(
     Raises:
         ConfigError: a secret stands in clear, or is not set.
     """
-    hidden = {"HEADRACE_TOKEN"}
+    hidden = {"env:HEADRACE_TOKEN"}
     if tokens is not None:
         hidden |= names_in(config_file.parse(tokens.absolute()))
     if database is not None:
@@ -65,12 +66,19 @@ def _resolved(url: str) -> str:
     if in_clear:
         raise ConfigError(
             "--database: a password on a command line is read by everybody on this machine.",
-            next_step="put it into the environment, and write ${env:NAME} in its place.",
+            next_step="write ${env:NAME}, ${file:NAME} or ${keyring:NAME} in its place, and put it there.",
         )
-    unset = [name for name in _REFERENCE.findall(url) if name not in os.environ]
-    if unset:
-        raise ConfigError(
-            f"--database: the environment variable {unset[0]} is not set.",
-            next_step="set it before starting headrace.",
-        )
-    return _REFERENCE.sub(lambda match: os.environ[match[1]], url)
+
+    def found(match: re.Match[str]) -> str:
+        reference = parse(match[1])
+        if reference is None:
+            raise ConfigError(
+                "--database: an unknown reference.",
+                next_step="write ${env:NAME}, ${file:NAME} or ${keyring:NAME}.",
+            )
+        try:
+            return reference.value(os.environ)
+        except SecretMissing as missing:
+            raise ConfigError(f"--database: {missing}", next_step="see docs/serving.md.") from None
+
+    return _REFERENCE.sub(found, url)

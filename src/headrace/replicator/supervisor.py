@@ -21,9 +21,10 @@ from headrace.errors import HeadraceError, StateError
 from headrace.observe.status import ProcessStatus, restore_error
 from headrace.replicator import lock, orphans
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.retries import RestartPolicy, Streak, worked_s
 from headrace.replicator.worker import EXIT_OK, EXIT_RETRY, EXIT_STOP
 
-__all__ = ["ChildSpec", "RestartPolicy", "Supervisor", "last_lines", "shorten"]
+__all__ = ["ChildSpec", "Supervisor", "all_lines", "last_lines", "shorten"]
 
 _LOG_LIMIT_BYTES = 4 * 2**20
 _LOG_KEPT_BYTES = 2**20
@@ -37,36 +38,13 @@ class ChildSpec:
     argv: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """How soon and how often a dead child comes back.
-
-    Attributes:
-        first_s: wait before the first restart; doubles with each one in a row.
-        longest_s: the wait never grows beyond this.
-        healthy_s: a child that lived this long starts the count anew.
-        crashes: deaths in a row that nobody foresaw, after which the supervisor gives up. Errors
-            that time may heal are tried for ever.
-    """
-
-    first_s: float = 0.5
-    longest_s: float = 30.0
-    healthy_s: float = 60.0
-    crashes: int = 8
-
-    def delay_s(self, deaths: int) -> float:
-        """Return the wait before the restart after ``deaths`` deaths in a row."""
-        return min(self.longest_s, self.first_s * 2.0 ** min(deaths - 1, 16))
-
-
 @dataclass(slots=True)
 class _Child:
     spec: ChildSpec
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     start_again_at: float = 0.0
-    deaths: int = 0
-    crashes: int = 0
+    streak: Streak = field(default_factory=Streak)
     restarts: int = 0
     last_error: str = field(default="")
 
@@ -131,7 +109,11 @@ class Supervisor:
     @property
     def waiting(self) -> dict[str, str]:
         """Children that wait for a restart, with the error they died of."""
-        return {c.spec.name: c.last_error for c in self._children if c.process is None and c.deaths}
+        return {
+            c.spec.name: c.last_error
+            for c in self._children
+            if c.process is None and c.streak.deaths
+        }
 
     def poll(self) -> None:
         """Look after the children once; call it a few times a second.
@@ -194,31 +176,33 @@ class Supervisor:
                     next_step="check the installation: pip install headrace again.",
                 ) from error
         child.started_at = self._clock()
-        child.restarts += 1 if child.deaths else 0
+        child.restarts += 1 if child.streak.deaths else 0
 
     def _buried(self, child: _Child, code: int) -> None:
         process, child.process = child.process, None
         # Nothing of the dead child's group may go on writing beside its successor.
         _signal_group(process, signal.SIGKILL)
-        error = self._error_of(child, process.pid if process else 0, code)
+        said = ProcessStatus.read(self._paths.status(child.spec.name))
+        said = said if said and process and said.pid == process.pid else None
+        error = self._error_of(child, said, code)
         if code == EXIT_STOP:
             raise error
-        if self._clock() - child.started_at >= self._policy.healthy_s:
-            child.deaths = child.crashes = 0
-        child.deaths += 1
-        child.crashes += 0 if code in (EXIT_RETRY, EXIT_OK) else 1
+        now, streak, policy = self._clock(), child.streak, self._policy
+        worked = worked_s(said, now - child.started_at)
+        foreseen = code in (EXIT_RETRY, EXIT_OK)
+        streak.died(child.started_at, worked, policy, foreseen=foreseen)
         child.last_error = error.message
-        if child.crashes >= self._policy.crashes:
+        if streak.crashes >= policy.crashes:
             raise HeadraceError(
-                f"{child.spec.name}: ended {child.crashes} times in a row; last: {error.message}",
+                f"{child.spec.name}: ended {streak.crashes} times in a row; last: {error.message}",
                 next_step=error.next_step,
             )
-        child.start_again_at = self._clock() + self._policy.delay_s(child.deaths)
+        streak.check(child.spec.name, now, policy, error)
+        child.start_again_at = now + policy.delay_s(streak.deaths)
 
-    def _error_of(self, child: _Child, pid: int, code: int) -> HeadraceError:
-        status = ProcessStatus.read(self._paths.status(child.spec.name))
-        if status and status.pid == pid and status.error:
-            return restore_error(status.error)
+    def _error_of(self, child: _Child, said: ProcessStatus | None, code: int) -> HeadraceError:
+        if said and said.error:
+            return restore_error(said.error)
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         last = next((line for line in reversed(self.last_lines(child.spec.name)) if line), "")
         return HeadraceError(
@@ -251,6 +235,14 @@ def last_lines(log: Path, count: int) -> list[str]:
     except FileNotFoundError:
         return []
     return text.splitlines()[-count:] if count else []
+
+
+def all_lines(log: Path) -> list[str]:
+    """Return all that is kept of a log, nothing where there is none."""
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def _signal_group(process: subprocess.Popen[bytes] | None, number: signal.Signals) -> None:

@@ -19,7 +19,7 @@ from headrace.observe.tap.teaching import Bookmark, TeachingTap
 from headrace.replicator.config import Config, TapConfig
 from headrace.replicator.paths import StatePaths
 
-__all__ = ["bookmark_file", "follow_tap", "open_tap", "tap_file"]
+__all__ = ["bookmark_file", "follow_tap", "open_tap", "tap_file", "taught"]
 
 
 def tap_file(folder: Path) -> Path:
@@ -84,14 +84,19 @@ def follow_tap(
     lines = follow(path, stop=None if once else lambda: False)
     if not config.tap.teach:
         return (lines if last is None else _ending(path, last, lines)), lambda _line: None
-    bookmark = Bookmark(bookmark_file(folder))
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    take, bookmark = taught(folder), Bookmark(bookmark_file(folder))
 
     def taken(line: Line) -> None:
         if line["seq"] is not None:
-            bookmark.put(line["run_id"], line["seq"])
+            take(line["run_id"], line["seq"])
 
     return (text for text in lines if _is_new(text, bookmark)), taken
+
+
+def taught(folder: Path) -> Callable[[str, int], None]:
+    """Return what to call with run and number of each line that was taken of a tap that teaches."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return Bookmark(bookmark_file(folder)).put
 
 
 def _ending(path: Path, last: int, lines: Iterator[str]) -> Iterator[str]:

@@ -7,9 +7,10 @@ from typing import Any, Literal, get_args
 
 __all__ = ["TableReport", "Uncompared", "VerifyReport", "VerifyState"]
 
-Uncompared = Literal["append", "where"]
+Uncompared = Literal["append", "where", "ignore"]
 """Why a table is not compared. ``append``: its target keeps changes, which are no rows. ``where``: its target has the
-rows of a condition in Spark's SQL, which the source cannot be asked for."""
+rows of a condition in Spark's SQL, which the source cannot be asked for. ``ignore``: operations of the source do not
+reach its target."""
 
 VerifyState = Literal["equal", "different", "copying", "behind"] | Uncompared
 """``copying``: the table's dump is not complete. ``behind``: change log or target did not reach, in

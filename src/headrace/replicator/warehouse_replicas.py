@@ -22,7 +22,7 @@ from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import Column, TableId, TableSchema
 from headrace.model.succession import successors
-from headrace.replicator.replicas import Shown
+from headrace.replicator.replicas import Shown, left_uncompared
 from headrace.replicator.verify_report import Uncompared
 from headrace.store import Location
 
@@ -132,4 +132,4 @@ class _Moment:
         held = self.entries.get(table)
         if held is not None and _mode(held) is Mode.APPEND:
             return "append"
-        return "where" if settings_for(table, self.given).where is not None else None
+        return left_uncompared(settings_for(table, self.given))

@@ -1,7 +1,7 @@
-"""What a run does with its pictures beside showing them: minutes, the objective's alerts, and numbers for Prometheus.
+"""What a run does with its pictures beside showing them: minutes, alerts, lineage, and numbers for Prometheus.
 
-In: pictures as they come. Out: the database of minutes, calls of a webhook, ``/metrics``. None of it holds the run up,
-and none that fails ends it, but an address that cannot be listened at when the run begins.
+In: pictures as they come. Out: the database of minutes, calls of a webhook, lineage events, ``/metrics``. None of it
+holds the run up, and none that fails ends it, but an address that cannot be listened at when the run begins.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headrace.replicator.picture import Picture
 
 if TYPE_CHECKING:
     from headrace.outputs.webhook import Webhook
+    from headrace.replicator.lineage.publisher import Publisher
     from headrace.replicator.observe_config import ObjectiveConfig
 
 __all__ = ["Watching"]
@@ -46,6 +47,7 @@ class Watching:
         self._stack = contextlib.ExitStack()
         self._keeper: MinuteKeeper | None = None
         self._alerts: Alerts | None = None
+        self._lineage: Publisher | None = None
         self.port = 0
 
     def __enter__(self) -> Watching:
@@ -53,6 +55,7 @@ class Watching:
             if self._config.metrics is not None:
                 self._serve(stack)
             self._open(stack)
+            self._trace(stack)
             self._stack = stack.pop_all()
         return self
 
@@ -73,6 +76,13 @@ class Watching:
                 _log.warning("minutes are not kept: %s", error)
         if self._alerts is not None:
             self._alerts.take(picture.objective)
+        if self._lineage is not None:
+            self._lineage.take(picture)
+
+    def fail(self, error: BaseException) -> None:
+        """Note the error that ends the run."""
+        if self._lineage is not None:
+            self._lineage.fail(error)
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         """Open the database of minutes, and what stands on it; without it the run goes on."""
@@ -88,6 +98,19 @@ class Watching:
                 self._alerts = stack.enter_context(contextlib.closing(alerts))
         except (StateError, OSError) as error:
             _log.warning("minutes are not kept in this run: %s", error)
+
+    def _trace(self, stack: contextlib.ExitStack) -> None:
+        """Begin to tell of lineage where that is asked for; the run goes on without."""
+        if self._config.lineage is None:
+            return
+        from headrace.replicator.lineage.publisher import Publisher
+
+        try:
+            publisher = Publisher(self._config, self._picture())
+        except OSError as error:
+            _log.warning("lineage is not told in this run: %s", error.strerror)
+            return
+        self._lineage = stack.enter_context(contextlib.closing(publisher))
 
     def _serve(self, stack: contextlib.ExitStack) -> None:
         # A server is loaded where one is asked for.

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import ConfigError, HeadraceError, Retry
+from headrace.observe.logs import begin_logging
+from headrace.observe.spans import begin_tracing, end_tracing
 from headrace.observe.status import ProcessState, StatusFile, describe_error
 from headrace.replicator import config_file, lock, orphans
 from headrace.replicator.config import Config
@@ -47,9 +49,7 @@ _STOP_LIMIT_S = 25.0
 def run_worker(name: str, arguments: list[str], body: Body) -> int:
     """Run one role and return the process's exit code."""
     orphans.die_with_parent()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    begin_logging()
     # It reports every connection between Python and the JVM.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stop = threading.Event()
@@ -59,6 +59,7 @@ def run_worker(name: str, arguments: list[str], body: Body) -> int:
     except ConfigError as error:
         print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - nothing else is set up yet
         return EXIT_STOP
+    begin_tracing(name, config.name)
     paths = StatePaths.of(config)
     paths.create()
     status = StatusFile(paths.status(name), name)
@@ -69,6 +70,8 @@ def run_worker(name: str, arguments: list[str], body: Body) -> int:
         # Another process owns the work; its status file is not ours to write.
         print(f"{name}: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_STOP
+    finally:
+        end_tracing()
 
 
 def _guarded(

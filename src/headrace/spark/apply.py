@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ChangeLogError, ChangeLogLost, HeadraceError, Retry
+from headrace.errors import ChangeLogLost, HeadraceError
 from headrace.lake.copies import CopyNeeded
 from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.lake.modes import Mode
@@ -33,22 +33,19 @@ from headrace.model.block import ORIGIN_LOG, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
+from headrace.observe.spans import traced
 from headrace.registry.file import FileRegistry
 from headrace.spark.again import Again, Ask
 from headrace.spark.apply_options import ApplyOptions
-from headrace.spark.at_work import TableAtWork, Work, left_because
+from headrace.spark.aside import Aside, Replayed
+from headrace.spark.at_work import TableAtWork, Work, end_if_hopeless, left_because
 from headrace.spark.counting import Tally
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.maintenance import Maintenance
-from headrace.spark.plan import Range, Step, steps_of
-from headrace.spark.status import (
-    ApplyStatus,
-    FreshnessLog,
-    MaintenanceCost,
-    TableStatus,
-)
+from headrace.spark.plan import Range, Step
+from headrace.spark.status import ApplyStatus, FreshnessLog, MaintenanceCost
 from headrace.spark.targets.base import TableBatch, Target, TargetState
 
 __all__ = ["Applier", "ApplyOptions"]
@@ -56,8 +53,6 @@ __all__ = ["Applier", "ApplyOptions"]
 _LOG = logging.getLogger(__name__)
 _TIDY_EVERY = 20
 """Frontiers between two looks for files that nobody needs."""
-_GIVE_UP_AFTER = 5
-"""Attempts after which a job ends when no table of it can be applied any more."""
 
 
 class Applier:
@@ -68,6 +63,8 @@ class Applier:
         target: where the tables are.
         on_status: told after every batch.
         ask: asks for dumps of tables that are copied again, None where nobody can be asked.
+        replayed: asked about replays of dead letters.
+        clock: monotonic seconds, by which tables that failed are tried again.
     """
 
     def __init__(
@@ -76,8 +73,11 @@ class Applier:
         target: Target,
         on_status: Callable[[ApplyStatus], None] = lambda _status: None,
         ask: Ask | None = None,
+        replayed: Replayed | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
+        self._clock = clock
         self._target = target
         self._on_status = on_status
         self._again = Again(target.copies, ask)
@@ -86,6 +86,9 @@ class Applier:
         self._frontier = FrontierStore(options.lake, options.pipeline)
         self._forms = Forms(target, options.changelog, self._registry, options.settings)
         self._freshness = FreshnessLog(options.freshness)
+        self._aside = Aside(
+            options.dead_letters, self._reader, self._registry, options.settings, replayed
+        )
         self._maintenance = Maintenance(
             target, options.maintenance, self._sorted_by, options.parallel_tables
         )
@@ -132,6 +135,9 @@ class Applier:
         # What was applied before a crash and not counted yet is still wanted.
         held = min(start.from_scn, self._tally.wanted_scn(tail.oldest_scn))
         register_job(self._options.changelog, self._options.pipeline, held)
+        self._aside.look()
+        for table in self._tables.values():
+            table.aside = self._aside.lacking(table)
         self._report(self.status.frontier_scn)
         return start
 
@@ -143,6 +149,7 @@ class Applier:
         """
         started = time.monotonic()
         batch = Range(self._reader, self._registry, from_scn, to_scn)
+        self._aside.look()
         self._learn(batch)
         before = sum(table.rows for table in self._tables.values())
         work = self._plan(batch)
@@ -153,20 +160,19 @@ class Applier:
             if table.error is None and not table.waits:
                 # What no step spoke of has no change for the table; only the manifest records that.
                 table.position = max(table.position, to_scn)
+            table.aside = self._aside.lacking(table)
         self._end_of_batch(batch)
         rows = sum(table.rows for table in self._tables.values()) - before
         if rows:
             self.status.batches += 1
             self.status.rows_per_s = rows / max(time.monotonic() - started, 1e-9)
         self._report(to_scn)
-        self._give_up_if_hopeless()
+        end_if_hopeless(list(self._tables.values()), self._options.patience)
         self.maintain()
 
     def retry(self, to_scn: int) -> None:
         """Try again the tables that failed and whose pause is over, when no batch does."""
-        if any(
-            table.error and table.retry_at <= time.monotonic() for table in self._tables.values()
-        ):
+        if any(table.error and table.retry_at <= self._clock() for table in self._tables.values()):
             self.process(to_scn, to_scn)
 
     @property
@@ -234,9 +240,10 @@ class Applier:
             table.position = max(table.position, state.applied_scn)
             table.version, table.schema_id = state.version, state.schema_id
 
+    @traced("apply.plan")
     def _plan(self, batch: Range) -> list[Work]:
         """Return the tables that have something to do."""
-        now = time.monotonic()
+        now = self._clock()
         work = []
         for table in self._tables.values():
             if table.waits:
@@ -249,7 +256,7 @@ class Applier:
             # A patch without its row heals when the row was read again, which may be far behind it.
             most = 2**62 if table.error is not None else self._options.max_rows
             current = self._registry.get(table.schema_id) if table.schema_id else None
-            steps = steps_of(part, table.id, table.position, most, current)
+            steps = self._aside.steps(part, table, most, current)
             if steps or table.error is not None:
                 work.append(Work(table, deque(steps)))
         return work
@@ -259,19 +266,24 @@ class Applier:
         try:
             state = self._target.state(table.id)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
-            table.fail(translate(error, table.id, None))
+            self._fail(table, translate(error, table.id, None))
             return False
         if state is not None and state.applied_scn > table.position:
             table.position, table.version = state.applied_scn, state.version
             table.schema_id = state.schema_id
         return True
 
+    @traced("apply.tables")
     def _work_on(self, work: list[Work]) -> None:
         """Bring tables forward; those that fail are marked."""
         left = work
         while left := [item for item in left if item.steps]:
-            prepared = list(self._pool.map(self._prepare, left))
-            due = [(i, batch) for i, batch in zip(left, prepared, strict=True) if batch is not None]
+            due = []
+            for item, prepared in zip(left, self._pool.map(self._prepare, left), strict=True):
+                if isinstance(prepared, HeadraceError):
+                    self._failed(item, prepared)
+                elif prepared is not None:
+                    due.append((item, prepared))
             if not due:
                 continue
             failpoint("apply.before_commit")
@@ -282,8 +294,12 @@ class Applier:
             if not item.failed:
                 item.table.recover()
 
-    def _prepare(self, item: Work) -> TableBatch | None:
-        """Bring a table's columns to its next step; return what the step changes, None when it is done with that."""
+    def _prepare(self, item: Work) -> TableBatch | HeadraceError | None:
+        """Bring a table's columns to its next step.
+
+        Returns:
+            What the step changes, None when it is done with that, or what stands in the way.
+        """
         table, step = item.table, item.steps[0]
         try:
             schema = self._version_for(table, step)
@@ -302,8 +318,7 @@ class Applier:
                 versions = step.versions(self._registry, schema, fitting=fitting)
                 formed = self._forms.of(schema, step, versions, self._slices(step))
         except Exception as error:  # noqa: BLE001 - the table's, no other's
-            self._failed(item, translate(error, table.id, step.schema))
-            return None
+            return translate(error, table.id, step.schema)
         if state.version < table.version:
             table.begin_anew()
         table.version, table.schema_id = state.version, state.schema_id
@@ -332,12 +347,20 @@ class Applier:
             item.table.all_batches += outcome.cost
             _LOG.debug("%s: %s", item.table.id, outcome.cost)
 
-    @staticmethod
-    def _failed(item: Work, error: HeadraceError) -> None:
-        item.fail(error)
+    def _failed(self, item: Work, error: HeadraceError) -> None:
+        try:
+            if self._aside.takes(item, error):
+                return
+        except HeadraceError as unwritable:
+            error = unwritable
+        item.fail()
+        self._fail(item.table, error)
         # Spark's own words may hold values of rows: only for those who ask for them.
         whole = error if os.environ.get("HEADRACE_DEBUG") else None
         _LOG.warning("%s: %s", item.table.id, error, exc_info=whole)
+
+    def _fail(self, table: TableAtWork, error: HeadraceError) -> None:
+        table.fail(error, self._options.patience, self._clock())
 
     def _version_for(self, table: TableAtWork, step: Step) -> TableSchema:
         """Return the version to apply a step in: the step's own, or the target's when that is newer.
@@ -369,7 +392,7 @@ class Applier:
         try:
             self._again.end(table)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
-            table.fail(translate(error, table.id, None))
+            self._fail(table, translate(error, table.id, None))
 
     def _slices(self, step: Step) -> int:
         """Return how many tasks fold a step."""
@@ -378,6 +401,7 @@ class Applier:
 
     # -- the end of a batch -----------------------------------------------------------------------
 
+    @traced("apply.frontier")
     def _end_of_batch(self, batch: Range) -> None:
         """Publish the frontier, unless a table stands above it, and let the log move on."""
         scn = batch.upto_scn
@@ -470,30 +494,8 @@ class Applier:
         behind = tail.complete_scn > scn
         status.lag_s = max(0.0, time.time() - tail.last_commit_us / 1e6) if behind else 0.0
         status.freshness_s = self._freshness.percentiles()
-        status.tables = {
-            str(table.id): TableStatus(
-                table.mode,
-                table.position,
-                table.rows,
-                table.version,
-                table.said,
-                table.last_batch,
-                table.all_batches,
-                table.maintenance,
-            )
-            for table in self._tables.values()
-        }
+        failed_at = [table.failed_at for table in self._tables.values() if table.error is not None]
+        stuck = failed_at and len(failed_at) == len(self._tables)
+        status.stuck_s = self._clock() - max(failed_at) if stuck else 0.0
+        status.tables = {str(table.id): table.status() for table in self._tables.values()}
         self._on_status(status)
-
-    def _give_up_if_hopeless(self) -> None:
-        """End the job when an error forbids to go on, or when no table has got anywhere for long."""
-        failing = [table for table in self._tables.values() if table.error is not None]
-        for table in failing:
-            error = table.error
-            if error and (error.retry is Retry.NEVER or isinstance(error, ChangeLogError)):
-                # A damaged log is damaged for every table, and no pause mends it.
-                raise error
-        if failing and len(failing) == len(self._tables):
-            worst = min(failing, key=lambda table: table.attempts)
-            if worst.attempts >= _GIVE_UP_AFTER and worst.error is not None:
-                raise worst.error

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.lake.settings import SettingsByTable
+from headrace.spark.at_work import Patience
 from headrace.spark.maintenance import MaintenanceSettings
 from headrace.store import Location
 
@@ -29,6 +30,8 @@ class ApplyOptions:
         within_s: from commit to visible, to be counted as in time; None where nobody asked.
         settings: what was asked for single tables.
         maintenance: of files between batches, None for none.
+        patience: with tables that fail.
+        dead_letters: folder of what is put aside, None where nothing is.
     """
 
     pipeline: str
@@ -43,3 +46,5 @@ class ApplyOptions:
     within_s: float | None = None
     settings: SettingsByTable = ()
     maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
+    patience: Patience = field(default_factory=Patience)
+    dead_letters: Path | None = None

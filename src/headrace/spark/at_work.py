@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
+import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import HeadraceError
+from headrace.errors import ChangeLogError, HeadraceError, RetriesExhausted, Retry
 from headrace.lake.copies import Copy
 from headrace.lake.counts import TableCounts
 from headrace.lake.frontier import TableEntry, TableMode
@@ -15,13 +16,29 @@ from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId
 from headrace.spark.ledger import Position
 from headrace.spark.plan import Step
-from headrace.spark.status import BatchCost, MaintenanceCost
+from headrace.spark.status import BatchCost, MaintenanceCost, TableStatus
 
-__all__ = ["TableAtWork", "Work", "left_because"]
+__all__ = ["Patience", "TableAtWork", "Work", "end_if_hopeless", "left_because"]
 
 _LOG = logging.getLogger(__name__)
 _RETRY_FROM_S = 1.0
-_RETRY_TO_S = 60.0
+_GIVE_UP_AFTER = 5
+"""Attempts after which a job ends when no table of it can be applied any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a table that fails is tried again.
+
+    Attributes:
+        for_s: from its first failure on, None without end.
+        longest_s: longest pause between two attempts.
+        alone: whether a table that is given up ends alone; otherwise the job ends with it.
+    """
+
+    for_s: float | None = None
+    longest_s: float = 60.0
+    alone: bool = True
 
 
 @dataclass(slots=True)
@@ -34,11 +51,13 @@ class TableAtWork:
         version: of the target table, negative when there is none.
         schema_id: table version that the target's columns have.
         rows: change rows that this process committed, each once.
-        error: what stands in its way; ``attempts`` have failed, the next is due at ``retry_at`` (monotonic seconds).
+        error: what stands in its way; ``attempts`` have failed, the first at ``failed_at`` (monotonic seconds), the
+            next is due at ``retry_at``: never, when it was given up.
         left: why it left the frontier for good; ``goes`` when its target table is to be removed.
         copy: the new copy that is being made beside it.
         waits: whether it stays where it is until a dump that is made elsewhere was adopted.
         failures: attempts that failed since the newest frontier.
+        aside: transactions that were put aside and whose changes it lacks.
     """
 
     id: TableId
@@ -49,12 +68,14 @@ class TableAtWork:
     rows: int = 0
     error: HeadraceError | None = None
     attempts: int = 0
+    failed_at: float = 0.0
     retry_at: float = 0.0
     left: str = ""
     goes: bool = False
     copy: Copy | None = None
     waits: bool = False
     failures: int = 0
+    aside: int = 0
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
@@ -75,7 +96,7 @@ class TableAtWork:
     @property
     def mode(self) -> TableMode:
         """Whether readers find it at the frontier, and why not."""
-        if self.error is not None:
+        if self.error is not None or (self.aside and not self.left):
             return "failing"
         if self.left:
             return "left"
@@ -86,6 +107,11 @@ class TableAtWork:
         return TableEntry(
             self.version, self.position, self.complete_scn, self.mode, self.left, counts
         )
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it is not tried again before the next start."""
+        return self.error is not None and self.retry_at == math.inf
 
     @property
     def said(self) -> dict[str, str] | None:
@@ -102,6 +128,12 @@ class TableAtWork:
                 "message": f"{self.id} is filled elsewhere; the change log is kept for it from SCN {self.position} on.",
                 "next_step": f"headrace adopt FILE --table {self.id} --files FOLDER --at POSITION",
             }
+        if not self.left and self.aside:
+            return {
+                "name": "DeadLetters",
+                "message": f"{self.id} goes on without the changes of {self.aside} transactions, which were put aside.",
+                "next_step": f"headrace dead-letters list FILE --table {self.id}, then replay or discard them.",
+            }
         if not self.left:
             return None
         kept = "its target table keeps its last rows; remove it when nobody reads it."
@@ -112,13 +144,43 @@ class TableAtWork:
             "next_step": gone if self.version < 0 else kept,
         }
 
-    def fail(self, error: HeadraceError) -> None:
-        """Leave the frontier set for a while that grows with each attempt."""
+    def status(self) -> TableStatus:
+        """Return what the job says of it."""
+        return TableStatus(
+            self.mode,
+            self.position,
+            self.rows,
+            self.version,
+            self.said,
+            self.last_batch,
+            self.all_batches,
+            self.maintenance,
+            f"{self.schema_id:016x}" if self.schema_id else "",
+        )
+
+    def fail(self, error: HeadraceError, patience: Patience, now: float) -> None:
+        """Leave the frontier set for a while that grows with each attempt, or until the next start.
+
+        Args:
+            error: what stands in its way.
+            patience: says when it is given up.
+            now: monotonic seconds.
+        """
+        if self.error is None:
+            self.failed_at = now
         self.error = error
         self.attempts += 1
         self.failures += 1
-        pause = min(_RETRY_FROM_S * 2 ** (self.attempts - 1), _RETRY_TO_S)
-        self.retry_at = time.monotonic() + pause
+        self.retry_at = now + min(
+            _RETRY_FROM_S * 2 ** min(self.attempts - 1, 16), patience.longest_s
+        )
+        if patience.for_s is not None and now - self.failed_at >= patience.for_s:
+            self.retry_at = math.inf
+            self.error = RetriesExhausted(
+                f"{self.id}: given up after {self.attempts} attempts in {now - self.failed_at:.0f} s (retry.for_s is "
+                f"{patience.for_s:g}); last: {error.message}",
+                next_step=f"{error.next_step.rstrip('.') or 'see its log'}; then stop and start the replicator.",
+            )
 
     def begin_anew(self) -> None:
         """Leave the frontier set until the next copy: somebody removed the target table, and its rows with it."""
@@ -131,7 +193,7 @@ class TableAtWork:
 
     def recover(self) -> None:
         """Come back."""
-        self.error, self.attempts, self.retry_at = None, 0, 0.0
+        self.error, self.attempts, self.failed_at, self.retry_at = None, 0, 0.0, 0.0
 
 
 @dataclass(slots=True)
@@ -142,11 +204,32 @@ class Work:
     steps: deque[Step]
     failed: bool = False
 
-    def fail(self, error: HeadraceError) -> None:
+    def fail(self) -> None:
         """Leave the rest for another time."""
-        self.table.fail(error)
         self.failed = True
         self.steps.clear()
+
+
+def end_if_hopeless(tables: Sequence[TableAtWork], patience: Patience) -> None:
+    """Return while there is a reason to go on.
+
+    Raises:
+        HeadraceError: an error forbids to go on, no table has got anywhere for long, or one was given up that the job
+            ends with.
+    """
+    failing = [table for table in tables if table.error is not None]
+    for table in failing:
+        error = table.error
+        if error and (error.retry is Retry.NEVER or isinstance(error, ChangeLogError)):
+            # A damaged log is damaged for every table, and no pause mends it.
+            raise error
+        if error and table.given_up and not patience.alone:
+            raise error
+    if failing and len(failing) == len(tables):
+        worst = min(failing, key=lambda table: table.attempts)
+        hopeless = worst.attempts >= _GIVE_UP_AFTER or all(t.given_up for t in failing)
+        if hopeless and worst.error is not None:
+            raise worst.error
 
 
 def left_because(event: SystemEvent) -> str:

@@ -6,7 +6,7 @@ starts new processes to plan each read, which costs more than most batches do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ class FoldedStep:
         step: the stretch of the log.
         versions: of the changes.
         slices: most tasks that fold it.
+        ignored: operations that are left out (`headrace.spark.rows.rows_of_block`).
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class FoldedStep:
         step: Step,
         versions: Versions,
         slices: int,
+        ignored: Collection[str] = (),
     ) -> None:
         self._session = session
         self._changelog = changelog
         self._schema = schema
         self._versions = versions
+        self._ignored = ignored
         self.rows = step.rows
         self._parts = cut(step.refs, step.after_scn, step.upto_scn, slices)
 
@@ -84,12 +87,12 @@ class FoldedStep:
     def _folder(self) -> Callable[[Iterator[int]], Iterator[pa.RecordBatch]]:
         """Return the function that folds the slices whose numbers it is given."""
         changelog, schema, parts = self._changelog, self._schema, self._parts
-        versions = self._versions
+        versions, ignored = self._versions, self._ignored
 
         def fold_slices(numbers: Iterator[int]) -> Iterator[pa.RecordBatch]:
             reader, held = ChangeLogReader(changelog), FileRegistry(changelog / "schemas")
             for number in numbers:
-                yield from folded_batches(reader, held, schema, versions, parts[number])
+                yield from folded_batches(reader, held, schema, versions, parts[number], ignored)
 
         return fold_slices
 

@@ -129,9 +129,11 @@ class Forms:
         session, mode = self._target.session(schema.table), settings.mode
         folded: Folded
         if mode is Mode.MIRROR:
-            folded = FoldedStep(session, self._changelog, schema, step, versions, slices)
+            folded = FoldedStep(
+                session, self._changelog, schema, step, versions, slices, settings.ignored
+            )
         else:
-            folded = LoggedStep(session, self._changelog, schema, step, versions)
+            folded = LoggedStep(session, self._changelog, schema, step, versions, settings.ignored)
         if not settings.of_columns:
             return Formed(schema, folded, mode)
         shaping = self._shaping(schema, settings)

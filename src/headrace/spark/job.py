@@ -24,8 +24,11 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ApplyInterrupted
 from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
+from headrace.observe.spans import span
 from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.aside import Replayed
+from headrace.spark.at_work import Patience
 from headrace.spark.failures import known
 from headrace.spark.maintenance import MaintenanceSettings
 from headrace.spark.polled import PolledQuery
@@ -77,6 +80,8 @@ class ApplySettings:
         within_s: from commit to visible, to be counted as in time; None where nobody asked.
         settings: what was asked for single tables.
         maintenance: of files between batches, None for none.
+        patience: with tables that fail.
+        dead_letters: folder of what is put aside, None where nothing is.
     """
 
     pipeline: str
@@ -100,6 +105,8 @@ class ApplySettings:
     within_s: float | None = None
     settings: SettingsByTable = ()
     maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
+    patience: Patience = field(default_factory=Patience)
+    dead_letters: Path | None = None
 
     def options(self) -> ApplyOptions:
         """Return the part that concerns applying, not streaming."""
@@ -114,6 +121,8 @@ class ApplySettings:
             within_s=self.within_s,
             settings=self.settings,
             maintenance=self.maintenance,
+            patience=self.patience,
+            dead_letters=self.dead_letters,
         )
 
 
@@ -122,6 +131,7 @@ def run_apply(
     stop: threading.Event,
     on_status: Callable[[ApplyStatus], None] = lambda _status: None,
     ask: Ask | None = None,
+    replayed: Replayed | None = None,
     *,
     spark: SparkSession | None = None,
 ) -> None:
@@ -132,6 +142,7 @@ def run_apply(
         stop: asks the job to end; a batch at work is finished first.
         on_status: told after every batch, from the job's threads.
         ask: asks for dumps of tables that are copied again.
+        replayed: asked about replays of dead letters.
         spark: a session to use and leave open; by default the job has its own.
 
     Raises:
@@ -150,7 +161,7 @@ def run_apply(
         _await_log(settings.changelog, stop)
         if not stop.is_set():
             with closing(
-                Applier(settings.options(), _target(settings, session), on_status, ask)
+                Applier(settings.options(), _target(settings, session), on_status, ask, replayed)
             ) as applier:
                 _Clock(settings, session, applier, stop).run()
     except (Py4JError, ConnectionError) as error:
@@ -298,7 +309,8 @@ class _Clock:
             if self._ending or self._error is not None:
                 return
             try:
-                self._applier.process(self._applied_scn, end)
+                with span("apply.batch", from_scn=self._applied_scn, scn=end):
+                    self._applier.process(self._applied_scn, end)
                 self._applied_scn = end
                 self._warm.used()
             except Exception as error:  # noqa: BLE001 - handed to the watching thread

@@ -6,7 +6,7 @@ that writes them (`headrace.lake.modes.logged_schema`). Nothing is folded, so on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.changelog.reader import ChangeLogReader
 from headrace.changelog.refs import BlockRef
 from headrace.lake.modes import COMMITTED_AT, logged_schema
-from headrace.model.block import Block, SystemKind
+from headrace.model.block import Block
 from headrace.model.change import META, TRUNCATE, change_schema
 from headrace.model.schema import TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.spark.columns import spark_ddl
 from headrace.spark.plan import Step
-from headrace.spark.rows import Versions, rows_of_block
+from headrace.spark.rows import Versions, rows_of_block, truncates_of
 from headrace.spark.slices import Slice
 from headrace.spark.targets.base import Kernel
 
@@ -39,11 +39,12 @@ class LoggedStep:
         schema: TableSchema,
         step: Step,
         versions: Versions,
+        ignored: Collection[str] = (),
     ) -> None:
         self._session = session
         self._schema = schema
         self.rows = step.rows
-        self._read = _reader(changelog, schema, step, versions)
+        self._read = _reader(changelog, schema, step, versions, ignored)
 
     def frame(self) -> DataFrame:
         """Return them as rows for Spark's own statements."""
@@ -66,14 +67,18 @@ class LoggedStep:
 
 
 def _reader(
-    changelog: Path, schema: TableSchema, step: Step, versions: Versions
+    changelog: Path,
+    schema: TableSchema,
+    step: Step,
+    versions: Versions,
+    ignored: Collection[str],
 ) -> Callable[[], Iterator[pa.RecordBatch]]:
     part = Slice(0, step.after_scn, step.upto_scn, step.refs)
 
     def read() -> Iterator[pa.RecordBatch]:
         registry = FileRegistry(changelog / "schemas")
         for block in ChangeLogReader(changelog).read(part.refs, versions):
-            yield from _logged(block, registry, schema, versions, part)
+            yield from _logged(block, registry, schema, versions, part, ignored)
 
     return read
 
@@ -84,16 +89,11 @@ def _logged(
     schema: TableSchema,
     versions: Versions,
     part: Slice[BlockRef],
+    ignored: Collection[str],
 ) -> Iterator[pa.RecordBatch]:
     """Yield a block's changes of a table, each with the time of its commit."""
-    batches = list(rows_of_block(block, registry, schema, versions, part))
-    wiped = [
-        (event.scn, event.ord)
-        for event in block.system
-        if event.kind is SystemKind.TRUNCATE
-        and event.table == schema.table
-        and part.after_scn < event.scn <= part.upto_scn
-    ]
+    batches = list(rows_of_block(block, registry, schema, versions, part, ignored))
+    wiped = list(truncates_of(block, schema, part, ignored))
     rows = pa.Table.from_batches(batches, schema=change_schema(schema))
     if wiped:
         both = pa.concat_tables([rows, _truncates(schema, wiped)])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import IncompatibleSchemaChange
 from headrace.fold import combine, fold, folded_schema, promote
-from headrace.model.block import Block, SystemKind
-from headrace.model.change import change_schema
+from headrace.model.block import ORIGIN_LOG, Block, SystemKind
+from headrace.model.change import TRUNCATE, change_schema
 from headrace.model.schema import TableSchema
 from headrace.spark.log import Log, R, Registry
 from headrace.spark.slices import Slice
@@ -23,6 +24,7 @@ __all__ = [
     "combine_slices",
     "folded_batches",
     "rows_of_block",
+    "truncates_of",
 ]
 
 SLICE_COLUMN = "_slice"
@@ -41,20 +43,35 @@ def change_batches(
     schema: TableSchema,
     versions: Versions,
     part: Slice[R],
+    ignored: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the change rows of a slice in ``(scn, ord)`` order, in the columns of ``schema``."""
     refs = [ref for ref in part.refs if any(held in versions for held, _ in ref.tables)]
     for block in log.read(refs, versions):
-        yield from rows_of_block(block, registry, schema, versions, part)
+        yield from rows_of_block(block, registry, schema, versions, part, ignored)
 
 
 def rows_of_block(
-    block: Block, registry: Registry, schema: TableSchema, versions: Versions, part: Slice[R]
+    block: Block,
+    registry: Registry,
+    schema: TableSchema,
+    versions: Versions,
+    part: Slice[R],
+    ignored: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the change rows of a block that belong to a slice, in ``(scn, ord)`` order."""
+    """Yield the change rows of a block that belong to a slice, in ``(scn, ord)`` order.
+
+    Args:
+        block: whose rows.
+        registry: of all versions.
+        schema: to whose columns they come.
+        versions: of the rows.
+        part: the slice.
+        ignored: operations of the source's own transactions that are left out; windows of ours come whole.
+    """
     batches = []
     for body in block.bodies:
-        if (rows := _within(body.batch, part)).num_rows:
+        if (rows := _wanted(_within(body.batch, part), block, ignored)).num_rows:
             names = _known(versions[body.schema_id], schema)
             batches.append(promote(rows, registry.get(body.schema_id), schema, names))
     if len(batches) < 2:
@@ -74,6 +91,15 @@ def _known(names: Mapping[str, str] | None, schema: TableSchema) -> Mapping[str,
     return names
 
 
+def _wanted(rows: pa.RecordBatch, block: Block, ignored: Collection[str]) -> pa.RecordBatch:
+    if not ignored or not rows.num_rows:
+        return rows
+    place = np.searchsorted(block.index["scn"], rows.column("_scn").to_numpy())
+    ours = pa.array(block.index["origin"][place] != ORIGIN_LOG)
+    named = pc.is_in(rows.column("_op").cast(pa.string()), pa.array(sorted(ignored)))
+    return rows.filter(pc.or_(ours, pc.invert(named)))
+
+
 def _within(batch: pa.RecordBatch, part: Slice[R]) -> pa.RecordBatch:
     """Return the rows whose transactions belong to the slice."""
     scn = batch.column("_scn").to_numpy()
@@ -87,25 +113,41 @@ def folded_batches(
     schema: TableSchema,
     versions: Versions,
     part: Slice[R],
+    ignored: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the folded form of a slice, with `SLICE_COLUMN` in front."""
-    batches = list(change_batches(log, registry, schema, versions, part))
-    folded = fold(schema, batches, _truncates(log, schema, part))
+    batches = list(change_batches(log, registry, schema, versions, part, ignored))
+    folded = fold(schema, batches, _truncates(log, schema, part, ignored))
     numbers = pa.array(np.full(folded.num_rows, part.number, np.int32))
     table = folded.add_column(0, pa.field(SLICE_COLUMN, pa.int32(), nullable=False), numbers)
     yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _truncates(log: Log[R], schema: TableSchema, part: Slice[R]) -> list[tuple[int, int]]:
+def _truncates(
+    log: Log[R], schema: TableSchema, part: Slice[R], ignored: Collection[str]
+) -> list[tuple[int, int]]:
     """Return where the table was truncated inside the slice."""
     return [
-        (event.scn, event.ord)
+        place
         for block in log.read([ref for ref in part.refs if ref.has_system], ())
-        for event in block.system
-        if event.kind is SystemKind.TRUNCATE
-        and event.table == schema.table
-        and part.after_scn < event.scn <= part.upto_scn
+        for place in truncates_of(block, schema, part, ignored)
     ]
+
+
+def truncates_of(
+    block: Block, schema: TableSchema, part: Slice[R], ignored: Collection[str]
+) -> Iterator[tuple[int, int]]:
+    """Yield where a block truncates the table inside a slice; arguments as of `rows_of_block`."""
+    for event in block.system:
+        if event.kind is not SystemKind.TRUNCATE or event.table != schema.table:
+            continue
+        if not part.after_scn < event.scn <= part.upto_scn:
+            continue
+        if TRUNCATE in ignored and not event.payload.get("anew"):
+            place = int(np.searchsorted(block.index["scn"], event.scn))
+            if block.index["origin"][place] == ORIGIN_LOG:
+                continue
+        yield event.scn, event.ord
 
 
 def combine_slices(

@@ -101,6 +101,7 @@ class TableStatus:
         last_batch: what the newest batch cost, None before the first, or where the target does not measure it.
         all_batches: what all of this process cost.
         maintenance: what it did.
+        schema_id: version of the source's table that the target has the columns of, in hex; empty before the first.
     """
 
     state: str = "copying"
@@ -111,6 +112,7 @@ class TableStatus:
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
+    schema_id: str = ""
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ class ApplyStatus:
         lag_s: age of the newest source commit that the frontier lacks, 0 when it lacks none.
         rows_per_s: of the last batch that had rows.
         batches: with rows, in this process.
+        stuck_s: for how long no table has got anywhere, 0 while one does.
         freshness_s: percentiles of the newest samples, empty before the first.
         tables: by ``schema.table``.
     """
@@ -134,6 +137,7 @@ class ApplyStatus:
     lag_s: float = 0.0
     rows_per_s: float = 0.0
     batches: int = 0
+    stuck_s: float = 0.0
     freshness_s: dict[str, float] = field(default_factory=dict)
     tables: Mapping[str, TableStatus] = field(default_factory=dict)
 

@@ -7,9 +7,10 @@ succeed. A capture reads them about twice a second.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-__all__ = ["ADAPTIVE", "Pace"]
+__all__ = ["ADAPTIVE", "OwnPace", "Pace"]
 
 ADAPTIVE = 0
 """A chunk size that follows the time a chunk takes."""
@@ -83,3 +84,27 @@ class Pace:
             whole("retain_bytes"),
             number("retain_s"),
         )
+
+    def with_own(self, own: OwnPace) -> Pace:
+        """Return the pace of a request that has settings of its own."""
+        return replace(self, **own.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPace:
+    """Settings of one dump request, which win over those of the replicator; None leaves one as it is there.
+
+    Attributes:
+        chunk_rows: as in `Pace`.
+        delay_s: as in `Pace`.
+        rows_per_s: as in `Pace`.
+    """
+
+    chunk_rows: int | None = None
+    delay_s: float | None = None
+    rows_per_s: float | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what is set, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}

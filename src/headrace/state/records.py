@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from headrace.model.schema import TableId
+from headrace.state.pace import OwnPace
 
 __all__ = [
     "OPEN",
@@ -101,6 +102,8 @@ class DumpRequest:
         predicate: SQL condition, empty unless the scope is PREDICATE.
         delete_missing: whether missing keys are deleted from the target.
         created_s: when it was asked for, seconds since 1970 UTC.
+        updated_s: when its state, priority or pace last changed, likewise.
+        pace: settings of its own.
     """
 
     request_id: str
@@ -115,6 +118,8 @@ class DumpRequest:
     predicate: str = ""
     delete_missing: bool = False
     created_s: float = 0.0
+    updated_s: float = 0.0
+    pace: OwnPace = field(default_factory=OwnPace)
 
 
 @dataclass(frozen=True, slots=True)

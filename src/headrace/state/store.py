@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -34,7 +34,7 @@ from headrace.errors import StateError, StateFull
 from headrace.model.schema import TableId
 from headrace.state import tables as t
 from headrace.state.copies import Copy, copies_of
-from headrace.state.pace import Pace
+from headrace.state.pace import OwnPace, Pace
 from headrace.state.records import (
     OPEN,
     Cause,
@@ -74,6 +74,9 @@ _LINE = (
         t.requests.c.state != RequestState.ACTIVE.value,
         t.requests.c.number,
     )
+)
+_OWN = select(t.requests.c.request_id, t.requests.c.pace).where(
+    or_(*(t.requests.c.state == state.value for state in OPEN)), t.requests.c.pace != "{}"
 )
 
 
@@ -186,6 +189,7 @@ class StateStore:
             "cause": cause.value,
             "predicate": predicate,
             "delete_missing": delete_missing,
+            "pace": "{}",
         }
         with self._begin() as connection:
             connection.execute(insert(t.requests).values(row))
@@ -222,20 +226,48 @@ class StateStore:
         with self._begin() as connection:
             return StateWriter(connection).request_state(request_id, state, since=since)
 
-    def prioritise(self, request_id: str, priority: int) -> bool:
-        """Give a request that has not ended another priority; return whether there is one."""
+    def steer(
+        self,
+        request_id: str,
+        *,
+        priority: int | None = None,
+        pace: Mapping[str, float | None] | None = None,
+    ) -> bool:
+        """Change a request that has not ended; return whether there is one.
+
+        Args:
+            request_id: which.
+            priority: the new one, None to leave it.
+            pace: settings of `OwnPace` to change; None as a value takes one back, names left out stay.
+
+        Raises:
+            ValueError: a setting is out of bounds; nothing was changed.
+        """
+        wanted = dict(pace or {})
+        Pace().with_own(OwnPace(**wanted)).validate()  # type: ignore[arg-type]
+        where = (
+            t.requests.c.request_id == request_id,
+            t.requests.c.state.in_([state.value for state in OPEN]),
+        )
         with self._begin() as connection:
-            done = connection.execute(
-                update(t.requests)
-                .where(
-                    t.requests.c.request_id == request_id,
-                    t.requests.c.state.in_([state.value for state in OPEN]),
-                )
-                .values(priority=priority, updated_s=time.time())
-            )
-            return bool(done.rowcount)
+            # The lock comes first: of two who change two settings at once both succeed.
+            touched = update(t.requests).where(*where).values(updated_s=time.time())
+            if not connection.execute(touched).rowcount:
+                return False
+            held = connection.execute(select(t.requests.c.pace).where(*where)).scalar_one()
+            own = {n: v for n, v in {**json.loads(held), **wanted}.items() if v is not None}
+            values: dict[str, Any] = {"pace": json.dumps(own)}
+            if priority is not None:
+                values["priority"] = priority
+            connection.execute(update(t.requests).where(*where).values(**values))
+            return True
 
     # -- the pace ---------------------------------------------------------------------------------
+
+    def own_paces(self) -> dict[str, OwnPace]:
+        """Return the settings of the requests that have not ended and have some of their own, by request."""
+        with self._begin() as connection:
+            return {name: OwnPace(**json.loads(pace)) for name, pace in connection.execute(_OWN)}
 
     def pace(self) -> Pace:
         """Return what people have set."""
@@ -360,6 +392,8 @@ def _request(row: Any) -> DumpRequest:
         row["predicate"],
         row["delete_missing"],
         row["created_s"],
+        row["updated_s"],
+        OwnPace(**json.loads(row["pace"])),
     )
 
 

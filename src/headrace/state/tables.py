@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, MetaData, St
 
 __all__ = ["VERSION", "certificates", "meta", "metadata", "progress", "requests", "reread"]
 
-VERSION = 2
+VERSION = 3
 """Written into the database; raise it with every new column."""
 
 metadata = MetaData()
@@ -28,8 +28,12 @@ requests = Table(
     Column("cause", String, nullable=False, server_default="ASKED"),
     Column("predicate", Text, nullable=False, server_default=""),
     Column("delete_missing", Boolean, nullable=False, server_default="0"),
+    Column("pace", Text, nullable=False, server_default="{}"),
 )
-"""Dump requests in order of submission. ``keys`` and ``missing`` are JSON lists of keys as the source renders them."""
+"""Dump requests in order of submission. ``keys`` and ``missing`` are JSON lists of keys as the source renders them.
+
+``pace`` is a JSON object of the settings of `headrace.state.pace.OwnPace` that are set.
+"""
 
 progress = Table(
     "progress",

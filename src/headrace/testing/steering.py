@@ -87,7 +87,7 @@ class SteeringHand:
     def _prioritise(self, state: StateStore) -> None:
         turn = self._one(state, *OPEN)
         if turn is not None:
-            state.prioritise(turn.request_id, self._rng.randint(-2, 2))
+            state.steer(turn.request_id, priority=self._rng.randint(-2, 2))
             self._coverage["steering: priorities"] += 1
 
     def _ask(self, state: StateStore) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -90,6 +90,9 @@ class Coordinator:
         self._window = window
         self._clock = clock
         self._pacer = Pacer(settings.pace(Pace()))
+        self._pace = self._pacer.pace
+        self.own_paces: Mapping[str, DumpPace] = {}
+        """What single requests are held to in place of `pace`, by request; replace it at any time."""
         self._job: Job | None = None
         self._versions = TableVersions()
         self._closing = Closing(
@@ -244,11 +247,11 @@ class Coordinator:
     @property
     def pace(self) -> DumpPace:
         """What dumps are held to; replace it at any time."""
-        return self._pacer.pace
+        return self._pace
 
     @pace.setter
     def pace(self, pace: DumpPace) -> None:
-        self._pacer.pace = pace
+        self._pace = pace
 
     @property
     def chunk_rows(self) -> int:
@@ -301,6 +304,8 @@ class Coordinator:
             return
         # Asked also while the source rests, so that nobody waits for the end of a rest to be heard.
         task = self._queue.current()
+        own = self.own_paces.get(task.request.request_id) if task else None
+        self._pacer.pace = own or self._pace
         if resting:
             return
         if now < self._pacer.ready_at:

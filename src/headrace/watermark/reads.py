@@ -22,6 +22,7 @@ from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 from headrace.observe.failpoints import failpoint
+from headrace.observe.spans import traced
 from headrace.sources.base import (
     CatalogEntry,
     CatalogLook,
@@ -160,6 +161,7 @@ class Reads:
         with self._slow.watched("keys", table):
             return KeysStart(tuple(self._chunks.canonical_keys(table, keys)))
 
+    @traced("capture.chunk")
     def chunk(
         self,
         token: str,

@@ -378,6 +378,15 @@ class CaptureWaiting(Event):
     message: Annotated[str, "Why."]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamDropped(Event):
+    """This listener was too slow, and lines were left out for it alone. Out of band."""
+
+    kind = "stream.dropped"
+    dropped: Annotated[int, "Numbered lines that were left out just before."]
+    total: Annotated[int, "The same since it began to listen."]
+
+
 CONTRACT: tuple[type[Event], ...] = (
     Cdc,
     SinkEvent,
@@ -409,11 +418,12 @@ OURS: tuple[type[Event], ...] = (
     TableTruncated,
     TableCompleted,
     CaptureWaiting,
+    StreamDropped,
 )
 """What we tell beyond it."""
 
 KINDS: dict[str, type[Event]] = {event.kind: event for event in (*CONTRACT, *OURS)}
 """Every kind by its name."""
 
-OUT_OF_BAND = (StreamStandby, StreamResumed)
-"""Kinds that carry no number: they are written while the numbered stream stands still."""
+OUT_OF_BAND = (StreamStandby, StreamResumed, StreamDropped)
+"""Kinds that carry no number: they stand between two lines of the numbered stream."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -13,9 +14,10 @@ from typing import Any, BinaryIO
 
 from headrace.observe.tap.recorder import older
 
-__all__ = ["Line", "News", "Order", "follow", "parse"]
+__all__ = ["Line", "LineReader", "News", "Order", "follow", "parse"]
 
 _LOOK_S = 0.05
+_READ_BYTES = 1 << 20
 _ENVELOPE = ("v", "seq", "ts", "run_id", "source_id", "kind")
 
 Line = dict[str, Any]
@@ -33,6 +35,95 @@ def parse(text: str) -> Line | None:
     return None
 
 
+class LineReader:
+    """Reads the lines of a tap's files, oldest first, and never waits; close it.
+
+    A file that is moved aside while it is read is read to its end, and so is the one that came between, unless it is
+    gone by then: the numbers of lines tell.
+
+    Args:
+        path: of the newer file; it need not exist yet.
+        tail_bytes: begin with the lines in so many bytes at the end; None begins with the oldest line.
+    """
+
+    def __init__(self, path: Path, tail_bytes: int | None = None) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._rest = b""
+        self._open_first(tail_bytes)
+
+    def _open_first(self, tail_bytes: int | None) -> None:
+        newer, old = _size(self._path), older(self._path)
+        if tail_bytes is None or tail_bytes > newer:
+            with contextlib.suppress(FileNotFoundError):
+                self._file = old.open("rb")
+            skipped = 0 if tail_bytes is None else _size(old) - (tail_bytes - newer)
+        else:
+            self._file = self._path.open("rb")
+            skipped = newer - tail_bytes
+        if self._file is not None and skipped > 0:
+            # One byte earlier, so that a line that begins just here is whole.
+            self._file.seek(skipped - 1)
+            self._file.readline()
+
+    def read(self) -> list[str]:
+        """Return lines that are there, at most about a megabyte of them; none at the end."""
+        while True:
+            if self._file is None:
+                try:
+                    self._file, self._rest = self._path.open("rb"), b""
+                except FileNotFoundError:
+                    return []
+            data = self._file.read(_READ_BYTES)
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            if whole:
+                return [line.decode(errors="replace") for line in whole]
+            if not data and not self._next():
+                return []
+
+    def _next(self) -> bool:
+        """Go on behind a file that was moved aside, and say whether it was."""
+        assert self._file is not None
+        held = os.fstat(self._file.fileno())
+        if _is(self._path, held) or not self._path.exists():
+            return False
+        # Moved twice: the one that came between.
+        followed = self._path if _is(older(self._path), held) else older(self._path)
+        self._file.close()
+        self._file, self._rest = None, b""
+        with contextlib.suppress(FileNotFoundError):
+            self._file = followed.open("rb")
+        return True
+
+    @property
+    def behind_bytes(self) -> int:
+        """Bytes that are there and were not read."""
+        if self._file is None:
+            return _size(self._path)
+        held = os.fstat(self._file.fileno())
+        later = 0 if _is(self._path, held) else _size(self._path)
+        return held.st_size - self._file.tell() + later
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _is(path: Path, held: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(held, path.stat())
+    except FileNotFoundError:
+        return False
+
+
 def follow(
     path: Path,
     *,
@@ -41,51 +132,19 @@ def follow(
 ) -> Iterator[str]:
     """Yield the lines of the older file and of the newer one, and then those that come.
 
-    A file that is moved aside while it is read is read to its end.
-
     Args:
         path: of the newer file; it need not exist yet.
         stop: asked at the end of what is there; ends at once when it is None.
         sleep: waits between two looks, in seconds.
     """
-    if older(path).exists():
-        with older(path).open("rb") as whole_file:
-            yield from _lines(whole_file)
-    file: BinaryIO | None = None
-    rest = b""
-    try:
+    with contextlib.closing(LineReader(path)) as reader:
         while True:
-            if file is None and path.exists():
-                file, rest = path.open("rb"), b""
-            if file is not None:
-                rest += file.read()
-                *whole, rest = rest.split(b"\n")
-                yield from (line.decode(errors="replace") for line in whole)
-                if not whole and _moved(file, path):
-                    file.close()
-                    file = None
-                    continue
-                if whole:
-                    continue
-            if stop is None or stop():
-                return
-            sleep(_LOOK_S)
-    finally:
-        if file is not None:
-            file.close()
-
-
-def _lines(file: BinaryIO) -> Iterator[str]:
-    for line in file:
-        yield line.decode(errors="replace").rstrip("\n")
-
-
-def _moved(file: BinaryIO, path: Path) -> bool:
-    try:
-        return not os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        # Moved aside this very moment; the new one comes.
-        return False
+            lines = reader.read()
+            yield from lines
+            if not lines:
+                if stop is None or stop():
+                    return
+                sleep(_LOOK_S)
 
 
 class News(Enum):

@@ -7,7 +7,7 @@ value of what was asked.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Callable
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -18,49 +18,53 @@ from starlette.types import ASGIApp
 
 from headrace import __version__
 from headrace.errors import HeadraceError
-from headrace.replicator.api.bodies import ErrorShown, Health
+from headrace.replicator.api.bodies import Health
 from headrace.replicator.api.contexts import contexts
+from headrace.replicator.api.dead_letters import dead_letters
+from headrace.replicator.api.described import REFUSALS, describe
 from headrace.replicator.api.drafts import drafts
+from headrace.replicator.api.events import events
 from headrace.replicator.api.guard import Guard
+from headrace.replicator.api.lineage import lineage
+from headrace.replicator.api.logs import logs
+from headrace.replicator.api.numbers import numbers
 from headrace.replicator.api.people import Known, who_of
+from headrace.replicator.api.rates import RateLimits
 from headrace.replicator.api.refusals import no_page, refusal, unexpected, unreadable
 from headrace.replicator.api.replicators import replicators
 from headrace.replicator.api.requests import requests
+from headrace.replicator.api.runtime import runtime
+from headrace.replicator.api.tap import tap
 from headrace.replicator.control.plane import ControlPlane
 
 __all__ = ["api", "application"]
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorShown, "description": "The request does not read."},
-    401: {"model": ErrorShown, "description": "No token, or an unknown one."},
-    403: {
-        "model": ErrorShown,
-        "description": "The role does not suffice, or the origin is foreign.",
-    },
-    404: {"model": ErrorShown, "description": "There is no such thing."},
-    409: {"model": ErrorShown, "description": "It does not go with how things stand."},
-    413: {"model": ErrorShown, "description": "The body is too large."},
-    422: {"model": ErrorShown, "description": "The configuration, or the request, has mistakes."},
-    503: {
-        "model": ErrorShown,
-        "description": "Not now: standby, or the database or a source is away.",
-    },
-}
+
+def application(
+    plane: ControlPlane,
+    known: Known,
+    ending: Callable[[], bool] = lambda: False,
+    limits: RateLimits | None = None,
+) -> ASGIApp:
+    """Return what answers requests, behind its guard.
+
+    Args:
+        plane: whose pages they are.
+        known: who may ask.
+        ending: whether answers that have no end of their own are to end, because the server does.
+        limits: how often.
+    """
+    return Guard(api(plane, ending), known, limits or RateLimits())
 
 
-def application(plane: ControlPlane, known: Known) -> ASGIApp:
-    """Return what answers requests, behind its guard."""
-    return Guard(api(plane), known)
-
-
-def api(plane: ControlPlane) -> FastAPI:
+def api(plane: ControlPlane, ending: Callable[[], bool] = lambda: False) -> FastAPI:
     """Return the pages, which believe what the guard says of who asks."""
     app = FastAPI(
         title="headrace",
         version=__version__,
         description="Many replicators, kept as people want them.",
         redoc_url=None,
-        responses=_REFUSALS,
+        responses=REFUSALS,
         generate_unique_id_function=lambda route: route.name,
     )
 
@@ -97,6 +101,11 @@ def api(plane: ControlPlane) -> FastAPI:
         plane.store.lease()
         return Health(status="ok", role="active" if plane.active else "standby")
 
-    for router in (contexts, drafts, replicators, requests):
+    for router in (
+        *(contexts, drafts, replicators, numbers, lineage, logs),
+        *(requests, runtime, events, dead_letters),
+    ):
         app.include_router(router(plane))
+    app.include_router(tap(plane, ending))
+    describe(app)
     return app

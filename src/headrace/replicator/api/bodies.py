@@ -8,6 +8,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "ActivityShown",
     "Asked",
     "AuditLine",
     "AuditLog",
@@ -18,13 +19,16 @@ __all__ = [
     "DraftShown",
     "ErrorShown",
     "Health",
+    "LineageShown",
     "LogShown",
+    "MetricsShown",
     "NamespaceName",
     "Namespaces",
     "ReplicatorDetail",
     "ReplicatorList",
     "ReplicatorName",
     "ReplicatorShown",
+    "RewindBody",
     "StateBody",
     "StateShown",
     "TableBody",
@@ -76,6 +80,12 @@ class TableInConfigBody(Asked):
 
     db_table: TableBody = Field(alias="dBTable")
     config: dict[str, Any] = Field(alias="deltaConfig", description="As of a draft.")
+
+
+class RewindBody(Asked):
+    """Where the tables are to go back to."""
+
+    to: str = Field(max_length=64, description="An SCN, or a commit time in ISO 8601.")
 
 
 class StateBody(Asked):
@@ -140,6 +150,9 @@ class TableShown(_Shown):
     rows_per_s: float
     seconds_left: float | None
     lag_changes: int
+    lag_s: float | None = Field(
+        description="Age of the oldest change that the target lacks; null before the first frontier."
+    )
     applied_scn: int
 
 
@@ -195,6 +208,9 @@ class ReplicatorDetail(ReplicatorShown):
     log_paused: bool
     slot: dict[str, Any]
     resync: dict[str, Any]
+    objective: dict[str, Any] | None = Field(
+        description="How far the freshness objective is met; null where there is none."
+    )
     roles: dict[str, RoleShown]
     table_list: list[TableShown]
     seen_error: str = Field(description="Why nobody could look; empty otherwise.")
@@ -204,6 +220,29 @@ class ReplicatorList(_Shown):
     """The replicators of a namespace."""
 
     replicators: list[ReplicatorShown]
+
+
+class MetricsShown(_Shown):
+    """Numbers of a replicator."""
+
+    name: str
+    samples: list[dict[str, Any]] = Field(description="Each with name, type, labels and value.")
+
+
+class ActivityShown(_Shown):
+    """What became visible, by minute and table."""
+
+    name: str
+    minutes: list[dict[str, Any]] = Field(description="Operations, rows and bytes of one minute.")
+
+
+class LineageShown(_Shown):
+    """Where the columns of a target come from."""
+
+    name: str
+    tables: list[dict[str, Any]] = Field(
+        description="Each with its names for other tools, and per column how it is made of which of the source."
+    )
 
 
 class LogShown(_Shown):

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from headrace.replicator.api.bodies import AuditLine, AuditLog, NamespaceName, Namespaces
+from headrace.replicator.api.described import CONFLICT, made
 from headrace.replicator.api.people import Person, Role, changes, looks
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.control.records import Who
@@ -23,7 +24,7 @@ def contexts(plane: ControlPlane) -> APIRouter:
         """List the namespaces."""
         return Namespaces(namespaces=plane.store.namespaces())
 
-    @router.put("/v1/contexts/{namespace}")
+    @router.put("/v1/contexts/{namespace}", responses=made(Namespaces))
     def put_namespace(
         namespace: NamespaceName,
         who: Annotated[Who, Depends(changes("make namespace", Role.ADMIN))],
@@ -36,7 +37,7 @@ def contexts(plane: ControlPlane) -> APIRouter:
         response.status_code = 201 if made else 200
         return Namespaces(namespaces=[namespace])
 
-    @router.delete("/v1/contexts/{namespace}", status_code=204)
+    @router.delete("/v1/contexts/{namespace}", status_code=204, responses=CONFLICT)
     def delete_namespace(
         namespace: NamespaceName,
         who: Annotated[Who, Depends(changes("delete namespace", Role.ADMIN))],

@@ -13,6 +13,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
+from headrace.replicator.api.assessed_bodies import (
+    PipelineAssessed,
+    TableAssessed,
+    TableDescribed,
+    TablesListed,
+)
 from headrace.replicator.api.bodies import (
     ConfigBody,
     DraftBody,
@@ -22,6 +28,7 @@ from headrace.replicator.api.bodies import (
     TableBody,
     TableInConfigBody,
 )
+from headrace.replicator.api.described import made
 from headrace.replicator.api.people import Person, changes, looks
 from headrace.replicator.assess.document import (
     Document,
@@ -60,7 +67,7 @@ def drafts(plane: ControlPlane) -> APIRouter:
         """List the drafts of a namespace, each with its configuration and times."""
         return [_shown(draft) for draft in plane.store.drafts(namespace)]
 
-    @router.put("/drafts/{draft}")
+    @router.put("/drafts/{draft}", responses=made(DraftShown))
     def put_draft(
         namespace: NamespaceName,
         draft: DraftName,
@@ -95,45 +102,53 @@ def drafts(plane: ControlPlane) -> APIRouter:
             writer.note(who)
 
     @router.post("/drafts/{draft}/listTables")
-    def tables_of_draft(namespace: NamespaceName, draft: DraftName, _: _Assesses) -> dict[str, Any]:
+    def tables_of_draft(namespace: NamespaceName, draft: DraftName, _: _Assesses) -> TablesListed:
         """List the tables of the source that the draft selects."""
-        return list_tables(configured(document_in(namespace, draft))).to_json()
+        found = list_tables(configured(document_in(namespace, draft)))
+        return TablesListed.model_validate(found.to_json())
 
     @router.post("/drafts/{draft}/describeTable")
     def describe(
         namespace: NamespaceName, draft: DraftName, body: TableBody, _: _Assesses
-    ) -> dict[str, Any]:
+    ) -> TableDescribed:
         """Describe a table of the source: key and columns."""
         config = configured(document_in(namespace, draft))
-        return describe_table(config, body.table, body.schema_, body.database).to_json()
+        found = describe_table(config, body.table, body.schema_, body.database)
+        return TableDescribed.model_validate(found.to_json())
 
     @router.post("/drafts/{draft}/assessPipeline")
-    def assess_draft(namespace: NamespaceName, draft: DraftName, _: _Assesses) -> dict[str, Any]:
+    def assess_draft(namespace: NamespaceName, draft: DraftName, _: _Assesses) -> PipelineAssessed:
         """Assess the whole draft: what stands in the way, and what to do about it."""
-        return assess_document(document_in(namespace, draft)).to_json()
+        return PipelineAssessed.model_validate(
+            assess_document(document_in(namespace, draft)).to_json()
+        )
 
     @router.post("/drafts/{draft}/assessTable")
     def assess_table_of_draft(
         namespace: NamespaceName, draft: DraftName, body: TableBody, _: _Assesses
-    ) -> dict[str, Any]:
+    ) -> TableAssessed:
         """Assess one table with the draft, column by column."""
         document = document_in(namespace, draft)
-        return assess_table_of_document(document, body.table, body.schema_, body.database).to_json()
+        found = assess_table_of_document(document, body.table, body.schema_, body.database)
+        return TableAssessed.model_validate(found.to_json())
 
     @router.post("/assessPipeline")
-    def assess(namespace: NamespaceName, body: ConfigBody, _: _Assesses) -> dict[str, Any]:
+    def assess(namespace: NamespaceName, body: ConfigBody, _: _Assesses) -> PipelineAssessed:
         """Assess a configuration without keeping it."""
-        return assess_document(document_of(namespace, body.config)).to_json()
+        return PipelineAssessed.model_validate(
+            assess_document(document_of(namespace, body.config)).to_json()
+        )
 
     @router.post("/assessTable")
     def assess_one(
         namespace: NamespaceName, body: TableInConfigBody, _: _Assesses
-    ) -> dict[str, Any]:
+    ) -> TableAssessed:
         """Assess one table with a configuration that is not kept."""
         table = body.db_table
-        return assess_table_of_document(
+        found = assess_table_of_document(
             document_of(namespace, body.config), table.table, table.schema_, table.database
-        ).to_json()
+        )
+        return TableAssessed.model_validate(found.to_json())
 
     return router
 

@@ -8,6 +8,7 @@ foreign origin or in the form of a page's form are refused before anybody looks 
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from typing import Any
 
@@ -15,9 +16,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headrace.errors import BadRequest, NotAllowed, RequestTooLarge
+from headrace.errors import BadRequest, NotAllowed, RequestTooLarge, TooManyRequests
 from headrace.relay.server.settings import is_loopback
 from headrace.replicator.api.people import Known, set_person
+from headrace.replicator.api.rates import Buckets, RateLimits
 from headrace.replicator.api.refusals import refusal, unexpected
 
 __all__ = ["MOST_BODY_BYTES", "Guard"]
@@ -38,9 +40,11 @@ _HEADERS = {
 class Guard:
     """Looks at each request before the application does, and keeps what nobody foresaw from being shown."""
 
-    def __init__(self, inner: ASGIApp, known: Known) -> None:
+    def __init__(self, inner: ASGIApp, known: Known, limits: RateLimits) -> None:
         self._inner = inner
         self._known = known
+        self._asked = Buckets(limits.per_s, limits.burst)
+        self._guessed = Buckets(limits.wrong_tokens / 60, limits.wrong_tokens)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have it answered."""
@@ -84,13 +88,28 @@ class Guard:
         foreign = self._foreign(scope, headers)
         if foreign is not None:
             return refusal(foreign)
+        address = scope["client"][0] if scope.get("client") else "unknown"
         if scope["path"] in _OPEN:
-            return None
-        person = self._known.person(headers.get("authorization"))
+            return _late(self._asked.take(f"address {address}"))
+        token = headers.get("authorization")
+        if token is not None and not self._known.anybody:
+            # Before anybody looks at it: a guess that comes too soon tells nothing.
+            late = _late(self._guessed.wait_s(address))
+            if late is not None:
+                return late
+        person = self._known.person(token)
         if person is None:
+            if token is not None:
+                self._guessed.take(address)
+            late = _late(self._asked.take(f"address {address}"))
+            if late is not None:
+                return late
             answer = refusal(self._known.unknown(), 401)
             answer.headers["www-authenticate"] = "Bearer"
             return answer
+        late = _late(self._asked.take(f"person {person.name}"))
+        if late is not None:
+            return late
         set_person(scope, person)  # type: ignore[arg-type]
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in ("", "application/json") and scope["method"] not in ("GET", "HEAD"):
@@ -115,6 +134,19 @@ class Guard:
                 next_step="ask from a program, or from a page that this control plane has served.",
             )
         return None
+
+
+def _late(seconds: float) -> Response | None:
+    """Return the refusal of who has to wait so long, None where nobody has."""
+    if not seconds:
+        return None
+    error = TooManyRequests(
+        "Requests come faster than the control plane answers them to one who asks.",
+        next_step=f"ask again in {math.ceil(seconds)} s, and less often.",
+    )
+    answer = refusal(error)
+    answer.headers["retry-after"] = str(math.ceil(seconds))
+    return answer
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes | None:

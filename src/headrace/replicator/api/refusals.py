@@ -18,6 +18,8 @@ from headrace.errors import (
     RequestTooLarge,
     Retry,
     StateError,
+    TapNotEnabled,
+    TooManyRequests,
     UnknownTable,
 )
 from headrace.observe.status import describe_error
@@ -33,6 +35,8 @@ _STATUS: dict[type[HeadraceError], int] = {
     CommandRefused: 409,
     RequestTooLarge: 413,
     ConfigError: 422,
+    TooManyRequests: 429,
+    TapNotEnabled: 503,
     LeaseLost: 503,
     StateError: 503,
 }

@@ -13,25 +13,26 @@ from fastapi import APIRouter, Depends, Query, Response
 from headrace.errors import BadRequest, CommandRefused, StateError
 from headrace.replicator.api.bodies import (
     DeployBody,
-    LogShown,
     NamespaceName,
     ReplicatorDetail,
     ReplicatorList,
     ReplicatorName,
     ReplicatorShown,
+    RewindBody,
     StateBody,
     StateShown,
 )
+from headrace.replicator.api.described import CONFLICT, UNFIT, made
 from headrace.replicator.api.people import Person, changes, looks
 from headrace.replicator.api.told import detail, shown
 from headrace.replicator.assess.document import configured, read_document
 from headrace.replicator.control.folders import rendered
-from headrace.replicator.control.lifecycle import Command
+from headrace.replicator.control.lifecycle import Command, State
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.control.records import Deployed, Who, full_name
-from headrace.replicator.control.references import names_in, redacted, refuse_secrets
+from headrace.replicator.control.references import refuse_secrets
 from headrace.replicator.export import state_of
-from headrace.replicator.supervisor import last_lines
+from headrace.replicator.rewind import rewind
 
 __all__ = ["replicators"]
 
@@ -53,7 +54,7 @@ def replicators(plane: ControlPlane) -> APIRouter:
         """List the replicators of a namespace, each with its state and how far it is."""
         return ReplicatorList(replicators=[told(row) for row in plane.store.replicators(namespace)])
 
-    @router.put(_ONE)
+    @router.put(_ONE, responses=UNFIT | CONFLICT | made(ReplicatorShown))
     def deploy(
         namespace: NamespaceName,
         name: ReplicatorName,
@@ -110,9 +111,28 @@ def replicators(plane: ControlPlane) -> APIRouter:
             steered(command),
             methods=["POST"],
             status_code=202,
+            responses=CONFLICT,
             name=command.value,
             operation_id=f"{command.value}_replicator",
         )
+
+    @router.post(f"{_ONE}/rewind", responses=CONFLICT)
+    def rewind_replicator(
+        namespace: NamespaceName,
+        name: ReplicatorName,
+        body: RewindBody,
+        who: Annotated[Who, Depends(changes("rewind"))],
+    ) -> dict[str, Any]:
+        """Bring the tables of a replicator that stands still back to an earlier frontier."""
+        row = plane.store.replicator(namespace, name)
+        if row.state not in (State.DEPLOYED, State.STOPPED, State.FAILED):
+            raise CommandRefused(
+                f"Replicator {name} is {row.state.value}, which does not go with rewind.",
+                next_step="stop it first, and start it behind the rewind.",
+            )
+        with plane.writing() as writer:
+            writer.note(who)
+        return rewind(plane.folders.of(row).config(row), body.to).to_json()
 
     @router.delete(_ONE, status_code=202)
     def delete_replicator(
@@ -138,23 +158,6 @@ def replicators(plane: ControlPlane) -> APIRouter:
             )
             writer.note(who)
         return told(row)
-
-    @router.get(f"{_ONE}/logs")
-    def logs(
-        namespace: NamespaceName,
-        name: ReplicatorName,
-        _: Annotated[Person, Depends(looks)],
-        lines: Annotated[int, Query(ge=1, le=10_000)] = 200,
-        process: Literal["run", "capture", "apply", "relay"] = "run",
-    ) -> LogShown:
-        """Show the end of what one of a replicator's processes says."""
-        row = plane.store.replicator(namespace, name)
-        folder = plane.folders.of(row)
-        found = last_lines(folder.log if process == "run" else folder.state.log(process), lines)
-        names = names_in(row.config)
-        return LogShown(
-            process=process, lines=[redacted(line, names, plane.environment) for line in found]
-        )
 
     @router.post("/getState")
     def get_state(

@@ -8,19 +8,28 @@ Source: the reference implementation's HTTP control plane, root ``/api/v1``.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import Field
 
-from headrace.errors import BadRequest, ConfigError, NotFound
-from headrace.observe.status import ProcessState
-from headrace.replicator.api.bodies import Asked, NamespaceName, ReplicatorName
+from headrace.errors import BadRequest, CommandRefused, ConfigError, NotFound, RequestEnded
+from headrace.replicator.api.bodies import NamespaceName, ReplicatorName
+from headrace.replicator.api.dblog_bodies import (
+    Accepted,
+    PaceBody,
+    PaceShown,
+    RequestBody,
+    RequestList,
+    RequestPaceBody,
+    RequestShown,
+)
+from headrace.replicator.api.dblog_told import request_shown
+from headrace.replicator.api.described import CONFLICT, UNFIT
+from headrace.replicator.api.opened import opened
 from headrace.replicator.api.people import Person, changes, looks
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.control.records import Who
@@ -29,41 +38,7 @@ from headrace.state.records import RequestState, Scope
 
 __all__ = ["requests"]
 
-_SCOPES = (Scope.ALL_TABLES, Scope.TABLE, Scope.PRIMARY_KEYS)
-
-
-class RequestTable(Asked):
-    """A table."""
-
-    database_name: str = Field("", alias="databaseName", max_length=200)
-    schema_name: str = Field("public", alias="schemaName", max_length=200)
-    table_name: str = Field(alias="tableName", max_length=200)
-
-
-class RequestBody(Asked):
-    """What is to be read again."""
-
-    scope: str = Field(description="ALL_TABLES, TABLE or PRIMARY_KEYS.")
-    table: RequestTable | None = None
-    keys: list[str] | None = Field(
-        None,
-        alias="primaryKeyLiterals",
-        max_length=10_000,
-        description="42, 17,1 or {id=17,line=1}.",
-    )
-
-
-class PaceBody(Asked):
-    """Settings of `headrace.state.pace.Pace`; what is left out stays, but for pause, which has a command."""
-
-    chunk_rows: int | None = None
-    chunk_s: float | None = None
-    load: float | None = None
-    delay_s: float | None = None
-    rows_per_s: float | None = None
-    log_rows_per_s: float | None = None
-    retain_bytes: int | None = None
-    retain_s: float | None = None
+_SCOPES = (Scope.ALL_TABLES, Scope.TABLE, Scope.PRIMARY_KEYS, Scope.PREDICATE)
 
 
 def requests(plane: ControlPlane) -> APIRouter:
@@ -72,12 +47,6 @@ def requests(plane: ControlPlane) -> APIRouter:
         prefix="/v1/contexts/{namespace}/replicators/{name}/api/v1", tags=["requests"]
     )
 
-    @contextmanager
-    def opened(namespace: str, name: str) -> Iterator[Requests]:
-        row = plane.store.replicator(namespace, name)
-        with Requests(plane.folders.of(row).config(row)) as found:
-            yield found
-
     @router.get("/requests")
     def list_requests(
         namespace: NamespaceName,
@@ -85,31 +54,37 @@ def requests(plane: ControlPlane) -> APIRouter:
         _: Annotated[Person, Depends(looks)],
         state: RequestState | None = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    ) -> dict[str, Any]:
+    ) -> RequestList:
         """List the dump requests of a replicator, newest first."""
-        with opened(namespace, name) as found:
+        with opened(plane, namespace, name) as found:
             shown = found.all()
         chosen = [one for one in reversed(shown) if state is None or one.request.state is state]
-        return {
-            "stateStoreConfigured": True,
-            "requests": [_told(one) for one in chosen[:limit]],
-            "countsByState": dict(Counter(one.request.state.value for one in shown)),
-        }
+        return RequestList(
+            stateStoreConfigured=True,
+            requests=[request_shown(one) for one in chosen[:limit]],
+            countsByState=dict(Counter(one.request.state.value for one in shown)),
+        )
 
-    @router.post("/requests", status_code=201)
+    @router.post("/requests", status_code=201, responses=UNFIT)
     def submit(
         namespace: NamespaceName,
         name: ReplicatorName,
         body: RequestBody,
         who: Annotated[Who, Depends(changes("request dump"))],
-    ) -> dict[str, Any]:
+    ) -> Accepted:
         """Ask for all tables, one table, or some keys to be read again."""
         table, keys = _checked(body)
         with plane.writing() as writer:
             writer.note(who)
-        with opened(namespace, name) as found:
-            asked = found.start(table, keys=keys)
-            return {"accepted": True, "request": _told(found.show(asked))}
+        with opened(plane, namespace, name) as found:
+            asked = found.start(
+                table,
+                keys=keys,
+                where=body.where,
+                delete_missing=body.delete_missing,
+                priority=body.priority,
+            )
+            return Accepted(accepted=True, request=request_shown(found.show(asked)))
 
     @router.get("/requests/{request}")
     def get_request(
@@ -117,23 +92,41 @@ def requests(plane: ControlPlane) -> APIRouter:
         name: ReplicatorName,
         request: str,
         _: Annotated[Person, Depends(looks)],
-    ) -> dict[str, Any]:
+    ) -> RequestShown:
         """Show one dump request."""
-        with opened(namespace, name) as found:
-            return _told(_found(found, name, request))
+        with opened(plane, namespace, name) as found:
+            return request_shown(_found(found, name, request))
 
-    def steered(verb: str) -> Callable[..., dict[str, Any]]:
+    @router.patch("/requests/{request}", responses=CONFLICT)
+    def steer_request(
+        namespace: NamespaceName,
+        name: ReplicatorName,
+        request: str,
+        body: RequestPaceBody,
+        who: Annotated[Who, Depends(changes("steer dump"))],
+    ) -> RequestShown:
+        """Change priority, chunk rows, delay or rate of one request, also while it is carried out."""
+        with opened(plane, namespace, name) as found:
+            _found(found, name, request)
+            with plane.writing() as writer:
+                writer.note(who)
+            with _refusing():
+                found.steer(request, **body.model_dump(exclude_unset=True))
+            return request_shown(found.show(request))
+
+    def steered(verb: str) -> Callable[..., RequestShown]:
         let_through: Who = Depends(changes(f"{verb} dump"))
 
         def steer(
             namespace: NamespaceName, name: ReplicatorName, request: str, who: Who = let_through
-        ) -> dict[str, Any]:
-            with opened(namespace, name) as found:
+        ) -> RequestShown:
+            with opened(plane, namespace, name) as found:
                 _found(found, name, request)
                 with plane.writing() as writer:
                     writer.note(who)
-                getattr(found, verb)(request)
-                return _told(found.show(request))
+                with _refusing():
+                    getattr(found, verb)(request)
+                return request_shown(found.show(request))
 
         steer.__doc__ = f"{verb.capitalize()} a dump request after its present chunk."
         return steer
@@ -143,6 +136,7 @@ def requests(plane: ControlPlane) -> APIRouter:
             f"/requests/{{request}}/{verb}",
             steered(verb),
             methods=["POST"],
+            responses=CONFLICT,
             name=f"{verb} request",
             operation_id=f"{verb}_request",
         )
@@ -150,10 +144,10 @@ def requests(plane: ControlPlane) -> APIRouter:
     @router.get("/pace")
     def get_pace(
         namespace: NamespaceName, name: ReplicatorName, _: Annotated[Person, Depends(looks)]
-    ) -> dict[str, Any]:
+    ) -> PaceShown:
         """Show what was set of the pace of dumps and of the log, null where the configuration holds."""
-        with opened(namespace, name) as found:
-            return asdict(found.pace())
+        with opened(plane, namespace, name) as found:
+            return PaceShown(**asdict(found.pace()))
 
     @router.put("/pace")
     def set_pace(
@@ -161,34 +155,13 @@ def requests(plane: ControlPlane) -> APIRouter:
         name: ReplicatorName,
         body: PaceBody,
         who: Annotated[Who, Depends(changes("set pace"))],
-    ) -> dict[str, Any]:
+    ) -> PaceShown:
         """Change the pace while it runs; null gives a setting back to the configuration."""
-        with opened(namespace, name) as found:
+        with opened(plane, namespace, name) as found:
             now = found.set_pace(**body.model_dump(exclude_unset=True))
             with plane.writing() as writer:
                 writer.note(who)
-            return asdict(now)
-
-    @router.get("/runtime/health")
-    def health(
-        namespace: NamespaceName, name: ReplicatorName, _: Annotated[Person, Depends(looks)]
-    ) -> dict[str, Any]:
-        """Say whether a replicator's capture does its work; the answer's status is 200 either way."""
-        row = plane.store.replicator(namespace, name)
-        picture = plane.pictures.seen(row).picture
-        capture = picture.roles.get("capture") if picture else None
-        works = (
-            row.number in plane.reconciler.processes()
-            and capture is not None
-            and capture.state is ProcessState.RUNNING
-        )
-        return {
-            "status": "UP" if works else "DOWN",
-            "mode": row.state.value,
-            "adapter": row.config.get("source", {}).get("type", ""),
-            "sourceId": row.full_name,
-            "lastAcknowledgedCheckpoint": str(picture.covered_scn) if picture else None,
-        }
+            return PaceShown(**asdict(now))
 
     return router
 
@@ -200,19 +173,31 @@ def _checked(body: RequestBody) -> tuple[str, list[str]]:
         BadRequest: scope, table and keys do not go together; nothing was asked for.
     """
     scope = next((one for one in _SCOPES if one.value == body.scope), None)
+    said = (body.table is not None, bool(body.keys), bool(body.where), body.delete_missing)
     fits = {
-        Scope.ALL_TABLES: body.table is None and not body.keys,
-        Scope.TABLE: body.table is not None and not body.keys,
-        Scope.PRIMARY_KEYS: body.table is not None and bool(body.keys),
+        Scope.ALL_TABLES: said == (False, False, False, False),
+        Scope.TABLE: said == (True, False, False, False),
+        Scope.PRIMARY_KEYS: said[:3] == (True, True, False),
+        Scope.PREDICATE: said == (True, False, True, False),
     }
     if scope is None or not fits[scope]:
         raise BadRequest(
-            "scope, table and primaryKeyLiterals do not go together.",
-            next_step="ALL_TABLES takes neither, TABLE a table, PRIMARY_KEYS a table and at least one key.",
+            "scope, table, primaryKeyLiterals, where and deleteMissing do not go together.",
+            next_step="ALL_TABLES takes none, TABLE a table, PREDICATE a table and where, PRIMARY_KEYS a table, "
+            "at least one key, and deleteMissing where that is wanted.",
         )
     table = body.table
     name = f"{table.schema_name}.{table.table_name}" if table is not None else ALL
     return name, list(body.keys or ())
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Say that a request has ended by the status of a conflict."""
+    try:
+        yield
+    except RequestEnded as error:
+        raise CommandRefused(error.message, next_step="ask again: POST requests.") from error
 
 
 def _found(found: Requests, name: str, request: str) -> Shown:
@@ -222,22 +207,3 @@ def _found(found: Requests, name: str, request: str) -> Shown:
         raise NotFound(
             f"Replicator {name} has no such request.", next_step="list them: GET requests."
         ) from error
-
-
-def _told(shown: Shown) -> dict[str, Any]:
-    request, table = shown.request, shown.request.table
-    created = dt.datetime.fromtimestamp(request.created_s, dt.UTC).isoformat()
-    return {
-        "requestId": request.request_id,
-        "scope": request.scope.value,
-        "table": {"databaseName": None, "schemaName": table.schema, "tableName": table.name}
-        if table
-        else None,
-        "state": request.state.value,
-        "primaryKeyLiterals": [",".join(key) for key in request.keys],
-        "missingPrimaryKeyLiterals": [",".join(key) for key in request.missing],
-        "failureReason": request.reason or None,
-        "createdAt": created,
-        "rowsRead": shown.rows_read,
-        "rowsEstimated": shown.rows_estimated,
-    }

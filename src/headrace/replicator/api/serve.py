@@ -16,9 +16,10 @@ from starlette.types import ASGIApp
 from headrace.errors import ConfigError, ControlUnavailable
 from headrace.relay.server.settings import is_loopback
 from headrace.replicator.api.people import Known, Person, Role, Token
+from headrace.replicator.api.rates import RateLimits
 from headrace.replicator.serve_config import ServeConfig
 
-__all__ = ["Listening", "known_of", "listen", "serve"]
+__all__ = ["Listening", "known_of", "limits_of", "listen", "serve"]
 
 _POLL_S = 0.1
 _GRACE_S = 5
@@ -69,6 +70,13 @@ def known_of(config: ServeConfig | None) -> Known:
         Token(Person(one.name, Role[one.role.upper()]), one.token.get_secret_value())
         for one in (config.tokens if config else ())
     )
+
+
+def limits_of(config: ServeConfig | None) -> RateLimits:
+    """Return how often the people of a file of tokens may ask, the usual where there is none."""
+    if config is None:
+        return RateLimits()
+    return RateLimits(config.rates.per_s, config.rates.burst, config.rates.wrong_tokens)
 
 
 def listen(where: Listening) -> socket.socket:

@@ -46,6 +46,7 @@ def detail(row: Deployed, seen: Seen, pid: int | None) -> ReplicatorDetail:
         log_paused=picture.log_paused if picture else False,
         slot=dict(picture.slot) if picture else {},
         resync=dict(picture.resync) if picture else {},
+        objective=picture.objective.to_json() if picture and picture.objective else None,
         roles={
             name: RoleShown(state=role.state.value, pid=role.pid, error=role.error)
             for name, role in picture.roles.items()
@@ -96,5 +97,6 @@ def _table(table: TablePicture) -> TableShown:
         rows_per_s=table.rows_per_s,
         seconds_left=table.seconds_left,
         lag_changes=table.lag_changes,
+        lag_s=table.lag_s,
         applied_scn=table.applied_scn,
     )

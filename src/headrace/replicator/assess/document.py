@@ -8,12 +8,10 @@ they stand for is in none of its answers.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from headrace.errors import ConfigError
 from headrace.model.schema import TableId
@@ -29,6 +27,7 @@ from headrace.replicator.assess.pipeline import (
 from headrace.replicator.assess.problems import Problem, errors_in
 from headrace.replicator.config import Config
 from headrace.replicator.config_file import Mistake
+from headrace.replicator.secret_references import references_in, written
 from headrace.replicator.seed.read import SeedDocument, is_seed, read_seed
 
 __all__ = [
@@ -41,7 +40,6 @@ __all__ = [
     "source_configured",
 ]
 
-_REFERENCE = re.compile(r"\$\{(env|urlenv):([A-Za-z_][A-Za-z0-9_]*)\}")
 _KINDS = {
     "unset": "secret-unresolved",
     "reference": "macro-unresolved",
@@ -94,24 +92,12 @@ class Document:
     def _resolved(self) -> Iterator[tuple[str, str]]:
         """Yield the values of references, longest first, with what stands for them."""
         found = {
-            written: f"${{env:{name}}}"
-            for name in _names(self.mapping)
-            if len(value := os.environ.get(name, "")) >= _SHORTEST_SECRET
-            for written in (value, quote(value, safe=""))
+            form: f"${{{reference.place}}}"
+            for reference in references_in(self.mapping)
+            for form in written(reference, os.environ)
+            if len(form) >= _SHORTEST_SECRET
         }
         yield from sorted(found.items(), key=lambda pair: -len(pair[0]))
-
-
-def _names(value: Any) -> Iterator[str]:
-    """Yield the names of all variables that are referred to below a value."""
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _names(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _names(inner)
-    elif isinstance(value, str):
-        yield from (match[2] for match in _REFERENCE.finditer(value))
 
 
 def read_document(document: Mapping[str, Any], folder: Path, name: str = "") -> Document:

@@ -28,6 +28,7 @@ from headrace.replicator.control.reconcile import Launch, Limits, Reconciler
 from headrace.replicator.control.records import Lease
 from headrace.replicator.control.references import without
 from headrace.replicator.control.store import ControlStore, Writer
+from headrace.replicator.listeners import Listeners
 
 __all__ = ["ControlPlane", "PlaneSettings", "run_command"]
 
@@ -49,7 +50,7 @@ class PlaneSettings:
         state: folder of everything that it keeps, absolute; control planes that share a database share it too.
         database: URL, None for a file in the state folder.
         base: absolute folder at which relative paths of configurations begin.
-        hidden: variables of the environment that are its own, and that no replicator gets.
+        hidden: places of secrets that are its own, ``env:NAME`` and the like; no replicator gets them.
         lease_s: how long it stays the active one without a word to the database.
         limits: what processes may take.
         launch: gives the command of a replicator's process.
@@ -85,6 +86,7 @@ class ControlPlane:
         self.reconciler = Reconciler(
             self.store, self.folders, settings.launch, self.environment, settings.limits
         )
+        self.listeners = Listeners()
         self._holder = leases.holder_name()
         self._lease: Lease | None = None
         self._lease_ends = 0.0

@@ -30,7 +30,8 @@ from headrace.replicator.control.records import Deployed, Lease
 from headrace.replicator.control.references import names_in, redacted
 from headrace.replicator.control.removal import remove
 from headrace.replicator.control.store import ControlStore
-from headrace.replicator.supervisor import RestartPolicy, last_lines, shorten
+from headrace.replicator.retries import RestartPolicy, RetryConfig, Streak
+from headrace.replicator.supervisor import last_lines, shorten
 from headrace.state.store import StateStore
 
 __all__ = ["Care", "Launch", "Limits", "Reconciler"]
@@ -67,25 +68,25 @@ class Care:
     Attributes:
         process: that runs, or ran when it was last looked at.
         started_at: when it was started or adopted, on the clock of the turns.
+        ready_at: when it was last seen to do its work.
         kill_at: when it is killed unless it has ended; None while it may live.
-        deaths: ends in a row that nobody asked for.
-        crashes: those of them that nobody foresaw.
+        streak: ends in a row that nobody asked for, and steps that failed.
         again_at: when the next step may be tried.
         removal: the work of removing it, under way.
     """
 
     process: RunProcess | None = None
     started_at: float = 0.0
+    ready_at: float = 0.0
     kill_at: float | None = None
-    deaths: int = 0
-    crashes: int = 0
+    streak: Streak = field(default_factory=Streak)
     again_at: float = 0.0
     removal: Future[None] | None = field(default=None, repr=False)
 
     def backed_off(self, now: float, policy: RestartPolicy) -> None:
-        """Count one more failure, and wait longer than after the one before."""
-        self.deaths += 1
-        self.again_at = now + policy.delay_s(self.deaths)
+        """Count one more step that failed, and wait longer than after the one before."""
+        self.streak.died(now, 0.0, policy, foreseen=True)
+        self.again_at = now + policy.delay_s(self.streak.deaths)
 
 
 class Reconciler:
@@ -232,8 +233,10 @@ class Reconciler:
         said = ProcessStatus.read(folder.state.status("run"))
         mine = said is not None and said.pid == care.process.pid
         ready = mine and said is not None and said.state is ProcessState.RUNNING
-        if ready and self._clock() - care.started_at >= self._limits.restarts.healthy_s:
-            care.deaths = care.crashes = 0
+        if ready:
+            care.ready_at = self._clock()
+            if care.ready_at - care.started_at >= self._limits.restarts.healthy_s:
+                care.streak = Streak()
         return Running(care.process.revision, ready)
 
     def _carry_out(
@@ -249,6 +252,8 @@ class Reconciler:
             paused = row.desired is Desired.PAUSED
             self._moved(lease, row, State.PAUSED if paused else State.RUNNING)
         elif step is Step.REST:
+            # Whoever starts it again does not wait for an attempt of before.
+            care.streak, care.again_at = Streak(), 0.0
             self._moved(lease, row, State.STOPPED)
         elif step is Step.REMOVE:
             self._remove(lease, row, care, folder)
@@ -297,23 +302,30 @@ class Reconciler:
         asked, care.process, care.kill_at = care.kill_at is not None, None, None
         failpoint("control.ended")
         if asked or row.desired in (Desired.STOPPED, Desired.DELETED):
-            care.deaths = care.crashes = 0
-            care.again_at = 0.0
+            care.streak, care.again_at = Streak(), 0.0
             return None
         error, foreseen = _how_it_ended(process, folder)
-        care.crashes += 0 if foreseen else 1
-        care.backed_off(self._clock(), self._limits.restarts)
-        if foreseen and error.retry is not Retry.TIMED:
-            self._failed(lease, row, str(error))
-        elif care.crashes >= self._limits.restarts.crashes:
-            self._failed(lease, row, f"It ended {care.crashes} times in a row; last: {error}")
+        now, streak = self._clock(), care.streak
+        policy = _retry(row, folder).policy(self._limits.restarts)
+        worked = max(0.0, care.ready_at - care.started_at)
+        streak.died(care.started_at, worked, policy, foreseen=foreseen)
+        care.again_at = now + policy.delay_s(streak.deaths)
+        try:
+            if foreseen and error.retry is not Retry.TIMED:
+                raise error
+            streak.check("Its process", now, policy, error)
+        except HeadraceError as last:
+            self._failed(lease, row, str(last))
         else:
-            self._moved(lease, row, State.STARTING, f"It is started again: {error}")
+            if streak.crashes >= policy.crashes:
+                self._failed(lease, row, f"It ended {streak.crashes} times in a row; last: {error}")
+            else:
+                self._moved(lease, row, State.STARTING, f"It is started again: {error}")
         return self._store.replicator(row.namespace, row.name)
 
     def _failed(self, lease: Lease, row: Deployed, reason: str) -> None:
         care = self._care(row)
-        care.deaths, care.crashes, care.again_at = 0, 0, 0.0
+        care.streak, care.again_at = Streak(), 0.0
         with self._store.writing(lease) as writer:
             writer.moved(row, State.FAILED, self._redacted(row, reason), Desired.STOPPED)
 
@@ -370,6 +382,14 @@ def _removed(row: Deployed, folder: ReplicatorFolder) -> None:
                 next_step=f"{error.next_step} Or delete it again, with its target kept and its source left.",
             ) from error
     remove(folder, config, drop_target=row.drop_target, leave_source=leave)
+
+
+def _retry(row: Deployed, folder: ReplicatorFolder) -> RetryConfig:
+    """Return how long a replicator is tried; as by default where its configuration does not hold any more."""
+    try:
+        return folder.config(row).retry
+    except ConfigError:
+        return RetryConfig()
 
 
 def _how_it_ended(process: RunProcess, folder: ReplicatorFolder) -> tuple[HeadraceError, bool]:

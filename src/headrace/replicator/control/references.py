@@ -13,14 +13,14 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.errors import ConfigError
+from headrace.replicator.secret_references import parse, references_in, written
+from headrace.replicator.seed.secrets import secure_names, variable_of
 
 __all__ = ["names_in", "redacted", "refuse_secrets", "without"]
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
-_VARIABLE = re.compile(r"\$\{\s*(?:env|urlenv):\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}")
-_SECURE = re.compile(r"\$\{\s*secure\(\s*([^)]*?)\s*\)\s*\}")
 _SECRET = re.compile(
-    r"pass(word|wd|phrase)?$|secret|token$|credential|api[_.-]?key|access[_.-]?key|private[_.-]?key"
+    r"pass(word|wd|phrase)?$|secret|token$|credential|webhook$|api[_.-]?key|access[_.-]?key|private[_.-]?key"
     r"|session[_.-]?token|account[_.-]?key|sas[_.-]?",
     re.IGNORECASE,
 )
@@ -30,11 +30,11 @@ _PUBLIC = frozenset({"access_key_id"})
 
 
 def refuse_secrets(document: Mapping[str, Any], hidden: Collection[str] = ()) -> None:
-    """Refuse a document that holds a secret in clear, or names a variable that is not for replicators.
+    """Refuse a document that holds a secret in clear, or names one that is not for replicators.
 
     Args:
         document: as it was given.
-        hidden: variables of the environment that are the control plane's own.
+        hidden: places of secrets that are the control plane's own.
 
     Raises:
         ConfigError: names every place, and no value.
@@ -43,42 +43,44 @@ def refuse_secrets(document: Mapping[str, Any], hidden: Collection[str] = ()) ->
     if places:
         raise ConfigError(
             f"The configuration holds secrets in clear: {', '.join(places)}.",
-            next_step="put each into the environment of headrace serve, and write ${env:NAME} in its place.",
+            next_step="write ${env:NAME}, ${file:NAME} or ${keyring:NAME} in its place, and put it there.",
         )
     taken = sorted(names_in(document) & set(hidden))
     if taken:
         raise ConfigError(
             f"The configuration refers to {', '.join(taken)}, which belongs to the control plane itself.",
-            next_step="give the replicator a variable of its own.",
+            next_step="give the replicator a secret of its own.",
         )
 
 
 def names_in(value: Any) -> set[str]:
-    """Return the variables of the environment that a document refers to, in either form."""
-    if isinstance(value, Mapping):
-        return set().union(*(names_in(inner) for inner in value.values()))
-    if isinstance(value, list | tuple):
-        return set().union(*(names_in(inner) for inner in value))
-    if not isinstance(value, str):
-        return set()
-    secure = {re.sub(r"[^A-Z0-9]", "_", name.upper()) for name in _SECURE.findall(value)}
-    return {*_VARIABLE.findall(value), *secure, *(f"_{name}" for name in secure)}
+    """Return where the secrets are that a document refers to, in either form: ``env:NAME``, ``file:NAME`` …."""
+    given = {reference.place for reference in references_in(value)}
+    for name in secure_names(value):
+        # Read in either way, as the name stands in the design's form or would have to in the environment.
+        given.add(f"env:{variable_of(name)}")
+    return given
 
 
 def without(environment: Mapping[str, str], hidden: Collection[str]) -> dict[str, str]:
-    """Return an environment without some variables."""
-    return {name: value for name, value in environment.items() if name not in hidden}
+    """Return an environment without the variables among some places of secrets."""
+    return {name: value for name, value in environment.items() if f"env:{name}" not in hidden}
 
 
-def redacted(text: str, names: Collection[str], environment: Mapping[str, str]) -> str:
+def redacted(text: str, places: Collection[str], environment: Mapping[str, str]) -> str:
     """Return a text with references in the places of what they stand for.
 
     No text of ours holds a secret; a library's may. Values that are too short to be told from other words stay.
     """
-    values = {environment.get(name, ""): name for name in names}
-    for value in sorted(values, key=len, reverse=True):
-        if len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, f"${{env:{values[value]}}}")
+    forms = {
+        form: place
+        for place in places
+        if (reference := parse(place)) is not None
+        for form in written(reference, environment)
+        if len(form) >= _SHORTEST_SECRET
+    }
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, f"${{{forms[form]}}}")
     return text
 
 

@@ -15,6 +15,7 @@ from psycopg import pq
 
 from headrace.errors import ConfigError
 from headrace.model.schema import TableId
+from headrace.sources.patterns import TablePatterns
 
 __all__ = ["MARKS_SCHEMA", "MARKS_TABLE", "ColumnChoice", "PostgresSettings", "TableFilter"]
 
@@ -24,7 +25,6 @@ MARKS_TABLE = TableId(MARKS_SCHEMA, "watermarks")
 """The one-row table of ``table`` watermarks."""
 
 _HIDDEN_SCHEMAS = re.compile(r"pg_.*|information_schema|" + MARKS_SCHEMA)
-_WILD = re.compile(r"[*?]")
 _NAME_LIMIT = 63
 _HASH_DIGITS = 8
 
@@ -38,8 +38,8 @@ class TableFilter:
     """
 
     def __init__(self, include: tuple[str, ...], exclude: tuple[str, ...]) -> None:
-        self._include = _Patterns(include)
-        self._exclude = _Patterns(exclude)
+        self._include = TablePatterns(include)
+        self._exclude = TablePatterns(exclude)
 
     def selects(self, table: TableId) -> bool:
         """Return whether the table is to be captured; system schemas never are."""
@@ -52,27 +52,6 @@ class TableFilter:
         if _HIDDEN_SCHEMAS.fullmatch(schema):
             return False
         return self._include.match_schema(schema)
-
-
-class _Patterns:
-    """Names of tables, some with wildcards. Thousands of plain names cost no more to look up than one."""
-
-    def __init__(self, texts: tuple[str, ...]) -> None:
-        parsed = [TableId.parse(text) for text in texts]
-        self._plain = {table for table in parsed if not _WILD.search(f"{table.schema}{table.name}")}
-        self._schemas = {table.schema for table in self._plain}
-        self._globs = [
-            (_glob(table.schema), _glob(table.name)) for table in parsed if table not in self._plain
-        ]
-
-    def match(self, table: TableId) -> bool:
-        return table in self._plain or any(
-            schema.fullmatch(table.schema) and name.fullmatch(table.name)
-            for schema, name in self._globs
-        )
-
-    def match_schema(self, schema: str) -> bool:
-        return schema in self._schemas or any(glob.fullmatch(schema) for glob, _ in self._globs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +71,6 @@ class ColumnChoice:
     def keeps(self, name: str) -> bool:
         """Return whether a column that is not in the key is captured."""
         return name in self.include if self.include else name not in self.exclude
-
-
-def _glob(text: str) -> re.Pattern[str]:
-    return re.compile(re.escape(text).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

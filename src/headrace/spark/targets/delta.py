@@ -128,7 +128,7 @@ class DeltaTarget:
         table = batch.schema.table
         failpoint("apply.files_written")
         begun = time.monotonic()
-        position = transaction(self._tables.application(table), batch.scn)
+        position = transaction(self._tables.application(table, snapshot), batch.scn)
         info = commit_info("HEADRACE APPLY", scn=str(batch.scn))
         try:
             put_commit(snapshot.folder, snapshot.version + 1, [info, position, *written.actions])

@@ -110,13 +110,15 @@ class MergeTarget:
     def _commit(self, batch: TableBatch) -> TargetState:
         schema, scn = batch.schema, batch.scn
         session = self.session(schema.table)
+        before = self._tables.existing(schema.table)
         session.conf.set(
-            "spark.databricks.delta.write.txnAppId", self._tables.application(schema.table)
+            "spark.databricks.delta.write.txnAppId",
+            self._tables.application(schema.table, before),
         )
         session.conf.set("spark.databricks.delta.write.txnVersion", str(scn))
         kind = MultisetBatch if schema.key_check is KeyCheck.NONE else KeyedBatch
         folder = self._tables.folder(schema.table)
-        empty = not self._tables.existing(schema.table).files
+        empty = not before.files
         rows = batch.folded.frame().persist()
         try:
             kind(session, schema, folder, rows, empty=empty, complete=batch.complete).commit()

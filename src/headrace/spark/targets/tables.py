@@ -28,7 +28,7 @@ from headrace.lake.evolution import (
     evolve_actions,
     later_names,
 )
-from headrace.lake.ledger import app_id, applied_scn, table_path
+from headrace.lake.ledger import applied_scn, identity, table_path
 from headrace.lake.partitioning import Partitioning
 from headrace.lake.planned import planned_changes
 from headrace.lake.policies import DEFAULTS, Policies
@@ -84,9 +84,9 @@ class DeltaTables:
         """Return where a table is written: its new copy while there is one."""
         return self._aside(table) if self._copy(table) else table_path(self._lake, table)
 
-    def application(self, table: TableId) -> str:
-        """Return the identifier under which positions are committed."""
-        return app_id(self._pipeline, table)
+    def application(self, table: TableId, held: Snapshot | None) -> str:
+        """Return the identifier under which positions are committed to a table, or to its copy, as it is now."""
+        return identity(held, self._pipeline, table)
 
     def state(self, table: TableId) -> TargetState | None:
         """Return what the table's own log says, None when there is no table."""
@@ -185,7 +185,7 @@ class DeltaTables:
             begin_copy(
                 aside,
                 schema,
-                self.application(table),
+                self.application(table, shown),
                 copy,
                 vectors=self._vectors,
                 partitioning=self._asked(schema, shown),
@@ -213,7 +213,8 @@ class DeltaTables:
             if snapshot is None:
                 raise _vanished(table)
             try:
-                take_place(snapshot, self.existing(table), self.application(table))
+                copy = self.existing(table)
+                take_place(snapshot, copy, self.application(table, copy))
                 break
             except CommitConflict:
                 if attempt == _ATTEMPTS - 1:

@@ -1,0 +1,30 @@
+"""How far a freshness objective is met, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+__all__ = ["objective_line"]
+
+
+def objective_line(told: Mapping[str, Any]) -> Text:
+    """Return the line of an attainment, as `headrace.replicator.objective.Attainment.to_json` tells it."""
+    wanted = f"{_percent(told['share'])} within {told['within_s']:g} s"
+    if told["attained"] is None:
+        return Text(f"objective {wanted}: nothing to measure yet", style="dim")
+    line = f"objective {wanted}: {_percent(told['attained'])} of the last {_span(told['over_s'])}"
+    waiting = f", {told['overdue']:,} overdue" if told["overdue"] else ""
+    verdict = "MISSED" if told["missed"] else "met"
+    return Text(f"{line}{waiting}, {verdict}", style="bold red" if told["missed"] else "dim")
+
+
+def _percent(share: float) -> str:
+    """Return a share, cut and not rounded: 99.999 % is not all."""
+    return f"{int(share * 1_000_000 + 1e-6) / 10_000:g} %"
+
+
+def _span(seconds: int) -> str:
+    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds / 60:g} min"

@@ -1,0 +1,3 @@
+from headrace.sources.mysql.images import Layout
+
+def walk(data: bytes, at: int, end: int, base: int, first: Layout, second: Layout) -> int: ...

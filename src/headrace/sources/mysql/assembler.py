@@ -1,0 +1,364 @@
+"""Events to blocks: keeps what one hand-over will carry, in commit order, bounded in rows and bytes.
+
+Pure but for `Tables`, which it asks when the log describes a table. A transaction's rows are added as they come; when
+the bounds are reached in its middle, what is there leaves as a piece that is not the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.errors import IncompatibleSchemaChange, SlotLost, SourceError
+from headrace.model.block import (
+    ORIGIN_LOG,
+    Block,
+    SystemEvent,
+    SystemKind,
+    transaction_index,
+)
+from headrace.model.mark import Mark
+from headrace.model.schema import TableId, TableSchema
+from headrace.sources.base import LogItem, ReceivedMark
+from headrace.sources.mysql import marks
+from headrace.sources.mysql.events import (
+    ROWS,
+    Event,
+    EventType,
+    Gtid,
+    RowsHeader,
+    parse_gtid,
+    parse_query,
+    parse_rotate,
+    parse_rows_header,
+)
+from headrace.sources.mysql.position import GONE, Place, Resume
+from headrace.sources.mysql.reading import broken
+from headrace.sources.mysql.rows import TableRows
+from headrace.sources.mysql.statements import Meaning, meaning_of
+from headrace.sources.mysql.table_map import table_map_id
+
+__all__ = ["Assembler", "Described", "Tables"]
+
+_MAX_ORD = (1 << 31) - 3
+_LOW = 0xFFFFFFFF
+
+_PASSED_OVER = frozenset(
+    {
+        EventType.STOP,
+        EventType.FORMAT_DESCRIPTION,
+        EventType.HEARTBEAT,
+        EventType.ANNOTATE,
+        EventType.CHECKPOINT,
+        EventType.GTID_LIST,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What became of a table map.
+
+    Attributes:
+        schema: the table from here on; None when its rows are not ours to keep.
+        schema_id: its id, registered.
+        rows: where its rows are collected.
+        announce: payload of the system event that says so, None when nothing is new.
+        marks: whether this is the table of watermarks; it has rows and no schema.
+    """
+
+    schema: TableSchema | None = None
+    schema_id: int = 0
+    rows: TableRows | None = None
+    announce: dict[str, Any] | None = None
+    marks: bool = False
+
+
+class Tables(Protocol):
+    """Explains table maps; may ask the catalog and the registry."""
+
+    def describe(self, event: Event, known: Mapping[str, int]) -> Described:
+        """Return what rows behind a table map are.
+
+        Args:
+            event: the table map.
+            known: the version of each table that was seen so far.
+        """
+        ...
+
+    def captures(self, table: TableId) -> bool:
+        """Return whether a table's rows are kept."""
+        ...
+
+
+class Assembler:
+    """Collects events until `take`.
+
+    Args:
+        tables: explains table maps.
+        resume: where the log begins.
+        pipeline: whose watermarks are ours.
+        max_rows: rows after which a hand-over is due.
+        max_bytes: the same in bytes of rows as the log has them.
+    """
+
+    def __init__(
+        self, tables: Tables, resume: Resume, pipeline: str, max_rows: int, max_bytes: int
+    ) -> None:
+        self._tables = tables
+        self._pipeline = pipeline
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._file = resume.place.file
+        self._at = resume.place.position
+        self._resume = resume
+        self._versions = resume.tables
+        self._at_head = True
+        self._maps: dict[int, tuple[bytes, Described]] = {}
+        self._rows: dict[int, TableRows] = {}
+        self._system: list[SystemEvent] = []
+        self._entries: list[tuple[int, int, int, int, int, int]] = []
+        self._gtid: Gtid | None = None
+        self._scn = 0
+        self._commit_us = 0
+        self._ord = 0
+        self._changes = 0
+        self._held_rows = 0
+        self._held_bytes = 0
+        self._tx_mark: Mark | None = None
+        self._mark: ReceivedMark | None = None
+        self._last_scn = resume.place.scn
+        self.covered = resume.place.scn
+        self._told = self.covered
+
+    @property
+    def open(self) -> bool:
+        """Whether a transaction has begun and not yet ended."""
+        return self._gtid is not None
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `take` would return transactions, a piece of one, or a mark."""
+        return bool(self._entries or self._changes or self._mark)
+
+    @property
+    def full(self) -> bool:
+        """Whether a hand-over is due: a mark ends it, or the bounds are reached."""
+        if self._mark is not None:
+            return True
+        return self._held_rows >= self._max_rows or self._held_bytes >= self._max_bytes
+
+    def take(self) -> LogItem:
+        """Return everything so far and start anew; the open transaction leaves as a piece."""
+        if self.open and self._changes:
+            self._entry(last=False)
+        filled = sorted((rows for rows in self._rows.values() if len(rows)), key=lambda r: r.first)
+        block = Block(
+            transaction_index(self._entries),
+            tuple(rows.body() for rows in filled),
+            tuple(self._system),
+            self.covered,
+        )
+        item = LogItem(block, self._resume.render(), self._mark)
+        self._entries, self._system, self._mark = [], [], None
+        self._held_rows = self._held_bytes = 0
+        self._told = self.covered
+        return item
+
+    def quiet(self) -> LogItem | None:
+        """Return an item that says that nothing of ours lies before here, None when that is not new."""
+        if self.open or self.has_output or self.covered <= self._told:
+            return None
+        return self.take()
+
+    def add(self, event: Event) -> None:
+        """Take in one event.
+
+        Raises:
+            ProtocolError: the log is broken, or holds an event that is not known.
+            SourceError: it holds what cannot be carried over; the message says what.
+            UndecodableValue: a value has no exact place in its column's type.
+        """
+        self._move(event)
+        if event.type == EventType.ROTATE:
+            self._rotate(event)
+        elif event.type == EventType.GTID:
+            self._begin(event)
+        elif event.type == EventType.TABLE_MAP:
+            self._describe(event)
+        elif event.type in ROWS:
+            self._add_rows(event)
+        elif event.type == EventType.XID:
+            self._commit()
+        elif event.type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
+            self._statement(event)
+        elif event.type == EventType.INCIDENT:
+            raise SlotLost(
+                "The server says itself that its log lacks changes (an incident).",
+                next_step="dump every table again: headrace resync FILE.",
+            )
+        elif event.type not in _PASSED_OVER and not event.ignorable:
+            raise broken(f"an event of the unknown type {event.type}")
+        if not self.open and self._mark is None:
+            self.covered = max(self.covered, Place.of(self._file, self._at).scn)
+
+    # -- places -----------------------------------------------------------------------------------
+
+    def _move(self, event: Event) -> None:
+        """Follow the place behind each event; the log says its low 32 bits only."""
+        if event.artificial or event.type == EventType.HEARTBEAT:
+            return
+        if self._at_head:
+            # What stands at the head of a file comes before the server goes to where we read on.
+            self._at_head = event.type != EventType.GTID
+            floor = self._resume.place
+            known = not self._at_head and floor.file == self._file
+            self._at = floor.position if known else 4
+        at = self._at & ~_LOW | event.end_pos
+        self._at = at if at >= self._at else at + _LOW + 1
+
+    def _rotate(self, event: Event) -> None:
+        if self.open:
+            raise broken("a file ends inside a transaction")
+        if event.artificial:
+            rotate = parse_rotate(event)
+            self._file, self._at, self._at_head = rotate.file, rotate.position, True
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def _begin(self, event: Event) -> None:
+        if self.open:
+            raise broken("a transaction begins inside another")
+        gtid = parse_gtid(event)
+        if gtid.xa:
+            raise SourceError(
+                f"Transaction {gtid} is a distributed one (XA {gtid.xa}), which is not carried over.",
+                next_step="keep XA transactions away from this server, and dump every table again.",
+            )
+        scn = Place.of(self._file, self._at).scn
+        if scn <= self._last_scn:
+            raise broken("a transaction is not behind the one before it")
+        self._gtid, self._scn, self._last_scn = gtid, scn, scn
+        self._commit_us = event.time_s * 1_000_000
+        self._ord = 0
+
+    def _needs_transaction(self) -> None:
+        if not self.open:
+            raise broken("a change lies outside a transaction")
+
+    def _commit(self) -> None:
+        self._needs_transaction()
+        assert self._gtid is not None
+        if self._tx_mark is not None:
+            if self._ord:
+                raise marks.foreign("a transaction with other changes wrote to")
+            # The window of this mark will have its SCN, so the log is not complete up to it yet.
+            self.covered = max(self.covered, self._scn - 1)
+            self._mark = ReceivedMark(self._tx_mark, self._scn, self._commit_us)
+            self._tx_mark = None
+        elif self._ord:
+            self._entry(last=True)
+        place = Place.of(self._file, self._at)
+        self._resume = self._resume.behind(place, self._scn, self._gtid, self._versions)
+        self._gtid = None
+        self._maps.clear()
+
+    def _entry(self, *, last: bool) -> None:
+        self._entries.append(
+            (self._scn, self._commit_us, self._scn, self._changes, ORIGIN_LOG, int(last))
+        )
+        self._changes = 0
+
+    def _count(self, changes: int) -> None:
+        self._ord += changes
+        self._changes += changes
+        if self._ord > _MAX_ORD:
+            raise broken("a transaction has more than 2,147,483,645 changes")
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def _describe(self, event: Event) -> None:
+        self._needs_transaction()
+        table_id, table, raw = table_map_id(event)
+        known = self._maps.get(table_id)
+        if known is not None and known[0] == raw:
+            return
+        described = self._tables.describe(event, self._versions)
+        self._maps[table_id] = (raw, described)
+        if described.schema is None or described.rows is None:
+            return
+        self._rows[described.schema_id] = described.rows
+        if self._versions.get(str(table)) == GONE:
+            # Another table has the name now: no row of the one before it is a row of this one.
+            self._event(SystemKind.TRUNCATE, table, {"anew": True})
+        self._versions = {**self._versions, str(table): described.schema_id}
+        if described.announce is not None:
+            self._event(SystemKind.SCHEMA, table, described.announce)
+
+    def _add_rows(self, event: Event) -> None:
+        self._needs_transaction()
+        header = parse_rows_header(event)
+        if header.table_id not in self._maps:
+            raise broken(f"rows of the table {header.table_id} come before its description")
+        described = self._maps[header.table_id][1]
+        if described.marks and described.rows is not None:
+            self._mark_row(described.rows, event, header)
+        elif described.schema is not None:
+            rows = self._rows[described.schema_id]
+            added = rows.add(self._scn, self._ord, event.type, header)
+            self._held_rows += added
+            self._held_bytes += header.end - header.start
+            self._count(added)
+
+    def _mark_row(self, rows: TableRows, event: Event, header: RowsHeader) -> None:
+        if not rows.add(self._scn, 0, event.type, header):
+            return
+        mark = marks.mark_of(rows.body().batch.to_pylist(), self._pipeline)
+        if mark is not None and self._tx_mark is not None:
+            raise marks.foreign("one transaction wrote twice to")
+        self._tx_mark = mark or self._tx_mark
+
+    def _event(self, kind: SystemKind, table: TableId, payload: dict[str, Any]) -> None:
+        self._system.append(SystemEvent(self._scn, self._ord, kind, table, payload))
+        self._count(1)
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def _statement(self, event: Event) -> None:
+        self._needs_transaction()
+        assert self._gtid is not None
+        meaning = meaning_of(parse_query(event))
+        if meaning.kind == "commit":
+            self._commit()
+            return
+        self._refuse(meaning)
+        for table in filter(self._tables.captures, meaning.tables):
+            if meaning.kind == "truncate":
+                self._event(SystemKind.TRUNCATE, table, {})
+            elif meaning.kind == "drop":
+                self._versions = {**self._versions, str(table): GONE}
+        if self._gtid.standalone or meaning.kind == "rollback":
+            self._commit()
+
+    def _refuse(self, meaning: Meaning) -> None:
+        """Stop at what changed rows and does not say which."""
+        if meaning.kind in ("rollback", "rollback to") and self._ord:
+            raise SourceError(
+                f"Transaction {self._gtid} was rolled back in part, which the log does not undo for us.",
+                next_step="convert tables that are not transactional to InnoDB, and dump them again.",
+            )
+        if meaning.kind == "write":
+            raise SourceError(
+                f"Transaction {self._gtid} is in the log as a statement ({meaning.word}), not as rows.",
+                next_step="SET GLOBAL binlog_format = ROW; see that no session sets another one; then dump every "
+                "table again: headrace resync FILE.",
+            )
+        if marks.MARKS_TABLE in meaning.tables:
+            raise marks.foreign(f"{meaning.word} emptied")
+        taken = [table for table in meaning.tables if self._tables.captures(table)]
+        if meaning.kind == "parts" and taken:
+            raise IncompatibleSchemaChange(
+                f"{taken[0]}: rows came or went with a partition, and the log does not say which.",
+                next_step="dump every table again: headrace resync FILE.",
+            )

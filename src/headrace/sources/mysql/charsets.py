@@ -1,0 +1,88 @@
+"""Character sets: which of them are decoded here, and how.
+
+The log carries text in the column's own character set, a chunk has it converted by the server. Only sets whose table in
+Python is the server's own, proved by a test for every character of theirs, are decoded.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.errors import SourceError
+
+__all__ = ["BINARY", "CODECS", "Collations", "decode_text"]
+
+BINARY = "binary"
+
+CODECS: Mapping[str, str] = {
+    "ascii": "ascii",
+    "cp1250": "cp1250",
+    "cp1251": "cp1251",
+    "cp1257": "cp1257",
+    "cp850": "cp850",
+    "cp852": "cp852",
+    "koi8r": "koi8_r",
+    "latin1": "cp1252",
+    "latin2": "iso8859_2",
+    "latin5": "iso8859_9",
+    "latin7": "iso8859_13",
+    "ucs2": "utf_16_be",
+    "utf16": "utf_16_be",
+    "utf16le": "utf_16_le",
+    "utf32": "utf_32_be",
+    "utf8": "utf_8",
+    "utf8mb3": "utf_8",
+    "utf8mb4": "utf_8",
+}
+"""Python's codec for each character set of the server that is decoded here."""
+
+# The server's latin1 is cp1252 with the five holes filled by the control characters of ISO 8859-1.
+_HOLES = {0x81: "\x81", 0x8D: "\x8d", 0x8F: "\x8f", 0x90: "\x90", 0x9D: "\x9d"}
+
+
+def _fill_hole(error: UnicodeError) -> tuple[str, int]:
+    if isinstance(error, UnicodeDecodeError) and error.object[error.start] in _HOLES:
+        return _HOLES[error.object[error.start]], error.start + 1
+    raise error
+
+
+codecs.register_error("headrace-latin1", _fill_hole)
+
+
+def decode_text(raw: bytes, charset: str) -> str:
+    """Return text of a character set of `CODECS`.
+
+    Raises:
+        ValueError: the bytes are no text of it.
+    """
+    errors = "headrace-latin1" if charset == "latin1" else "strict"
+    return raw.decode(CODECS[charset], errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Collations:
+    """What the server's collations stand for.
+
+    Attributes:
+        charsets: character set by the collation's number.
+        widths: most bytes of a character, by character set.
+    """
+
+    charsets: Mapping[int, str] = field(default_factory=dict)
+    widths: Mapping[str, int] = field(default_factory=dict)
+
+    def charset(self, collation: int) -> str:
+        """Return the character set of a collation.
+
+        Raises:
+            SourceError: the server did not name it.
+        """
+        found = self.charsets.get(collation)
+        if found is None:
+            raise SourceError(
+                f"The log names collation {collation}, which the server does not list.",
+                next_step="report it with the server's version.",
+            )
+        return found

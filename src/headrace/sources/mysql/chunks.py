@@ -1,0 +1,299 @@
+"""Chunk reads: bounded selects, each in a consistent snapshot of its own whose place in the log is known.
+
+The database alone orders and compares keys. Where a table changed its shape after the snapshot began, the server
+refuses the select, and the read is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from headrace.errors import ConfigError, SourceError, SourceUnavailable, UndecodableValue
+from headrace.model.change import table_arrow_schema
+from headrace.model.schema import TableId, TableSchema
+from headrace.sources.base import Chunk, TableDump
+from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
+from headrace.sources.mysql.charsets import Collations
+from headrace.sources.mysql.connection import (
+    Cells,
+    QueryFailed,
+    Session,
+    connect,
+    quote,
+    quote_literal,
+)
+from headrace.sources.mysql.keyset import keyset_of, table_sql
+from headrace.sources.mysql.rendering import key_texts, row_of_keys
+from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
+from headrace.sources.mysql.texts import column_of_texts, selected
+
+__all__ = ["MysqlChunkReader"]
+
+_T = TypeVar("_T")
+
+_ATTEMPTS = 5
+# The table's shape changed after the snapshot; unknown column; no such table.
+_CHANGED = frozenset({1412, 1054, 1146})
+_ROWS_AT_ONCE = 4_096
+
+_ESTIMATE = (
+    "SELECT table_rows FROM information_schema.tables WHERE table_schema = {} AND table_name = {}"
+)
+
+
+class MysqlChunkReader:
+    """Reads chunks over one connection; opens it again when it was lost.
+
+    Args:
+        settings: of the source.
+        chunk_bytes: a chunk ends soon after the row that reaches this size, however many rows were asked for.
+    """
+
+    def __init__(self, settings: MysqlSettings, chunk_bytes: int = 16 << 20) -> None:
+        self._settings = settings
+        self._chunk_bytes = chunk_bytes
+        self._session: Session | None = None
+        self._collations = Collations()
+        self._fitting: dict[TableId, int] = {}
+
+    def describe(self, table: TableId) -> TableSchema:
+        """Return the table's shape as the catalog has it now."""
+        return self._once(table, lambda _, facts, __: facts_schema(facts))
+
+    def estimate_rows(self, table: TableId) -> int:
+        """Return the catalog's estimate of the number of rows, 0 when unknown."""
+
+        def read(session: Session, facts: TableFacts, _: PlaceSnapshot) -> int:
+            names = [quote_literal(part) for part in facts.table]
+            return int(session.value(_ESTIMATE.format(*names)) or 0)
+
+        return self._once(table, read)
+
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
+        """Return the largest key as the database renders it, None where there is no row."""
+
+        def read(session: Session, facts: TableFacts, _: PlaceSnapshot) -> tuple[str, ...] | None:
+            rows = session.rows(keyset_of(facts).last(predicate))
+            if not rows:
+                return None
+            # As a row of which only the key is known, so that every key is rendered in one way.
+            cells: dict[str, bytes | None] = dict(zip(facts.key, rows[0], strict=True))
+            schema = facts_schema(facts)
+            row = tuple(cells.get(column.name) for column in facts.columns)
+            return key_texts(schema, self._batch(facts, schema, [row]))[0]
+
+        return self._once(table, read, predicate)
+
+    def read(
+        self,
+        table: TableId,
+        after: Sequence[str] | None,
+        until: Sequence[str],
+        limit: int,
+        predicate: str | None = None,
+    ) -> Chunk:
+        """Return at most ``limit`` rows with ``after < key <= until``, ordered by the database."""
+
+        def read(session: Session, facts: TableFacts, seen: PlaceSnapshot) -> Chunk:
+            schema = facts_schema(facts)
+            wanted = max(1, min(limit, self._fitting.get(table, limit)))
+            sql = keyset_of(facts).page(
+                _wanted(facts),
+                None if after is None else _in_index_order(facts, after),
+                _in_index_order(facts, until),
+                wanted,
+                predicate,
+            )
+            batches, cut = self._pieces(session, facts, schema, sql)
+            rows = pa.concat_batches(batches)
+            if rows.num_rows:
+                width = max(1, rows.nbytes // rows.num_rows)
+                self._fitting[table] = self._chunk_bytes // width
+            cut = cut or rows.num_rows == wanted < limit
+            last = key_texts(schema, rows.slice(rows.num_rows - 1)) if rows.num_rows else []
+            return Chunk(schema, rows, seen, last[0] if last else None, cut)
+
+        return self._once(table, read, predicate)
+
+    def read_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> Chunk:
+        """Return the rows of the given keys that exist; keys are in the order of the schema's key."""
+
+        def read(session: Session, facts: TableFacts, seen: PlaceSnapshot) -> Chunk:
+            schema = facts_schema(facts)
+            ordered = [_in_index_order(facts, key) for key in keys]
+            rows = session.rows(keyset_of(facts).match(_wanted(facts), ordered))
+            return Chunk(schema, self._batch(facts, schema, rows), seen, None)
+
+        return self._once(table, read)
+
+    def canonical_keys(
+        self, table: TableId, keys: Sequence[Sequence[str]]
+    ) -> list[tuple[str, ...]]:
+        """Return keys that people wrote as the database renders them, each once, in the order given."""
+        schema = self.describe(table)
+        return list(dict.fromkeys(key_texts(schema, row_of_keys(schema, keys))))
+
+    def key_rows(self, schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.RecordBatch:
+        """Return a row for each rendered key, all other columns null."""
+        return row_of_keys(schema, keys)
+
+    def render_keys(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[str, ...]]:
+        """Return each row's key as the database would render it."""
+        return key_texts(schema, rows)
+
+    def read_table(self, table: TableId) -> TableDump:
+        """Return every row of a table under one snapshot, which stays open until the batches end."""
+        session, collations = self._connected()
+        held = contextlib.ExitStack()
+        seen = held.enter_context(consistent_snapshot(session))
+        try:
+            facts = _known(read_table(session, table, collations), table)
+            schema = facts_schema(facts)
+        except BaseException:
+            self.close()
+            raise
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                sql = f"SELECT {_wanted(facts)} FROM {table_sql(table)}"
+                for rows in session.stream(sql, _ROWS_AT_ONCE):
+                    yield self._batch(facts, schema, rows)
+            except QueryFailed as error:
+                raise _refused(table, error) from error
+            finally:
+                # Rows may be left on the connection when not all were taken.
+                self.close()
+                held.close()
+
+        return TableDump(schema, seen, batches())
+
+    def snapshot(self) -> PlaceSnapshot:
+        """Return what a read would see now."""
+        session, _ = self._connected()
+        try:
+            with consistent_snapshot(session) as seen:
+                return seen
+        except SourceUnavailable:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    # -- machinery --------------------------------------------------------------------------------
+
+    def _connected(self) -> tuple[Session, Collations]:
+        if self._session is None:
+            self._session = connect(self._settings, patient=True)
+            self._collations = read_collations(self._session)
+        return self._session, self._collations
+
+    def _once(
+        self,
+        table: TableId,
+        read: Callable[[Session, TableFacts, PlaceSnapshot], _T],
+        predicate: str | None = None,
+    ) -> _T:
+        """Read in a snapshot of its own; again, when the table's shape changed behind it."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            session, collations = self._connected()
+            try:
+                with consistent_snapshot(session) as seen:
+                    facts = _known(read_table(session, table, collations), table)
+                    return read(session, facts, seen)
+            except QueryFailed as error:
+                if error.code not in _CHANGED or predicate or attempt == _ATTEMPTS:
+                    raise _refused(table, error, predicate) from error
+            except SourceUnavailable:
+                self.close()
+                raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _pieces(
+        self, session: Session, facts: TableFacts, schema: TableSchema, sql: str
+    ) -> tuple[list[pa.RecordBatch], bool]:
+        """Return a select's rows up to about the bound in bytes, and whether there are more."""
+        batches = [self._batch(facts, schema, [])]
+        size, cut = 0, False
+        with contextlib.closing(session.stream(sql, _ROWS_AT_ONCE)) as pieces:
+            for rows in pieces:
+                if size >= self._chunk_bytes:
+                    # What is beyond is let go when the stream is closed.
+                    cut = True
+                    break
+                batches.append(self._batch(facts, schema, rows))
+                size += batches[-1].nbytes
+        return batches, cut
+
+    def _batch(
+        self, facts: TableFacts, schema: TableSchema, rows: Sequence[Cells]
+    ) -> pa.RecordBatch:
+        columns = list(zip(*rows, strict=True)) or [()] * len(facts.columns)
+        arrays = []
+        for column, cells in zip(facts.columns, columns, strict=True):
+            assert column.type is not None
+            try:
+                arrays.append(column_of_texts(column.type, cells, self._settings.zero_dates))
+            except (ValueError, pa.ArrowException) as error:
+                raise UndecodableValue(
+                    f"{facts.table}.{column.name}: a value does not fit {column.type.arrow}, which stands for "
+                    f"{column.type.name}.",
+                    next_step="change the value at the source; source.zero_dates: null lets dates that are no days "
+                    "be null; or exclude the table.",
+                ) from error
+        return pa.RecordBatch.from_arrays(arrays, schema=table_arrow_schema(schema))
+
+
+def _wanted(facts: TableFacts) -> str:
+    return ", ".join(
+        selected(column.type, quote(column.name))
+        for column in facts.columns
+        if column.type is not None
+    )
+
+
+def _known(facts: TableFacts | None, table: TableId) -> TableFacts:
+    if facts is None:
+        raise SourceError(
+            f"There is no table {table}.",
+            next_step="exclude it, or give us the right to read it.",
+        )
+    return facts
+
+
+def _refused(table: TableId, error: QueryFailed, predicate: str | None = None) -> SourceError:
+    if predicate:
+        return SourceError(
+            f"{table} cannot be read under the given condition: {error.message}",
+            next_step="correct the condition, an SQL expression over the table's columns, and ask again.",
+        )
+    return SourceError(
+        f"{table} cannot be read: {error.message}",
+        next_step="run `headrace preflight FILE`, which lists what is missing.",
+    )
+
+
+# -- order of key columns --------------------------------------------------------------------------
+
+
+def _table_ordered(facts: TableFacts) -> list[str]:
+    return [column.name for column in facts.columns if column.name in facts.key]
+
+
+def _in_index_order(facts: TableFacts, key: Sequence[str]) -> list[str]:
+    names = _table_ordered(facts)
+    if len(key) != len(names):
+        raise ConfigError(
+            f"{facts.table}: a key has {len(names)} columns ({', '.join(names)}).",
+            next_step="give each key with all its columns.",
+        )
+    by_name = dict(zip(names, key, strict=True))
+    return [by_name[name] for name in facts.key]

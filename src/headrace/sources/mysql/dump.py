@@ -1,0 +1,171 @@
+"""Asks a server for its binary log, and hands out events one by one.
+
+One session of PyMySQL logs in and says how the log shall come; from then on its socket is read here.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal
+
+from headrace.errors import HeadraceError, SlotLost, SourceError, SourceUnavailable
+from headrace.sources.mysql.connection import Session, quote_literal
+from headrace.sources.mysql.events import Event, EventType, parse_event, parse_format
+from headrace.sources.mysql.packets import PacketReader
+from headrace.sources.mysql.reading import broken
+from headrace.sources.mysql.settings import MysqlSettings
+
+__all__ = ["Dump", "dump_error"]
+
+_COM_BINLOG_DUMP = 0x12
+_NON_BLOCK = 1
+_OK, _EOF, _ERR = 0x00, 0xFE, 0xFF
+
+RESYNC = "dump every table again: headrace resync FILE"
+
+_SESSION = (
+    # Without it ids come rewritten as BEGIN, and distributed transactions end the stream.
+    "SET @mariadb_slave_capability = 4",
+    # Checksums are proved; the server takes off none that are stored, whatever is asked for.
+    "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'",
+)
+
+
+class Dump:
+    """An open binary log.
+
+    Args:
+        session: logged in; becomes ours.
+        settings: of the source.
+        server_id: under which we are a replica; no other replica may have it.
+        start: ids behind which the log begins, such as ``0-1-17,2-1-4``, or a file and a position in it.
+        follow: wait for what comes; else the log ends where it ends now.
+
+    Raises:
+        SlotLost: the server no longer has the log from there on, or never had.
+        SourceError: it refuses for another reason.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        settings: MysqlSettings,
+        server_id: int,
+        start: str | tuple[str, int],
+        *,
+        follow: bool = True,
+    ) -> None:
+        self._session = session
+        self._checksum = False
+        self.ended = False
+        session.run(
+            *_SESSION,
+            f"SET @master_heartbeat_period = {int(settings.heartbeat_s * 1e9)}",
+            f"SET SESSION net_write_timeout = {settings.write_timeout_s}",
+        )
+        file, position = ("", 4)
+        if isinstance(start, str):
+            session.run(
+                f"SET @slave_connect_state = {quote_literal(start)}",
+                "SET @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
+            )
+        else:
+            file, position = start
+        socket = session.socket()
+        flags = 0 if follow else _NON_BLOCK
+        name = file.encode()
+        body = struct.pack("<BIHI", _COM_BINLOG_DUMP, position, flags, server_id) + name
+        socket.settimeout(settings.statement_timeout_s)
+        try:
+            socket.sendall(struct.pack("<I", len(body)) + body)
+        except OSError as error:
+            raise SourceUnavailable(
+                "The connection was lost while the log was asked for.",
+                next_step="nothing: the log is opened again.",
+            ) from error
+        self._packets = PacketReader(socket)
+
+    def next(self, timeout_s: float) -> Event | None:
+        """Return the next event, None when none came in time or the log is at its end.
+
+        Raises:
+            SourceUnavailable: the connection is gone.
+            SlotLost: the server no longer has the log.
+            ProtocolError: what came is no event.
+        """
+        payload = None if self.ended else self._packets.next(timeout_s)
+        if payload is None:
+            return None
+        first = payload[0] if payload else _EOF
+        if first == _ERR:
+            raise _refused(payload)
+        if first == _EOF and len(payload) < 9:
+            self.ended = True
+            return None
+        if first != _OK:
+            raise broken(f"a packet begins with {first}")
+        event = parse_event(payload[1:], checksum=self._checksum)
+        if event.type == EventType.FORMAT_DESCRIPTION:
+            self._checksum = parse_format(event).checksum
+        return event
+
+    @property
+    def ahead(self) -> bool:
+        """Whether more of the log has been read than was handed out."""
+        return self._packets.ahead
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._session.close()
+
+
+def _refused(payload: bytes) -> HeadraceError:
+    code = int.from_bytes(payload[1:3], "little")
+    text = payload[9:] if payload[3:4] == b"#" else payload[3:]
+    return dump_error(code, text.decode("utf-8", "replace"))
+
+
+_Meaning = Literal["lost", "foreign", "taken", "other"]
+
+# The server has one number for all of these; its words are what tells them apart.
+_WORDS: tuple[tuple[str, _Meaning], ...] = (
+    ("could not find first log file name", "lost"),
+    ("has purged required", "lost"),
+    ("purged binary logs", "lost"),
+    ("requested starting gtid", "lost"),
+    ("could not find gtid state requested", "lost"),
+    ("which is not in the master's binlog", "foreign"),
+    ("binlog truncated in the middle of event", "foreign"),
+    ("client requested master to start replication from", "foreign"),
+    ("same server_uuid/server_id", "taken"),
+    ("same server_id", "taken"),
+)
+
+
+def dump_error(code: int, text: str) -> HeadraceError:
+    """Return what an error of the server means for whoever reads its log."""
+    if code in (1053, 1927, 1317):
+        return SourceUnavailable(
+            f"The server ended the log ({code}).", next_step="nothing: the log is opened again."
+        )
+    lower = text.lower()
+    meaning = next((meaning for words, meaning in _WORDS if words in lower), "other")
+    if meaning == "lost":
+        return SlotLost(
+            f"The server no longer has the log from our position on: {text} ({code})",
+            next_step=f"{RESYNC}; raise expire_logs_days or binlog_expire_logs_seconds.",
+        )
+    if meaning == "foreign":
+        return SlotLost(
+            f"The server's log does not hold our position: {text} ({code})",
+            next_step=f"check that source.url is the same database, not reset or restored; else {RESYNC}.",
+        )
+    if meaning == "taken":
+        return SourceUnavailable(
+            f"Another reader has our server id: {text} ({code})",
+            next_step="stop the other reader, or give one of them another name.",
+        )
+    return SourceError(
+        f"The log cannot be read: {text} ({code})",
+        next_step="run `headrace preflight FILE`, which lists what is missing.",
+    )

@@ -1,0 +1,97 @@
+"""Packets of the client protocol, read from a socket in large pieces.
+
+A packet is a 3-byte little-endian length, a sequence number, and the payload. A payload of 16,777,215 bytes goes on in
+the next packet.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from headrace.errors import SourceUnavailable
+
+__all__ = ["PacketReader"]
+
+_MOST = (1 << 24) - 1
+_PIECE = 1 << 18
+
+
+class PacketReader:
+    """Payloads from a socket.
+
+    Args:
+        socket: connected and, where asked for, encrypted; nothing of it must have been read ahead.
+    """
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._data = bytearray(_PIECE)
+        self._start = 0
+        self._end = 0
+        self._parts: list[bytes] = []
+
+    def next(self, timeout_s: float) -> bytes | None:
+        """Return the next payload, None when it has not come whole in time.
+
+        Raises:
+            SourceUnavailable: the connection is gone.
+        """
+        while True:
+            held = self._end - self._start
+            if held >= 4:
+                size = int.from_bytes(self._data[self._start : self._start + 3], "little")
+                if held >= 4 + size:
+                    start = self._start + 4
+                    self._start = start + size
+                    payload = bytes(memoryview(self._data)[start : start + size])
+                    if size == _MOST:
+                        self._parts.append(payload)
+                        continue
+                    if self._parts:
+                        payload = b"".join((*self._parts, payload))
+                        self._parts = []
+                    return payload
+                self._make_room(4 + size)
+            else:
+                self._make_room(4)
+            if not self._fill(timeout_s):
+                return None
+
+    @property
+    def ahead(self) -> bool:
+        """Whether more has been read than was handed out."""
+        return self._end > self._start
+
+    def _make_room(self, size: int) -> None:
+        """Move what is held to the front where the packet, or a fresh piece, would not fit behind it."""
+        held = self._end - self._start
+        wanted = max(size, held + 1)
+        if self._start and (
+            self._start + wanted > len(self._data) or len(self._data) - self._end < 4096
+        ):
+            self._data[:held] = self._data[self._start : self._end]
+            self._start, self._end = 0, held
+        if wanted > len(self._data):
+            self._data += bytes(wanted - len(self._data))
+
+    def _fill(self, timeout_s: float) -> bool:
+        """Read once; return whether anything came."""
+        self._socket.settimeout(max(timeout_s, 0.0))
+        try:
+            count = self._socket.recv_into(memoryview(self._data)[self._end :])
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except OSError as error:
+            raise _gone(type(error).__name__) from error
+        if not count:
+            raise _gone("closed")
+        self._end += count
+        return True
+
+
+def _gone(why: str) -> SourceUnavailable:
+    return SourceUnavailable(
+        f"The connection that brings the log is gone ({why}).",
+        next_step="nothing: the log is opened again.",
+    )

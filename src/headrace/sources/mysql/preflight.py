@@ -1,0 +1,231 @@
+"""Everything that stands in the way of a capture, found at once; changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from headrace.errors import HeadraceError, SourceError
+from headrace.model.schema import TableId
+from headrace.sources.base import Finding, Severity
+from headrace.sources.mysql.catalog import (
+    TableFacts,
+    read_collations,
+    read_table,
+    undecoded,
+)
+from headrace.sources.mysql.connection import QueryFailed, Session, connect
+from headrace.sources.mysql.dump import Dump
+from headrace.sources.mysql.keyset import table_sql
+from headrace.sources.mysql.marks import MARKS_TABLE, creation, has_marks
+from headrace.sources.mysql.settings import MysqlSettings
+
+__all__ = ["Preflight", "captured_tables"]
+
+_OLDEST = (10, 5)
+_DAY_S = 86_400
+
+_VARIABLES = """
+SELECT variable_name, variable_value FROM information_schema.global_variables WHERE variable_name IN
+('log_bin', 'binlog_format', 'binlog_row_metadata', 'binlog_row_image', 'expire_logs_days',
+ 'binlog_expire_logs_seconds', 'mysql56_temporal_format')
+"""
+
+_TABLES = """
+SELECT table_schema, table_name, table_type, COALESCE(engine, '') FROM information_schema.tables
+ WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY table_schema, table_name
+"""
+
+
+def captured_tables(session: Session, settings: MysqlSettings) -> list[TableId]:
+    """Return the captured tables by name."""
+    return [table for table, _, _ in _listed(session, settings)]
+
+
+def _listed(session: Session, settings: MysqlSettings) -> list[tuple[TableId, str, str]]:
+    rows = session.texts(_TABLES)
+    found = [(TableId(row[0] or "", row[1] or ""), row[2] or "", row[3] or "") for row in rows]
+    return [entry for entry in found if settings.selects(entry[0])]
+
+
+class Preflight:
+    """Looks at one server.
+
+    Args:
+        session: where to ask.
+        settings: of the source.
+        server_id: under which the log is asked for; of no reader that is at work.
+    """
+
+    def __init__(self, session: Session, settings: MysqlSettings, server_id: int) -> None:
+        self._session = session
+        self._settings = settings
+        self._server_id = server_id
+
+    def run(self) -> list[Finding]:
+        """Return every finding."""
+        if finding := self._version():
+            return [finding]
+        return [*self._server(), *self._rights(), *self._tables()]
+
+    def _version(self) -> Finding | None:
+        version = self._session.value("SELECT VERSION()")
+        match = re.match(r"(\d+)\.(\d+)", version)
+        if "mariadb" not in version.lower() or match is None:
+            return Finding(
+                "server-unknown",
+                f"The server calls itself {version}, which is no MariaDB.",
+                "capture from MariaDB; MySQL itself is not read yet.",
+            )
+        if (int(match[1]), int(match[2])) < _OLDEST:
+            return Finding(
+                "server-too-old",
+                f"The server is {version}; logs describe their columns from 10.5 on.",
+                "upgrade the server.",
+            )
+        return None
+
+    def _server(self) -> Iterator[Finding]:
+        rows = self._session.texts(_VARIABLES)
+        known = {(name or "").lower(): value or "" for name, value in rows}
+        if known.get("log_bin") != "ON":
+            yield Finding(
+                "log-bin",
+                "The server keeps no binary log.",
+                "set log_bin = binlog in the server's configuration, and restart it.",
+            )
+            return
+        for name, wanted, why in (
+            (
+                "binlog_format",
+                "ROW",
+                "changes come as statements, which do not say what they change",
+            ),
+            ("binlog_row_metadata", "FULL", "the log does not name columns, types and keys"),
+            ("binlog_row_image", "FULL", "inserts leave out what they did not name"),
+            ("mysql56_temporal_format", "ON", "times are written in a form that is not decoded"),
+        ):
+            if known.get(name, wanted) != wanted:
+                yield Finding(
+                    name.replace("_", "-"),
+                    f"{name} is {known[name]}: {why}.",
+                    f"SET GLOBAL {name} = {wanted}; and the same in the server's configuration. "
+                    "Sessions that are open keep the old value until they end.",
+                )
+        seconds = _number(known.get("binlog_expire_logs_seconds", ""))
+        seconds = seconds or _number(known.get("expire_logs_days", "")) * _DAY_S
+        if 0 < seconds < _DAY_S:
+            yield Finding(
+                "short-retention",
+                f"The server removes its log after {seconds:,.0f} s; who is away longer must dump all tables again.",
+                "SET GLOBAL binlog_expire_logs_seconds = 604800; and the same in the server's configuration.",
+                Severity.WARNING,
+            )
+
+    def _rights(self) -> Iterator[Finding]:
+        user = self._session.value("SELECT CURRENT_USER()")
+        name, _, host = user.rpartition("@")
+        grantee = f"{_quoted(name)}@{_quoted(host)}"
+        try:
+            place = self._session.texts("SHOW MASTER STATUS")
+        except QueryFailed:
+            yield Finding(
+                "no-binlog-monitor",
+                f"{user} may not ask where the log is.",
+                f"GRANT BINLOG MONITOR ON *.* TO {grantee};",
+            )
+            place = []
+        if place:
+            start = (place[0][0] or "", int(place[0][1] or 4))
+            if (error := self._log_refused(start)) is not None:
+                yield Finding(
+                    "no-replication-slave",
+                    f"{user} may not read the log: {error.message}",
+                    f"GRANT REPLICATION SLAVE ON *.* TO {grantee};",
+                )
+        if not has_marks(self._session, self._settings.name):
+            yield Finding(
+                "watermark-table-missing",
+                f"There is no table {MARKS_TABLE} that may be read and has a row for {self._settings.name}.",
+                f"{'; '.join(creation(self._settings.name))}; GRANT SELECT, UPDATE ON {MARKS_TABLE} TO {grantee};",
+                Severity.WARNING,
+            )
+
+    def _log_refused(self, start: tuple[str, int]) -> HeadraceError | None:
+        """Return why the log may not be read; asks for what comes behind its end, and takes nothing."""
+        session = connect(self._settings)
+        try:
+            log = Dump(session, self._settings, self._server_id, start, follow=False)
+            while log.next(self._settings.statement_timeout_s) is not None:
+                pass
+        except SourceError as error:
+            return error
+        finally:
+            session.close()
+        return None
+
+    def _tables(self) -> Iterator[Finding]:
+        listed = _listed(self._session, self._settings)
+        if not listed:
+            yield Finding(
+                "no-tables",
+                "No table that we may see matches source.tables.",
+                "correct source.tables, or GRANT SELECT on the tables.",
+            )
+        collations = read_collations(self._session)
+        for table, kind, engine in listed:
+            if kind == "SYSTEM VERSIONED":
+                yield Finding(
+                    "system-versioned",
+                    f"{table} keeps its own history, which the log has as further rows.",
+                    f"exclude it, or ALTER TABLE {table_sql(table)} DROP SYSTEM VERSIONING;",
+                    table=str(table),
+                )
+            if engine != "InnoDB":
+                yield Finding(
+                    "engine",
+                    f"{table} is of the engine {engine}, which no snapshot and no rollback covers.",
+                    f"ALTER TABLE {table_sql(table)} ENGINE = InnoDB; or exclude it.",
+                    table=str(table),
+                )
+            facts = read_table(self._session, table, collations)
+            if facts is not None:
+                yield from self._table(facts)
+
+    def _table(self, facts: TableFacts) -> Iterator[Finding]:
+        table = facts.table
+        try:
+            self._session.rows(f"SELECT 1 FROM {table_sql(table)} LIMIT 0")
+        except QueryFailed as error:
+            yield Finding(
+                "no-select",
+                f"{table} may not be read: {error.message}",
+                f"GRANT SELECT ON {table_sql(table)} TO {self._session.value('SELECT CURRENT_USER()')};",
+                table=str(table),
+            )
+        for column, why in undecoded(facts):
+            yield Finding(
+                "column-not-decoded",
+                f"{table}.{column} {why}, which is not decoded.",
+                "change the column, or exclude the table.",
+                table=str(table),
+            )
+        if not facts.key:
+            yield Finding(
+                "no-key",
+                f"{table} has no primary key: its copy is a multiset of rows, and is dumped in one read.",
+                f"ALTER TABLE {table_sql(table)} ADD PRIMARY KEY (…); if it can have one.",
+                Severity.WARNING,
+                str(table),
+            )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _quoted(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"

@@ -1,0 +1,98 @@
+"""Table maps of a log to tables that are kept: versions are registered, and what is new is announced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.model.schema import TableId, TableSchema
+from headrace.sources.base import SchemaStore
+from headrace.sources.mysql.assembler import Described
+from headrace.sources.mysql.catalog import TableFacts
+from headrace.sources.mysql.charsets import Collations
+from headrace.sources.mysql.events import Event
+from headrace.sources.mysql.marks import MARKS_TABLE
+from headrace.sources.mysql.position import GONE
+from headrace.sources.mysql.rows import TableRows
+from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.table_map import parse_table_map, table_map_id
+from headrace.sources.mysql.versions import Version, version_of
+from headrace.sources.mysql.walker import make_walk
+
+__all__ = ["LoggedTables"]
+
+
+class LoggedTables:
+    """The tables of one open log.
+
+    Args:
+        settings: of the source.
+        collations: of the server.
+        catalog: returns a table as the catalog has it now.
+        schemas: where versions are registered.
+    """
+
+    def __init__(
+        self,
+        settings: MysqlSettings,
+        collations: Collations,
+        catalog: Callable[[TableId], TableFacts | None],
+        schemas: SchemaStore,
+    ) -> None:
+        self._settings = settings
+        self._collations = collations
+        self._catalog = catalog
+        self._schemas = schemas
+        self._walk = make_walk()
+        self._known: dict[bytes, tuple[Version, int]] = {}
+        self._rows: dict[int, TableRows] = {}
+
+    def captures(self, table: TableId) -> bool:
+        """Return whether a table's rows are kept."""
+        return self._settings.selects(table)
+
+    def describe(self, event: Event, known: Mapping[str, int]) -> Described:
+        """Return what rows behind a table map are; see `headrace.sources.mysql.assembler.Tables`."""
+        _, table, raw = table_map_id(event)
+        ours = table == MARKS_TABLE
+        if not ours and not self.captures(table):
+            return Described()
+        if raw not in self._known:
+            found = version_of(parse_table_map(event, self._collations), self._catalog)
+            self._known[raw] = (found, 0 if ours else self._schemas.put(found.schema))
+        version, schema_id = self._known[raw]
+        if ours:
+            return Described(rows=self._new_rows(version, 0), marks=True)
+        schema = version.schema
+        rows = self._rows.get(schema_id)
+        if rows is None:
+            rows = self._rows[schema_id] = self._new_rows(version, schema_id)
+        return Described(schema, schema_id, rows, self._announce(schema, schema_id, known))
+
+    def _new_rows(self, version: Version, schema_id: int) -> TableRows:
+        return TableRows(
+            version.schema, schema_id, list(version.types), self._settings.zero_dates, self._walk
+        )
+
+    def _announce(
+        self, schema: TableSchema, schema_id: int, known: Mapping[str, int]
+    ) -> dict[str, Any] | None:
+        last = known.get(str(schema.table), GONE)
+        if last == schema_id:
+            return None
+        payload: dict[str, Any] = {"schema_id": schema_id}
+        if last != GONE and _needs_dump(self._schemas.get(last), schema):
+            payload["needs_dump"] = True
+        return payload
+
+
+def _needs_dump(last: TableSchema, schema: TableSchema) -> bool:
+    """Return whether rows got values that no event carries: in a new column, or in one of another type.
+
+    The log does not say what a new column's default was, nor how values were converted.
+    """
+    before = {column.name: column for column in last.columns}
+    return any(
+        column.name not in before or before[column.name].source_type != column.source_type
+        for column in schema.columns
+    )

@@ -1,0 +1,85 @@
+"""Cells of a select to Arrow columns: the values that the log's columns have, from the text of the server.
+
+The session is one of `headrace.sources.mysql.connection`, and a column is selected by `selected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.sources.mysql.charsets import BINARY
+from headrace.sources.mysql.settings import ZeroDates
+from headrace.sources.mysql.types import ColumnType, Kind
+
+__all__ = ["column_of_texts", "selected"]
+
+_DATES = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+
+
+def selected(type_: ColumnType, column: str) -> str:
+    """Return the expression by which a column is selected, so that its text says all of its value.
+
+    Args:
+        type_: of the column.
+        column: its quoted name.
+    """
+    if type_.kind is Kind.FLOAT:
+        # Its own text has six digits; as a double it has all of them.
+        return f"{column} * 1e0"
+    if type_.kind is Kind.BIT:
+        return f"{column} + 0"
+    return column
+
+
+def column_of_texts(
+    type_: ColumnType, cells: Sequence[bytes | None], zero_dates: ZeroDates
+) -> pa.Array:
+    """Return a column.
+
+    Args:
+        type_: of the column.
+        cells: as the server rendered them, None for null.
+        zero_dates: what becomes of a date that is no day.
+
+    Raises:
+        ValueError: a value has no exact place in the type.
+    """
+    raw = pa.array(cells, pa.binary())
+    if type_.kind is Kind.GEOMETRY or (type_.charset == BINARY and not type_.native):
+        return raw
+    text = raw.cast(pa.string())
+    if type_.kind in _DATES:
+        return _dates(text, type_.arrow, zero_dates)
+    if type_.kind is Kind.DECIMAL and pa.types.is_string(type_.arrow):
+        # With ZEROFILL the server writes zeros in front, which are no part of the value.
+        return pc.replace_substring_regex(text, r"^0+(\d)", r"\1")
+    if type_.kind is Kind.BIT and type_.length == 1:
+        return pc.equal(text, "1")
+    if type_.kind is Kind.FLOAT:
+        return text.cast(pa.float64()).cast(pa.float32(), safe=False)
+    if pa.types.is_string(type_.arrow):
+        return text
+    return text.cast(type_.arrow)
+
+
+def _dates(text: pa.Array, type_: pa.DataType, zero_dates: ZeroDates) -> pa.Array:
+    if pa.types.is_timestamp(type_) and type_.tz:
+        return _dates(text, pa.timestamp("us"), zero_dates).cast(type_)
+    # The year 0 is no year of the server's own calendar either.
+    if zero_dates == "refuse":
+        if pc.any(pc.starts_with(text, "0000")).as_py():
+            raise ValueError("a date that is no day")
+        return text.cast(type_)
+    cells = [_date_or_null(cell, type_) for cell in text]
+    return pa.concat_arrays(cells) if cells else pa.array([], type_)
+
+
+def _date_or_null(cell: pa.Scalar, type_: pa.DataType) -> pa.Array:
+    one = pa.array([cell.as_py()], pa.string())
+    try:
+        return _dates(one, type_, "refuse")
+    except (ValueError, pa.ArrowException):
+        return pa.nulls(1, type_)

@@ -1,0 +1,7 @@
+"""A real server for the tests of this package."""
+
+from __future__ import annotations
+
+from tests.fixtures_mariadb import database, mariadb_server, sql
+
+__all__ = ["database", "mariadb_server", "sql"]

@@ -1,0 +1,356 @@
+"""Chunks of a real server: every row once in the index's order, and exact at the place of their snapshot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pymysql
+import pytest
+
+from headrace.errors import ConfigError, SourceError, SourceUnavailable, UndecodableValue
+from headrace.model.schema import TableId
+from headrace.model.snapshot import NO, YES
+from headrace.sources.mysql.chunks import MysqlChunkReader
+from headrace.sources.mysql.position import Place
+from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.snapshot import PlaceSnapshot
+from headrace.testing.mariadb_server import MariadbServer
+from tests.fixtures_mariadb import Sql
+from tests.requirements import req
+from tests.sources.mysql.support import settings
+from tests.sources.mysql.test_stream import Log
+
+pytestmark = pytest.mark.mariadb
+
+
+@pytest.fixture
+def reader(mariadb_server: MariadbServer) -> Iterator[MysqlChunkReader]:
+    found = MysqlChunkReader(settings(mariadb_server))
+    yield found
+    found.close()
+
+
+def walked(reader: MysqlChunkReader, table: TableId, limit: int) -> pa.Table:
+    """Return a table by way of chunks, in the order they come."""
+    until = reader.upper_bound(table)
+    assert until is not None
+    after: tuple[str, ...] | None = None
+    batches = []
+    while True:
+        chunk = reader.read(table, after, until, limit)
+        batches.append(chunk.rows)
+        if chunk.rows.num_rows < limit and not chunk.cut:
+            return pa.Table.from_batches(batches)
+        after = chunk.last_key
+
+
+KEYS: dict[str, tuple[str, list[int] | list[str]]] = {
+    "int": ("k int", [-5, 0, 7, 1, 2, 3, 2147483647]),
+    "bigint unsigned": ("k bigint unsigned", [0, 1, 2**63, 2**64 - 1, 5]),
+    "decimal": ("k decimal(30,10)", ["-0.5", "0", "99999999999999999999.9999999999", "1.1"]),
+    "float": ("k float", ["0.1", "-1.5", "3.3333333", "1e20", "16777216"]),
+    "double": ("k double", ["0.1", "1e-300", "-0.30000000000000004", "12345678901234567"]),
+    "text, case ignored": (
+        "k varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+        ["'a'", "'B'", "'c'", "'é9'", "'Z'", "'日'", "'a b'", "''", "'it''s'", r"'x\\y'"],
+    ),
+    "text of latin1": (
+        "k varchar(20) CHARACTER SET latin1 COLLATE latin1_swedish_ci",
+        ["'a'", "'É'", "'z'", "'ß'"],
+    ),
+    "bytes": ("k varbinary(9)", ["X''", "X'00'", "X'ff'", "X'0041'", "X'41'"]),
+    "fixed bytes": ("k binary(4)", ["X'01'", "X'0100ff'", "X'ffffffff'"]),
+    "labels": ("k enum('z', 'a', 'm')", ["'a'", "'m'", "'z'"]),
+    "sets": ("k set('z', 'a', 'm')", ["'a'", "'m,z'", "'z'", "''", "'a,m'"]),
+    "bits": ("k bit(64)", ["0", "1", "18446744073709551615"]),
+    "dates": ("k date", ["'2024-01-01'", "'1969-12-31'", "'9999-12-31'"]),
+    "datetimes": (
+        "k datetime(3)",
+        ["'2024-01-01 00:00:00.120'", "'2024-01-01'", "'1000-01-01 00:00:01'"],
+    ),
+    "timestamps": ("k timestamp(6)", ["'2024-01-01 00:00:00.000001'", "'1999-12-31'"]),
+    "times": ("k time(2)", ["'-100:00:00.5'", "'00:00:00'", "'838:00:00'"]),
+    "years": ("k year", ["0", "1901", "2155"]),
+    "uuids": (
+        "k uuid",
+        ["'123e4567-e89b-12d3-a456-426655440000'", "'00000000-0000-0000-0000-000000000001'",
+         "'f23e4567-e89b-42d3-a456-426655440000'"],
+    ),
+    "addresses": ("k inet6", ["'::1'", "'fe80::1'", "'2001:db8::'"]),
+}  # fmt: skip
+
+
+@req("T3")
+@pytest.mark.parametrize("name", KEYS)
+def test_every_row_is_read_once_in_the_order_of_the_index(
+    mariadb_server: MariadbServer,
+    database: str,
+    sql: Sql,
+    reader: MysqlChunkReader,
+    name: str,
+) -> None:
+    column, values = KEYS[name]
+    rows = ", ".join(f"({value}, {n})" for n, value in enumerate(values))
+    sql(
+        "SET NAMES utf8mb4", "SET sql_mode = '', time_zone = '+00:00'",
+        f"CREATE TABLE t ({column} NOT NULL PRIMARY KEY, n int)", f"INSERT INTO t VALUES {rows}",
+    )  # fmt: skip
+    order = [n for (n,) in mariadb_server.query("SELECT n FROM t ORDER BY k", database)]
+    table = TableId(database, "t")
+    found = walked(reader, table, 2)
+    assert found.column("n").to_pylist() == order
+    # By its key each row is found again, and rendering is the way back.
+    keys = reader.render_keys(reader.describe(table), found.combine_chunks().to_batches()[0])
+    assert (
+        reader.key_rows(reader.describe(table), keys)
+        .column("k")
+        .equals(found.column("k").combine_chunks())
+    )
+    again = reader.read_keys(table, keys).rows
+    assert sorted(again.column("n").to_pylist()) == sorted(order)
+    assert reader.canonical_keys(table, [*keys, keys[0]]) == keys
+    assert reader.upper_bound(table) == keys[-1]
+
+
+@req("T3")
+@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
+def test_keys_of_several_columns_in_another_order_than_the_table(
+    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader, limit: int
+) -> None:
+    sql(
+        "CREATE TABLE t (a int, b varchar(9), v int, c int, PRIMARY KEY (c, a, b))",
+        "INSERT INTO t SELECT x.seq, y.seq, 10000 * z.seq + 100 * x.seq + y.seq, z.seq "
+        "FROM seq_1_to_3 x, seq_8_to_11 y, seq_1_to_4 z",
+    )
+    order = [v for (v,) in mariadb_server.query("SELECT v FROM t ORDER BY c, a, b", database)]
+    found = walked(reader, TableId(database, "t"), limit)
+    assert found.column("v").to_pylist() == order
+    assert len(order) == 48
+    with pytest.raises(ConfigError, match=r"a key has 3 columns \(a, b, c\)"):
+        reader.read(TableId(database, "t"), None, ("1",), 5)
+
+
+def test_a_condition_and_a_bound_in_bytes_hold(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT seq, REPEAT('x', 200) FROM seq_1_to_20000",
+    )
+    table = TableId(database, "t")
+    reader = MysqlChunkReader(settings(mariadb_server), chunk_bytes=500_000)
+    try:
+        assert reader.upper_bound(table, "id < 50 -- so") == ("49",)
+        chunk = reader.read(table, None, ("30",), 100, "id % 10 = 0")
+        assert chunk.rows.column("id").to_pylist() == [10, 20, 30]
+        chunk = reader.read(table, None, ("20000",), 20_000)
+        assert chunk.cut
+        assert 2_000 < chunk.rows.num_rows < 10_000
+        assert chunk.last_key == (str(chunk.rows.num_rows),)
+        assert walked(reader, table, 20_000).column("id").to_pylist() == list(range(1, 20_001))
+        with pytest.raises(SourceError, match=r"under the given condition"):
+            reader.read(table, None, ("5",), 5, "nothing = 1")
+        assert reader.estimate_rows(table) > 0
+    finally:
+        reader.close()
+
+
+@req("T15")
+def test_a_table_without_a_key_is_read_whole_in_one_snapshot(
+    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+) -> None:
+    sql("CREATE TABLE t (v int)", "INSERT INTO t SELECT seq % 7 FROM seq_1_to_9000")
+    table = TableId(database, "t")
+    dump = reader.read_table(table)
+    batches = [next(dump.batches)]
+    sql("DELETE FROM t", "INSERT INTO t VALUES (99)")
+    batches += dump.batches
+    assert len(batches) > 1
+    assert sorted(pa.Table.from_batches(batches).column("v").to_pylist()) == sorted(
+        n % 7 for n in range(1, 9001)
+    )
+    with pytest.raises(ConfigError, match="no primary key"):
+        reader.upper_bound(table)
+    # Half of it is enough to go on with the next.
+    half = reader.read_table(table)
+    assert next(half.batches).column("v").to_pylist() == [99]
+    half.batches.close()  # type: ignore[attr-defined]
+    assert [b.num_rows for b in reader.read_table(table).batches] == [1]
+
+
+def test_what_is_not_there_or_does_not_fit_is_named(
+    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+) -> None:
+    sql(
+        "SET sql_mode = 'ALLOW_INVALID_DATES'",
+        "CREATE TABLE t (id int PRIMARY KEY, d date)",
+        "INSERT INTO t VALUES (1, '0000-00-00')",
+    )
+    with pytest.raises(SourceError, match=rf"no table {database}\.none"):
+        reader.describe(TableId(database, "none"))
+    with pytest.raises(UndecodableValue, match=rf"{database}\.t\.d: "):
+        reader.read(TableId(database, "t"), None, ("1",), 5)
+    with pytest.raises(ConfigError, match=r"not a value of"):
+        reader.read(TableId(database, "t"), None, ("1 OR 1",), 5)
+    lenient = MysqlChunkReader(MysqlSettings(mariadb_server.url(), zero_dates="null"))
+    chunk = lenient.read(TableId(database, "t"), None, ("1",), 5)
+    assert chunk.rows.column("d").to_pylist() == [None]
+    lenient.close()
+
+
+def test_a_server_that_went_away_is_asked_again(
+    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    assert reader.upper_bound(TableId(database, "t")) == ("1",)
+    mariadb_server.restart()
+    with pytest.raises(SourceUnavailable):
+        reader.upper_bound(TableId(database, "t"))
+    assert reader.upper_bound(TableId(database, "t")) == ("1",)
+
+
+def test_a_chunk_is_exact_at_the_place_of_its_snapshot(
+    mariadb_server: MariadbServer, database: str, sql: Sql, tmp_path: Path, reader: MysqlChunkReader
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t SELECT seq, 0 FROM seq_1_to_6")
+    log = Log(mariadb_server, database, tmp_path)
+    stop = threading.Event()
+
+    def write(id_: int) -> None:
+        connection = mariadb_server.connect(database)
+        with connection.cursor() as cursor:
+            while not stop.is_set():
+                cursor.execute(f"UPDATE t SET v = v + 1 WHERE id = {id_}")
+        connection.close()
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(1, 7)]
+    for writer in writers:
+        writer.start()
+    table = TableId(database, "t")
+    try:
+        chunks = [reader.read(table, None, ("6",), 10) for _ in range(60)]
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    last = reader.read(table, None, ("6",), 10)
+    total = sum(last.rows.column("v").to_pylist())
+    assert total > 100
+    items = log.until(lambda found: sum(len(i.block.index) for i in found) >= total)
+    log.close()
+    xids, ids, values = [], [], []
+    for item in items:
+        for body in item.block.bodies:
+            new = body.batch.take(pa.array(range(1, body.batch.num_rows, 2)))
+            xids += new.column("_scn").to_pylist()
+            ids += new.column("id").to_pylist()
+            values += new.column("v").to_pylist()
+    between = 0
+    for chunk in [*chunks, last]:
+        seen = chunk.visibility.sees(np.array(xids), np.array(xids) + 5)
+        state = dict.fromkeys(range(1, 7), 0)
+        for saw, id_, value in zip(seen, ids, values, strict=True):
+            if saw == YES:
+                state[id_] = value
+        assert (
+            dict(zip(*(chunk.rows.column(n).to_pylist() for n in ("id", "v")), strict=True))
+            == state
+        )
+        between += 0 < int((seen == YES).sum()) < len(seen)
+    assert between > 30
+
+
+def test_a_commit_that_is_held_is_in_the_log_and_not_in_the_chunk(
+    mariadb_server: MariadbServer, database: str, sql: Sql, tmp_path: Path, reader: MysqlChunkReader
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 0)")
+    log = Log(mariadb_server, database, tmp_path)
+    table = TableId(database, "t")
+    held = (
+        "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
+        "SET GLOBAL rpl_semi_sync_master_timeout = 8000",
+        "SET GLOBAL rpl_semi_sync_master_enabled = ON",
+    )
+    mariadb_server.execute(*held)
+    update = threading.Thread(target=sql, args=("UPDATE t SET v = 1 WHERE id = 1",))
+    try:
+        update.start()
+        (item,) = log.until(lambda found: sum(len(i.block.index) for i in found) >= 1)[-1:]
+        xid = item.block.index["xid"][-1:]
+        chunk = reader.read(table, None, ("1",), 5)
+        # The stream has the commit, no select has: what only looks at places of the log would keep the old row.
+        assert chunk.rows.column("v").to_pylist() == [0]
+        assert chunk.visibility.sees(xid, xid).tolist() == [NO]
+    finally:
+        mariadb_server.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+        update.join()
+    chunk = reader.read(table, None, ("1",), 5)
+    assert chunk.rows.column("v").to_pylist() == [1]
+    assert chunk.visibility.sees(xid, xid).tolist() == [YES]
+    log.close()
+
+
+@req("T9")
+def test_a_chunk_takes_no_lock_and_waits_for_none(
+    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 0)")
+    table = TableId(database, "t")
+    writer = mariadb_server.connect(database)
+    with writer.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE t SET v = 5 WHERE id = 1")
+        assert reader.read(table, None, ("1",), 5).rows.column("v").to_pylist() == [0]
+        cursor.execute("COMMIT")
+    assert reader.read(table, None, ("1",), 5).rows.column("v").to_pylist() == [5]
+    dump = reader.read_table(table)
+    with writer.cursor() as cursor:
+        cursor.execute("SET innodb_lock_wait_timeout = 1")
+        cursor.execute("UPDATE t SET v = 6 WHERE id = 1")
+    assert [b.column("v").to_pylist() for b in dump.batches] == [[5]]
+    writer.close()
+
+
+def test_a_role_that_may_only_select_reads_chunks(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+        f"CREATE OR REPLACE USER looker@'%' IDENTIFIED BY '{MariadbServer.PASSWORD}'",
+        f"GRANT SELECT ON {database}.* TO looker@'%'",
+    )
+    reader = MysqlChunkReader(MysqlSettings(mariadb_server.url(user="looker")))
+    try:
+        chunk = reader.read(TableId(database, "t"), None, ("1",), 5)
+        assert chunk.rows.num_rows == 1
+        assert isinstance(chunk.visibility, PlaceSnapshot)
+    finally:
+        reader.close()
+
+
+def test_a_snapshot_has_a_text() -> None:
+    seen = PlaceSnapshot(Place.of("binlog.000012", 345))
+    assert PlaceSnapshot.parse(str(seen)) == seen
+    xid = np.array([seen.place.scn - 1, seen.place.scn, seen.place.scn + 1])
+    assert seen.sees(xid, xid).tolist() == [YES, YES, NO]
+
+
+def test_names_and_keys_cannot_leave_their_place(
+    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+) -> None:
+    name = "a`b'; -- \\"
+    quoted = "`" + name.replace("`", "``") + "`"
+    connection: pymysql.Connection = mariadb_server.connect(database)
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {quoted} ({quoted} varchar(30) PRIMARY KEY)")
+        cursor.execute(f"INSERT INTO {quoted} VALUES (%s)", (name,))
+    connection.close()
+    table = TableId(database, name)
+    assert reader.upper_bound(table) == (name,)
+    assert reader.read_keys(table, [(name,)]).rows.num_rows == 1
+    assert reader.read_keys(table, [("' OR '1'='1",)]).rows.num_rows == 0

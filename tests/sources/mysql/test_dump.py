@@ -1,0 +1,313 @@
+"""The log itself: packets, events, checksums, heartbeats, and what a server says when it refuses."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+
+import pytest
+
+from headrace.errors import (
+    HeadraceError,
+    ProtocolError,
+    SlotLost,
+    SourceError,
+    SourceUnavailable,
+)
+from headrace.model.schema import TableId
+from headrace.sources.mysql.catalog import read_collations
+from headrace.sources.mysql.charsets import Collations
+from headrace.sources.mysql.connection import connect
+from headrace.sources.mysql.dump import Dump, dump_error
+from headrace.sources.mysql.events import (
+    ROWS,
+    Event,
+    EventType,
+    parse_event,
+    parse_format,
+    parse_gtid,
+    parse_gtid_list,
+    parse_query,
+    parse_rotate,
+    parse_rows_header,
+)
+from headrace.sources.mysql.packets import PacketReader
+from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.table_map import parse_table_map
+from headrace.testing.mariadb_server import MariadbServer
+from tests.fixtures_mariadb import Sql
+from tests.requirements import req
+from tests.sources.mysql.support import SERVER_ID, changes, decoded, events, here, settings
+
+pytestmark = pytest.mark.mariadb
+
+
+def opened(server: MariadbServer, start: str | tuple[str, int], server_id: int = SERVER_ID) -> Dump:
+    known = MysqlSettings(server.url(), heartbeat_s=0.2)
+    return Dump(connect(known), known, server_id, start)
+
+
+def taken(log: Dump, type_: EventType) -> Event:
+    """Return the next event of a type."""
+    while True:
+        event = log.next(30)
+        assert event is not None
+        if event.type == type_:
+            return event
+
+
+def to_its_end(log: Dump) -> None:
+    while not log.ended:
+        log.next(30)
+
+
+@req("C33")
+def test_the_log_goes_on_behind_an_id(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)")
+    ((gtid,),) = mariadb_server.query("SELECT @@gtid_binlog_pos")
+    sql("INSERT INTO t VALUES (1)")
+    found = [event for event in events(mariadb_server, gtid) if not event.artificial]
+    begun = [parse_gtid(event) for event in found if event.type == EventType.GTID]
+    domain, server, number = gtid.split("-")
+    assert [str(one) for one in begun] == [f"{domain}-{server}-{int(number) + 1}"]
+    assert not begun[0].standalone
+    assert {event.type for event in found} >= {EventType.TABLE_MAP, EventType.XID}
+    assert sum(event.type in ROWS for event in found) == 1
+
+
+def test_what_comes_later_comes_and_silence_is_a_heartbeat(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)")
+    log = opened(mariadb_server, here(mariadb_server))
+    try:
+        taken(log, EventType.HEARTBEAT)
+        sql("INSERT INTO t VALUES (1)")
+        taken(log, EventType.WRITE_ROWS_V1)
+        taken(log, EventType.XID)
+    finally:
+        log.close()
+
+
+@req("C34")
+def test_a_rotation_says_where_the_log_goes_on(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    start = here(mariadb_server)
+    sql("FLUSH BINARY LOGS", "CREATE TABLE t (id int PRIMARY KEY)")
+    found = [parse_rotate(e) for e in events(mariadb_server, start) if e.type == EventType.ROTATE]
+    files = [one.file for one in found]
+    assert files[0] == start[0]
+    assert files[-1] == here(mariadb_server)[0]
+    assert files == sorted(files)
+    assert found[-1].position == 4
+
+
+def test_a_server_without_checksums_is_read_as_well(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    start = here(mariadb_server)
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a')")
+    sql("SET GLOBAL binlog_checksum = NONE")
+    try:
+        sql("INSERT INTO t VALUES (2, 'b')")
+        formats = [
+            parse_format(event).checksum
+            for event in events(mariadb_server, start)
+            if event.type == EventType.FORMAT_DESCRIPTION
+        ]
+        assert formats[0] is True
+        assert formats[-1] is False
+        rows = changes(decoded(mariadb_server, TableId(database, "t"), start).rows)
+        assert rows == [("+I", 1, "a"), ("+I", 2, "b")]
+    finally:
+        sql("SET GLOBAL binlog_checksum = CRC32")
+
+
+def test_a_purged_log_is_lost_and_says_so(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    start = here(mariadb_server)
+    ((gtid,),) = mariadb_server.query("SELECT @@gtid_binlog_pos")
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "FLUSH BINARY LOGS")
+    sql(f"PURGE BINARY LOGS TO '{here(mariadb_server)[0]}'")
+    for begin in (start, gtid):
+        with pytest.raises(SlotLost, match=r"no longer has the log") as caught:
+            list(events(mariadb_server, begin))
+        assert "headrace resync" in caught.value.next_step
+
+
+@pytest.mark.parametrize("start", ["0-1-999999999", "7-1-5"])
+def test_a_position_of_another_log_is_lost_too(mariadb_server: MariadbServer, start: str) -> None:
+    mariadb_server.execute("CREATE DATABASE IF NOT EXISTS some")
+    with pytest.raises(SlotLost):
+        list(events(mariadb_server, start))
+
+
+def test_a_position_inside_an_event_is_refused(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)")
+    file, position = here(mariadb_server)
+    with pytest.raises((SlotLost, SourceError)):
+        list(events(mariadb_server, (file, position - 7)))
+
+
+def test_who_takes_our_server_id_ends_our_log_by_name(mariadb_server: MariadbServer) -> None:
+    first = opened(mariadb_server, here(mariadb_server))
+    taken(first, EventType.HEARTBEAT)
+    second = opened(mariadb_server, here(mariadb_server))
+    try:
+        taken(second, EventType.HEARTBEAT)
+        with pytest.raises((SourceUnavailable, SourceError), match=r"server id|ended|gone"):
+            to_its_end(first)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_role_without_the_right_is_told_so(mariadb_server: MariadbServer) -> None:
+    mariadb_server.execute(
+        f"CREATE OR REPLACE USER plain@'%' IDENTIFIED BY '{MariadbServer.PASSWORD}'"
+    )
+    known = MysqlSettings(mariadb_server.url(user="plain"))
+    log = Dump(connect(known), known, SERVER_ID, "", follow=False)
+    with pytest.raises(SourceError, match=r"REPLICATION SLAVE"):
+        log.next(30)
+    log.close()
+
+
+def test_a_wrong_password_is_refused_without_showing_it(mariadb_server: MariadbServer) -> None:
+    url = mariadb_server.url().replace(MariadbServer.PASSWORD, "s3cret")
+    with pytest.raises(SourceError) as caught:
+        connect(MysqlSettings(url))
+    assert "s3cret" not in str(caught.value) + repr(caught.value) + repr(MysqlSettings(url))
+
+
+def test_a_server_that_is_away_is_tried_again() -> None:
+    with pytest.raises(SourceUnavailable):
+        connect(MysqlSettings("mysql://a:b@127.0.0.1:1/", connect_timeout_s=2))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Could not find first log file name in binary log index file", SlotLost),
+        ("Error: connecting slave requested to start from GTID 0-1-9, which is not in the master's binlog", SlotLost),
+        ("binlog truncated in the middle of event; consider out of disk space on master", SlotLost),
+        ("A slave with the same server_uuid/server_id as this slave has connected", SourceUnavailable),
+        ("something that nobody has seen yet", SourceError),
+    ],
+)  # fmt: skip
+def test_one_number_of_the_server_has_many_meanings(text: str, kind: type[HeadraceError]) -> None:
+    assert type(dump_error(1236, text)) is kind
+
+
+# -- packets --------------------------------------------------------------------------------------
+
+
+def packet(payload: bytes) -> bytes:
+    """Return a payload as it travels."""
+    most = (1 << 24) - 1
+    parts = [payload[i : i + most] for i in range(0, len(payload) + 1, most)]
+    return b"".join(
+        struct.pack("<I", len(part))[:3] + bytes([n & 255]) + part for n, part in enumerate(parts)
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_packets_are_whole_however_they_arrive(seed: int) -> None:
+    rng = random.Random(seed)
+    payloads = [
+        rng.randbytes(rng.choice((0, 1, 5, 300, 70_000, 400_000)))
+        for _ in range(rng.randint(1, 30))
+    ]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reader = PacketReader(ours)
+        stream = b"".join(packet(payload) for payload in payloads)
+        found: list[bytes] = []
+        while len(found) < len(payloads):
+            theirs.sendall(stream[: (size := rng.choice((1, 3, 7, 90_000)))])
+            stream = stream[size:]
+            while (payload := reader.next(0.0)) is not None:
+                found.append(payload)
+        assert found == payloads
+        assert not reader.ahead
+        assert reader.next(0.01) is None
+        theirs.close()
+        with pytest.raises(SourceUnavailable):
+            reader.next(1)
+
+
+# -- malformed events -----------------------------------------------------------------------------
+
+
+def look_into(event: Event, collations: Collations) -> None:
+    """Read all that can be read of an event."""
+    if event.type == EventType.FORMAT_DESCRIPTION:
+        parse_format(event)
+    elif event.type == EventType.ROTATE:
+        parse_rotate(event)
+    elif event.type == EventType.GTID:
+        parse_gtid(event)
+    elif event.type == EventType.GTID_LIST:
+        parse_gtid_list(event)
+    elif event.type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
+        parse_query(event)
+    elif event.type == EventType.TABLE_MAP:
+        parse_table_map(event, collations)
+    elif event.type in ROWS:
+        parse_rows_header(event)
+
+
+def test_one_wrong_bit_is_seen(mariadb_server: MariadbServer, database: str, sql: Sql) -> None:
+    start = here(mariadb_server)
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    rng = random.Random(3)
+    checked = 0
+    for event in events(mariadb_server, start):
+        # Of a made-up rotation it depends on what was asked for whether it has a checksum.
+        if event.type == EventType.ROTATE:
+            continue
+        for _ in range(20):
+            data = bytearray(event.data)
+            place = rng.randrange(len(data))
+            data[place] ^= 1 << rng.randrange(8)
+            if place == 4 or place == len(data) - 5:
+                continue  # the type decides how the rest is read
+            with pytest.raises(ProtocolError):
+                parse_event(bytes(data), checksum=True)
+            checked += 1
+    assert checked > 80
+
+
+def test_malformed_events_are_protocol_errors_and_nothing_else(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    start = here(mariadb_server)
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, a varchar(10), e enum('a', 'b'), s set('x'), d decimal(9,2))",
+        "INSERT INTO t VALUES (1, 'a', 'b', 'x', 1.5)",
+        "UPDATE t SET a = 'b'",
+        "FLUSH BINARY LOGS",
+    )
+    with connect(settings(mariadb_server)) as session:
+        collations = read_collations(session)
+    rng = random.Random(4)
+    seen = 0
+    for event in list(events(mariadb_server, start)):
+        for _ in range(150):
+            data = bytearray(event.data[: event.end])
+            for _ in range(rng.randint(1, 3)):
+                data[rng.randrange(19, len(data))] = rng.getrandbits(8)
+            data = data[: rng.randint(19, len(data))]
+            damaged = Event(event.type, 0, 0, 0, bytes(data), len(data))
+            try:
+                look_into(damaged, collations)
+            except HeadraceError:
+                seen += 1
+    assert seen > 100

@@ -1,0 +1,108 @@
+"""Watermarks through a real log: each comes back once, behind everything that was committed before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from headrace.errors import SourceUnavailable, WatermarkOutOfOrder
+from headrace.model.mark import Mark, MarkKind
+from headrace.sources.mysql.connection import connect
+from headrace.sources.mysql.marks import (
+    MARKS_TABLE,
+    MarkWriter,
+    create_marks,
+    drop_marks,
+)
+from headrace.testing.mariadb_server import MariadbServer
+from tests.fixtures_mariadb import Sql
+from tests.requirements import req
+from tests.sources.mysql.test_stream import Log, log, rows_of
+
+__all__ = ["log"]
+
+pytestmark = pytest.mark.mariadb
+
+LOW, HIGH = (Mark(kind, "token", "run") for kind in (MarkKind.LOW, MarkKind.HIGH))
+
+
+@pytest.fixture
+def writer(mariadb_server: MariadbServer, log: Log) -> Iterator[MarkWriter]:
+    with connect(log.source.settings) as session:
+        for _ in range(2):
+            create_marks(session, log.source.name)
+            create_marks(session, "another")
+    found = MarkWriter(log.source.settings)
+    yield found
+    found.close()
+    mariadb_server.execute("DROP TABLE IF EXISTS headrace.watermarks")
+
+
+@req("T6")
+@pytest.mark.parametrize("image", ["FULL", "MINIMAL", "NOBLOB"])
+def test_each_mark_comes_back_once_in_its_place(
+    log: Log, mariadb_server: MariadbServer, sql: Sql, writer: MarkWriter, image: str
+) -> None:
+    mariadb_server.execute(f"SET GLOBAL binlog_row_image = {image}")
+    try:
+        sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        writer.write(LOW)
+        other = MarkWriter(replace(log.source.settings, name="another"))
+        other.write(LOW)
+        other.close()
+        sql("INSERT INTO t VALUES (2)")
+        writer.write(HIGH)
+        sql("INSERT INTO t VALUES (3)")
+    finally:
+        mariadb_server.execute("SET GLOBAL binlog_row_image = FULL")
+    items = log.until(lambda found: len(rows_of(found)) >= 3)
+    marked = [item for item in items if item.mark is not None]
+    assert [item.mark.mark for item in marked if item.mark] == [LOW, HIGH]
+    numbers = []
+    for item in items:
+        numbers += [int(scn) for scn in item.block.index["scn"]]
+        if item.mark is not None:
+            # The window that it may close has its SCN, so the log is complete up to the one before only.
+            assert item.block.covered_scn == item.mark.scn - 1
+            numbers.append(item.mark.scn)
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == 5
+    assert {body.table.name for item in items for body in item.block.bodies} == {"t"}
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("DELETE FROM headrace.watermarks",),
+        ("UPDATE headrace.watermarks SET pipeline = CONCAT(pipeline, 'x')",),
+        ("UPDATE headrace.watermarks SET mark = 'something else'",),
+        ("TRUNCATE headrace.watermarks",),
+        ("DROP TABLE headrace.watermarks",),
+        ("BEGIN", "UPDATE headrace.watermarks SET mark = 'low a b'", "INSERT INTO t VALUES (1)", "COMMIT"),
+        ("BEGIN", "UPDATE headrace.watermarks SET mark = 'low a b'",
+         "UPDATE headrace.watermarks SET mark = 'high a b'", "COMMIT"),
+    ],
+    ids=["delete", "rename", "other text", "truncate", "drop", "beside data", "twice"],
+)  # fmt: skip
+def test_a_write_that_is_not_ours_stops_the_log(
+    log: Log, sql: Sql, writer: MarkWriter, statements: tuple[str, ...]
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", *statements)
+    with pytest.raises(WatermarkOutOfOrder, match=str(MARKS_TABLE)):
+        log.until(lambda _: False)
+
+
+def test_a_mark_that_cannot_be_written_is_named(
+    log: Log, mariadb_server: MariadbServer, writer: MarkWriter
+) -> None:
+    with connect(log.source.settings) as session:
+        drop_marks(session, log.source.name)
+        drop_marks(session, log.source.name)
+    assert mariadb_server.query("SELECT pipeline FROM headrace.watermarks") == (("another",),)
+    with pytest.raises(WatermarkOutOfOrder, match="removed the row"):
+        writer.write(LOW)
+    mariadb_server.execute("DROP TABLE headrace.watermarks")
+    with pytest.raises(SourceUnavailable, match="cannot be written"):
+        writer.write(LOW)

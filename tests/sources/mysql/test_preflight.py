@@ -1,0 +1,161 @@
+"""Preflight against real servers: every finding is found, all at once, and its own remedy cures it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from headrace.sources.base import Finding, Severity
+from headrace.sources.mysql.connection import connect
+from headrace.sources.mysql.preflight import Preflight, captured_tables
+from headrace.sources.mysql.settings import MysqlSettings
+from headrace.testing.mariadb_server import MariadbServer
+from tests.fixtures_mariadb import Sql
+
+pytestmark = pytest.mark.mariadb
+
+
+def found(server: MariadbServer, *tables: str, user: str = "headrace") -> list[Finding]:
+    settings = MysqlSettings(server.url(user=user), tables=tables)
+    with connect(settings) as session:
+        return Preflight(session, settings, 9_999).run()
+
+
+def names(findings: list[Finding]) -> set[str]:
+    return {finding.name for finding in findings} - {"watermark-table-missing"}
+
+
+@pytest.fixture
+def table(sql: Sql, database: str) -> str:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    return f"{database}.*"
+
+
+def test_a_server_that_is_as_it_should_be_has_no_findings(
+    mariadb_server: MariadbServer, table: str
+) -> None:
+    assert names(found(mariadb_server, table)) == set()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "name", "severity"),
+    [
+        ("binlog_format", "MIXED", "binlog-format", Severity.ERROR),
+        ("binlog_format", "STATEMENT", "binlog-format", Severity.ERROR),
+        ("binlog_row_metadata", "NO_LOG", "binlog-row-metadata", Severity.ERROR),
+        ("binlog_row_metadata", "MINIMAL", "binlog-row-metadata", Severity.ERROR),
+        ("binlog_row_image", "MINIMAL", "binlog-row-image", Severity.ERROR),
+        ("binlog_row_image", "NOBLOB", "binlog-row-image", Severity.ERROR),
+        ("mysql56_temporal_format", "OFF", "mysql56-temporal-format", Severity.ERROR),
+        ("binlog_expire_logs_seconds", "600", "short-retention", Severity.WARNING),
+    ],
+)
+def test_a_variable_is_named_and_the_remedy_cures_it(
+    mariadb_server: MariadbServer,
+    table: str,
+    variable: str,
+    value: str,
+    name: str,
+    severity: Severity,
+) -> None:
+    ((before,),) = mariadb_server.query(f"SELECT @@GLOBAL.{variable}")
+    mariadb_server.execute(f"SET GLOBAL {variable} = {value}")
+    try:
+        findings = [one for one in found(mariadb_server, table) if one.name == name]
+        assert [one.severity for one in findings] == [severity]
+        (remedy,) = re.findall(r"SET GLOBAL [^;]+;", findings[0].suggestion)
+        mariadb_server.execute(remedy)
+        assert names(found(mariadb_server, table)) == set()
+    finally:
+        mariadb_server.execute(f"SET GLOBAL {variable} = {before!r}")
+
+
+def test_rights_are_named_and_the_remedies_cure_them(
+    mariadb_server: MariadbServer, database: str, table: str
+) -> None:
+    mariadb_server.execute(
+        f"CREATE OR REPLACE USER reader@'%' IDENTIFIED BY '{MariadbServer.PASSWORD}'"
+    )
+    findings = found(mariadb_server, table, user="reader")
+    assert names(findings) == {"no-binlog-monitor", "no-tables"}
+    mariadb_server.execute(*_grants(findings), f"GRANT SELECT ON {database}.* TO reader@'%'")
+    findings = found(mariadb_server, table, user="reader")
+    assert names(findings) == {"no-replication-slave"}
+    mariadb_server.execute(*_grants(findings))
+    assert names(found(mariadb_server, table, user="reader")) == set()
+
+
+def _grants(findings: list[Finding]) -> list[str]:
+    return [
+        sql
+        for one in findings
+        if one.name != "watermark-table-missing"
+        for sql in re.findall(r"GRANT [A-Z ]+ ON \*\.\* TO [^;]+", one.suggestion)
+    ]
+
+
+def test_a_table_that_may_be_seen_and_not_read_is_named(
+    mariadb_server: MariadbServer, database: str, table: str
+) -> None:
+    mariadb_server.execute(
+        f"CREATE OR REPLACE USER half@'%' IDENTIFIED BY '{MariadbServer.PASSWORD}'",
+        f"GRANT INSERT ON {database}.t TO half@'%'",
+        "GRANT BINLOG MONITOR, REPLICATION SLAVE ON *.* TO half@'%'",
+    )
+    assert "no-select" in names(found(mariadb_server, table, user="half"))
+
+
+def test_tables_are_named_each_with_all_that_is_wrong(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    sql(
+        "CREATE TABLE fine (id int PRIMARY KEY)",
+        "CREATE TABLE keyless (id int)",
+        "CREATE TABLE old (id int PRIMARY KEY) ENGINE = Aria",
+        "CREATE TABLE past (id int PRIMARY KEY) WITH SYSTEM VERSIONING",
+        "CREATE TABLE packed (id int PRIMARY KEY, v text COMPRESSED)",
+        "CREATE TABLE words (v varchar(9) CHARACTER SET sjis, w char(3) CHARACTER SET big5) ENGINE = MyISAM",
+        "CREATE VIEW seen AS SELECT * FROM keyless",
+        "CREATE SEQUENCE numbers",
+    )
+    findings = found(mariadb_server, f"{database}.*")
+    told = {
+        (one.table.partition(".")[2], one.name, one.severity.name) for one in findings if one.table
+    }
+    assert told == {
+        ("keyless", "no-key", "WARNING"),
+        ("old", "engine", "ERROR"),
+        ("past", "system-versioned", "ERROR"),
+        ("packed", "column-not-decoded", "ERROR"),
+        ("words", "column-not-decoded", "ERROR"),
+        ("words", "engine", "ERROR"),
+        ("words", "no-key", "WARNING"),
+    }
+    assert sum(one.name == "column-not-decoded" for one in findings) == 3
+    settings = MysqlSettings(
+        mariadb_server.url(), tables=(f"{database}.*",), exclude=(f"{database}.p*",)
+    )
+    with connect(settings) as session:
+        assert [one.name for one in captured_tables(session, settings)] == [
+            "fine", "keyless", "old", "words",
+        ]  # fmt: skip
+
+
+def test_the_watermark_table_is_asked_for_with_its_very_statements(
+    mariadb_server: MariadbServer, table: str
+) -> None:
+    (finding,) = [
+        one for one in found(mariadb_server, table) if one.name == "watermark-table-missing"
+    ]
+    try:
+        mariadb_server.execute(*filter(None, map(str.strip, finding.suggestion.split(";"))))
+        assert found(mariadb_server, table) == []
+    finally:
+        mariadb_server.execute("DROP DATABASE IF EXISTS headrace")
+
+
+def test_a_server_without_a_log_is_named() -> None:
+    with MariadbServer(settings={"skip_log_bin": "1"}) as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id int PRIMARY KEY)")
+        assert "log-bin" in names(found(server, "d.*"))

@@ -1,0 +1,458 @@
+"""The log as blocks: transactions in order, places that rise, and what is acknowledged survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import (
+    ConfigError,
+    IncompatibleSchemaChange,
+    ProtocolError,
+    SlotLost,
+    SourceError,
+    SourceUnavailable,
+)
+from headrace.model.block import Block, SystemKind
+from headrace.model.schema import TableId
+from headrace.registry.file import FileRegistry
+from headrace.sources.base import LogItem, Severity
+from headrace.sources.mysql import MysqlSource
+from headrace.sources.mysql.connection import connect
+from headrace.sources.mysql.events import Query
+from headrace.sources.mysql.position import Place, Resume, gtid_state
+from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.source import end_of_log
+from headrace.sources.mysql.statements import Meaning, meaning_of
+from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
+from headrace.testing.mariadb_server import MariadbServer
+from tests.fixtures_mariadb import Sql
+from tests.requirements import req
+from tests.sources.mysql.support import changes, here
+
+pytestmark = pytest.mark.mariadb
+
+
+class Log:
+    """An open log and everything that it gave."""
+
+    def __init__(
+        self, server: MariadbServer, database: str, folder: Path, rows: int = 65_536
+    ) -> None:
+        self.source = MysqlSource(
+            server.url(),
+            folder,
+            tables=(f"{database}.*",),
+            name=database,
+            block_rows=rows,
+            heartbeat_s=0.2,
+        )
+        self.kept = AcknowledgedPosition(folder / "binlog.json")
+        self.schemas = FileRegistry(folder / "registry")
+        self.items: list[LogItem] = []
+        self.reader: MysqlLogReader | None = None
+        self.at_its_end()
+        self.open()
+
+    def at_its_end(self) -> None:
+        """Note that everything up to now is of no concern."""
+        with connect(self.source.settings) as session:
+            self.kept.write(end_of_log(session).render())
+
+    def open(self) -> None:
+        """Open the log where it was last acknowledged."""
+        self.reader = self.source.open(self.schemas)
+
+    def close(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
+            self.reader = None
+
+    def until(self, done: Callable[[list[LogItem]], bool]) -> list[LogItem]:
+        """Return what comes until it is enough."""
+        assert self.reader is not None
+        found: list[LogItem] = []
+        deadline = time.monotonic() + 60
+        while not done(found):
+            assert time.monotonic() < deadline, "the log does not bring it"
+            item = self.reader.poll(0.2)
+            if item is not None:
+                found.append(item)
+        self.items += found
+        return found
+
+    def changes(self, count: int) -> list[tuple[object, ...]]:
+        """Return so many rows, in order."""
+        return rows_of(self.until(lambda items: len(rows_of(items)) >= count))
+
+    def blocks(self, transactions: int) -> list[Block]:
+        """Return blocks with so many transactions that ended."""
+        items = self.until(
+            lambda items: sum(int(i.block.index["last_piece"].sum()) for i in items) >= transactions
+        )
+        return [item.block for item in items]
+
+
+def rows_of(items: list[LogItem]) -> list[tuple[object, ...]]:
+    found = []
+    for item in items:
+        placed = [
+            ((scn, ord_), change)
+            for body in item.block.bodies
+            for scn, ord_, change in zip(
+                body.batch.column("_scn").to_pylist(),
+                body.batch.column("_ord").to_pylist(),
+                changes(body.batch),
+                strict=True,
+            )
+        ]
+        found += [change for _, change in sorted(placed, key=lambda pair: pair[0])]
+    return found
+
+
+@pytest.fixture
+def log(mariadb_server: MariadbServer, database: str, tmp_path: Path) -> Iterator[Log]:
+    opened = Log(mariadb_server, database, tmp_path)
+    yield opened
+    opened.close()
+
+
+@req("D119")
+def test_transactions_come_whole_and_in_order(log: Log, sql: Sql) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "BEGIN", "INSERT INTO t VALUES (1, 1)", "INSERT INTO u VALUES (5)", "UPDATE t SET v = 2", "COMMIT",
+        "BEGIN", "INSERT INTO t VALUES (9, 9)", "ROLLBACK",
+        "DELETE FROM t",
+    )  # fmt: skip
+    items = log.until(lambda found: len(rows_of(found)) >= 5)
+    assert rows_of(items) == [
+        ("+I", 1, 1),
+        ("+I", 5),
+        ("-U", 1, 1),
+        ("+U", 1, 2),
+        ("-D", 1, 2),
+    ]
+    index = [tuple(entry) for item in items for entry in item.block.index.tolist()]
+    scns = [entry[0] for entry in index]
+    assert scns == sorted(set(scns))
+    assert [entry[2] for entry in index] == scns
+    assert abs(index[-1][1] / 1e6 - time.time()) < 600
+    for item in items:
+        assert item.block.covered_scn >= item.block.last_scn
+    told = [event for item in items for event in item.block.system]
+    assert [event.kind for event in told] == [SystemKind.SCHEMA, SystemKind.SCHEMA]
+    # Rows and events of a transaction have their ords together, without gaps.
+    assert sum(entry[3] for entry in index) == 5 + 2
+
+
+@req("D29", "C34")
+def test_numbers_rise_over_files_and_restarts(
+    log: Log, mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)")
+    for n in range(3):
+        sql(
+            f"INSERT INTO t VALUES ({3 * n})",
+            "FLUSH BINARY LOGS",
+            f"INSERT INTO t VALUES ({3 * n + 1})",
+        )
+    before = log.blocks(6)
+    log.close()
+    mariadb_server.restart()
+    mariadb_server.kill()
+    mariadb_server.start()
+    sql("INSERT INTO t VALUES (100)")
+    log.kept.write(log.items[-1].position)
+    log.open()
+    after = log.blocks(1)
+    scns = [int(scn) for block in (*before, *after) for scn in block.index["scn"]]
+    assert scns == sorted(set(scns))
+    assert len(scns) == 7
+    files = [scn >> 36 for scn in scns]
+    assert files == sorted(files)
+    assert files[-1] >= files[0] + 5
+
+
+@req("D32", "C33")
+def test_what_was_not_acknowledged_comes_again_unchanged(log: Log, sql: Sql) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    sql("INSERT INTO t VALUES (1, 'a')")
+    first = log.until(lambda items: len(rows_of(items)) >= 1)
+    assert log.reader is not None
+    log.reader.acknowledge(first[-1].position)
+    sql("INSERT INTO t VALUES (2, 'b')", "UPDATE t SET v = 'c' WHERE id = 1")
+    second = log.until(lambda items: len(rows_of(items)) >= 3)
+    log.close()
+    log.open()
+    again = log.until(lambda items: len(rows_of(items)) >= 3)
+    assert rows_of(again) == rows_of(second)
+    indexes = [
+        [entry for item in items for entry in item.block.index.tolist()]
+        for items in (second, again)
+    ]
+    assert indexes[0] == indexes[1]
+    assert [e for i in again for e in i.block.system] == [e for i in second for e in i.block.system]
+
+
+def test_a_large_transaction_leaves_in_pieces(
+    mariadb_server: MariadbServer, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    log = Log(mariadb_server, database, tmp_path, rows=300)
+    try:
+        sql(
+            "CREATE TABLE t (id int PRIMARY KEY, v int)",
+            "INSERT INTO t SELECT seq, seq FROM seq_1_to_5000",
+            "UPDATE t SET v = -v",
+        )
+        items = log.until(lambda found: len(rows_of(found)) >= 15_000)
+        entries = [entry for item in items for entry in item.block.index.tolist()]
+        assert len({entry[0] for entry in entries}) == 2
+        assert [entry[5] for entry in entries].count(1) == 2
+        assert len(entries) > 10
+        assert max(item.block.rows for item in items) < 2_000
+        found = rows_of(items)
+        assert found[:5000] == [("+I", n, n) for n in range(1, 5001)]
+        assert found[5000::2] == [("-U", n, n) for n in range(1, 5001)]
+        assert found[5001::2] == [("+U", n, -n) for n in range(1, 5001)]
+        for item in items:
+            # A piece is not the whole: nobody may take it for covered, nor go on behind it.
+            if not item.block.ends_complete:
+                assert item.block.covered_scn < item.block.last_scn
+        log.close()
+        middle = [item for item in items if not item.block.ends_complete][-1]
+        log.kept.write(middle.position)
+        log.open()
+        again = log.until(lambda found: len(rows_of(found)) >= 10_000)
+        assert rows_of(again) == found[5000:]
+    finally:
+        log.close()
+
+
+@req("P34")
+def test_truncates_drops_and_new_shapes_are_told(log: Log, database: str, sql: Sql) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)",
+        "TRUNCATE t", "INSERT INTO t VALUES (2)",
+        f"TRUNCATE TABLE `{database}`.`t`", "INSERT INTO t VALUES (3)",
+        "ALTER TABLE t ADD v int DEFAULT 7", "INSERT INTO t VALUES (4, 4)",
+        "DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, v int DEFAULT 7)", "INSERT INTO t VALUES (5, 5)",
+    )  # fmt: skip
+    items = log.until(lambda found: len(rows_of(found)) >= 5)
+    told = [
+        (event.kind.value, sorted(set(event.payload) - {"schema_id"}))
+        for item in items
+        for event in item.block.system
+    ]
+    assert told == [
+        ("schema", []),
+        ("truncate", []),
+        ("truncate", []),
+        ("schema", ["needs_dump"]),
+        ("truncate", ["anew"]),
+        ("schema", []),
+    ]
+
+
+def test_a_table_dropped_while_nobody_read_is_still_another_one(
+    log: Log, database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", "DROP TABLE t")
+    sql("CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO u VALUES (1)")
+    items = log.until(lambda found: len(rows_of(found)) >= 2)
+    log.close()
+    log.kept.write(items[-1].position)
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (2)")
+    log.open()
+    again = log.until(lambda found: len(rows_of(found)) >= 1)
+    told = [event for item in again for event in item.block.system]
+    assert [event.kind for event in told] == [SystemKind.TRUNCATE, SystemKind.SCHEMA]
+    assert told[0].payload == {"anew": True}
+
+
+def test_a_quiet_log_still_moves_on(log: Log, mariadb_server: MariadbServer, sql: Sql) -> None:
+    mariadb_server.execute("CREATE DATABASE IF NOT EXISTS elsewhere")
+    mariadb_server.execute("CREATE OR REPLACE TABLE elsewhere.x (id int PRIMARY KEY)")
+    mariadb_server.execute("INSERT INTO elsewhere.x VALUES (1)")
+    file, position = here(mariadb_server)
+    reached = Place.of(file, position).scn
+    items = log.until(lambda found: bool(found) and found[-1].block.covered_scn >= reached)
+    assert not any(len(item.block.index) for item in items)
+    assert Resume.parse(items[-1].position).place.scn == reached
+
+
+@pytest.mark.parametrize(
+    ("statements", "error", "words"),
+    [
+        (
+            ("SET SESSION binlog_format = 'STATEMENT'", "UPDATE t SET v = 2"),
+            SourceError,
+            r"as a statement \(UPDATE\)",
+        ),
+        (
+            ("XA START 'x'", "UPDATE t SET v = 2", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"),
+            SourceError,
+            "XA prepare",
+        ),
+        (
+            ("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 4",
+             "ALTER TABLE p TRUNCATE PARTITION p1"),
+            IncompatibleSchemaChange,
+            r"\.p: rows came or went with a partition",
+        ),
+    ],
+    ids=["a statement", "XA", "a partition"],
+)  # fmt: skip
+def test_what_cannot_be_carried_over_stops_the_log_by_name(
+    log: Log, sql: Sql, statements: tuple[str, ...], error: type[Exception], words: str
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
+    log.changes(1)
+    sql(*statements)
+    with pytest.raises(error, match=words):
+        log.until(lambda _: False)
+
+
+def test_a_server_that_goes_away_is_a_loss_of_the_connection(
+    log: Log, mariadb_server: MariadbServer, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    mariadb_server.kill()
+    try:
+        with pytest.raises(SourceUnavailable):
+            log.until(lambda _: False)
+    finally:
+        mariadb_server.start()
+    log.close()
+    log.kept.write(log.items[-1].position)
+    log.open()
+    sql("INSERT INTO t VALUES (2)")
+    assert log.changes(1)[-1] == ("+I", 2)
+
+
+def test_preflight_throws_no_reader_out(log: Log, sql: Sql) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    assert [f for f in log.source.preflight() if f.severity is Severity.ERROR] == []
+    sql("INSERT INTO t VALUES (2)")
+    assert log.changes(1) == [("+I", 2)]
+
+
+def test_a_server_that_says_nothing_is_gone(
+    log: Log, mariadb_server: MariadbServer, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    os.kill(mariadb_server.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(SourceUnavailable, match="has said nothing"):
+            log.until(lambda _: False)
+    finally:
+        os.kill(mariadb_server.pid, signal.SIGCONT)
+
+
+def test_a_log_that_was_reset_is_lost_though_it_has_our_place_again(log: Log, sql: Sql) -> None:
+    same = ("CREATE OR REPLACE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.close()
+    sql("RESET MASTER")
+    log.at_its_end()
+    log.open()
+    sql(*same)
+    log.changes(1)
+    log.close()
+    log.kept.write(log.items[-1].position)
+    # Byte for byte as long as before, under other ids.
+    sql("RESET MASTER", "SET SESSION gtid_domain_id = 7", *same, "INSERT INTO t VALUES (2)")
+    with pytest.raises(SlotLost, match="is not the one that was read"):
+        log.open()
+
+
+# -- without a server -----------------------------------------------------------------------------
+
+
+@req("C34", "D29")
+def test_places_compare_by_file_and_then_by_position() -> None:
+    places = [
+        Place.of("binlog.000009", 4_000_000_000),
+        Place.of("binlog.000010", 4),
+        Place.of("binlog.000010", 5),
+        Place.of("binlog.000010", (1 << 36) - 1),
+        Place.of("binlog.1000000", 4),
+        Place.of("binlog.1000001", 4),
+    ]
+    assert places == sorted(places)
+    scns = [place.scn for place in places]
+    assert scns == sorted(set(scns))
+    assert scns[-1] < 1 << 63
+    for bad in (("binlog", 4), ("binlog.x", 4), ("binlog.134217728", 4), ("binlog.1", 1 << 36)):
+        with pytest.raises(ProtocolError):
+            Place.of(*bad)
+
+
+@req("C33")
+def test_a_position_survives_storing(tmp_path: Path) -> None:
+    resume = Resume(
+        Place.of("binlog.000003", 77), 5, gtid_state("2-1-9,0-4-17"), {"d.t": 5, "d.u": 0}
+    )
+    kept = AcknowledgedPosition(tmp_path / "position.json")
+    assert kept.read() is None
+    kept.write(resume.render())
+    assert kept.read() == resume
+    assert resume.start == "0-4-17,2-1-9"
+    (tmp_path / "position.json").write_text("{}")
+    with pytest.raises(ConfigError):
+        kept.read()
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "tables"),
+    [
+        ("TRUNCATE t", "truncate", ["d.t"]),
+        ("truncate table `x`.`a``b`", "truncate", ["x.a`b"]),
+        (
+            "/* TRUNCATE u */ -- no\n# no\n TRUNCATE /*!40000 TABLE */ x . t WAIT 5",
+            "truncate",
+            ["x.t"],
+        ),
+        ("DROP TABLE IF EXISTS `d`.`t`,`u` /* generated by server */", "drop", ["d.t", "d.u"]),
+        ("DROP TEMPORARY TABLE t", "other", []),
+        ("DROP VIEW t", "other", []),
+        ("ALTER TABLE x.t DROP PARTITION p1", "parts", ["x.t"]),
+        ("ALTER ONLINE TABLE IF EXISTS t TRUNCATE PARTITION p1", "parts", ["d.t"]),
+        ("ALTER TABLE t DROP COLUMN `PARTITION`", "other", []),
+        ("ALTER TABLE t ADD COLUMN c text DEFAULT 'DROP PARTITION p'", "other", []),
+        ("COMMIT", "commit", []),
+        ("ROLLBACK", "rollback", []),
+        ("ROLLBACK TO `s`", "rollback to", []),
+        ("SAVEPOINT `s`", "other", []),
+        ("insert into t values (1)", "write", []),
+        ("WITH x AS (SELECT 1) UPDATE t SET v = 1", "write", []),
+        ("GRANT SELECT ON *.* TO x", "other", []),
+        ("", "other", []),
+    ],
+)
+def test_the_beginning_of_a_statement_says_what_it_is(
+    sql: str, kind: str, tables: list[str]
+) -> None:
+    found = meaning_of(Query("d", sql))
+    assert isinstance(found, Meaning)
+    assert (found.kind, [str(table) for table in found.tables]) == (kind, tables)
+
+
+def test_which_tables_are_captured() -> None:
+    known = MysqlSettings("mysql://a@b/", tables=("shop.*", "mysql.*"), exclude=("shop.tmp_?",))
+    names = {
+        "shop.a": True,
+        "shop.tmp_1": False,
+        "shop.tmp_12": True,
+        "x.a": False,
+        "mysql.user": False,
+    }
+    assert {name: known.selects(TableId.parse(name)) for name in names} == names

@@ -1,0 +1,258 @@
+"""The table of types of docs/mysql.md: the log's value and the select's are one Arrow value."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import SourceError, UndecodableValue
+from headrace.model.rowkey import encode_rows
+from headrace.model.schema import TableId, render_type
+from headrace.sources.mysql.catalog import read_collations, read_table
+from headrace.sources.mysql.charsets import CODECS, decode_text
+from headrace.sources.mysql.connection import connect, quote
+from headrace.sources.mysql.texts import column_of_texts, selected
+from headrace.sources.mysql.versions import Version, version_of
+from headrace.testing.mariadb_server import MariadbServer
+from tests.fixtures_mariadb import Sql
+from tests.requirements import req
+from tests.sources.mysql.kinds import Kind, documented, kinds
+from tests.sources.mysql.support import changes, decoded, here, settings
+
+pytestmark = pytest.mark.mariadb
+
+KINDS = kinds()
+
+
+def create(kind: Kind, suffix: str = "") -> str:
+    charset = " CHARACTER SET utf8mb4" if suffix == "" else suffix
+    texts = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set")
+    declared = kind.name + charset * kind.name.startswith(texts)
+    return f"CREATE TABLE t (id int PRIMARY KEY, v {declared} NULL)"
+
+
+def fill(kind: Kind, made: int, seed: int = 5) -> str:
+    """Return an insert of all extremes, a null, and values that are made up."""
+    rng = random.Random(seed)
+    values = ["NULL", *kind.values]
+    if kind.make is not None:
+        values += [kind.make(rng) if rng.random() < 0.9 else "NULL" for _ in range(made)]
+    rows = ", ".join(f"({n}, {value})" for n, value in enumerate(values))
+    return f"INSERT INTO t VALUES {rows}"
+
+
+def read(
+    server: MariadbServer, table: TableId
+) -> tuple[dict[str, tuple[str, str]], pa.RecordBatch]:
+    """Return a table by a select, with name and neutral type of each column as the catalog has it."""
+    with connect(settings(server)) as session:
+        facts = read_table(session, table, read_collations(session))
+        assert facts is not None
+        types = {c.name: c.type for c in facts.columns if c.type is not None}
+        wanted = ", ".join(selected(type_, quote(name)) for name, type_ in types.items())
+        rows = session.rows(f"SELECT {wanted} FROM {table} ORDER BY 1")
+    arrays = [
+        column_of_texts(type_, cells, "refuse")
+        for type_, cells in zip(types.values(), zip(*rows, strict=True), strict=True)
+    ]
+    named = {name: (type_.name, render_type(type_.arrow)) for name, type_ in types.items()}
+    return named, pa.RecordBatch.from_arrays(arrays, list(types))
+
+
+def test_the_document_has_every_type_once() -> None:
+    names = [name for name, _ in documented()]
+    assert len(names) == len(set(names)) > 50
+
+
+@req("D112", "P18")
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_value_is_the_same_through_the_log_and_by_a_select(
+    mariadb_server: MariadbServer, database: str, sql: Sql, kind: Kind
+) -> None:
+    table = TableId(database, "t")
+    start = here(mariadb_server)
+    sql("SET NAMES utf8mb4", "SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
+    sql(create(kind), fill(kind, made=60))
+    found = decoded(mariadb_server, table, start)
+    (map_,) = found.maps
+    assert map_.named
+    assert [column.name for column in map_.columns] == ["id", "v"]
+    types, rows = read(mariadb_server, table)
+    assert found.rows.schema.field("v").type == rows.schema.field("v").type
+    assert types["v"] == (kind.name, kind.neutral)
+    logged = found.rows.schema.field("v").metadata[b"source_type"].decode()
+    assert logged == kind.name
+    for name in ("id", "v"):
+        assert bits(found.rows.column(name)) == bits(rows.column(name)), name
+
+
+def bits(column: pa.Array) -> list[object]:
+    """Return cells so that what differs in any bit differs."""
+    return encode_rows([column]).to_pylist()
+
+
+@req("D112")
+def test_character_sets_are_decoded_as_the_server_converts_them(
+    mariadb_server: MariadbServer,
+) -> None:
+    with connect(settings(mariadb_server)) as session:
+        widths = read_collations(session).widths
+        single = [name for name in CODECS if widths.get(name) == 1]
+        assert len(single) > 8
+        for charset in single:
+            wanted = ", ".join(
+                f"CONVERT(_{charset} X'{code:02x}' USING utf8mb4)" for code in range(256)
+            )
+            (row,) = session.rows(f"SELECT {wanted}")
+            for code, cell in enumerate(row):
+                assert cell is not None
+                if cell == b"?" and code != ord("?"):
+                    with pytest.raises(ValueError):
+                        decode_text(bytes([code]), charset)
+                else:
+                    assert decode_text(bytes([code]), charset) == cell.decode(), (charset, code)
+
+
+@pytest.mark.parametrize(
+    "charset", ["latin1", "cp1251", "koi8r", "ucs2", "utf16le", "utf32", "utf8mb3"]
+)
+def test_text_of_other_character_sets_is_the_same_both_ways(
+    mariadb_server: MariadbServer, database: str, sql: Sql, charset: str
+) -> None:
+    start = here(mariadb_server)
+    words = {"latin1": "é€ß", "cp1251": "Жук", "koi8r": "Жук"}.get(charset, "é日Ж")
+    sql(
+        "SET NAMES utf8mb4",
+        f"CREATE TABLE t (id int PRIMARY KEY, a varchar(20), b text, c char(9), e enum('{words}', 'x')) "
+        f"CHARACTER SET {charset}",
+        f"INSERT INTO t VALUES (1, '{words}', '{words}', '{words} ', '{words}'), (2, 'plain', '', NULL, 'x')",
+    )
+    found = decoded(mariadb_server, TableId(database, "t"), start)
+    assert changes(found.rows) == [
+        ("+I", 1, words, words, words, words),
+        ("+I", 2, "plain", "", None, "x"),
+    ]
+    types, rows = read(mariadb_server, TableId(database, "t"))
+    for name, (type_, _) in types.items():
+        assert bits(found.rows.column(name)) == bits(rows.column(name))
+        assert found.rows.schema.field(name).metadata[b"source_type"].decode() == type_
+
+
+def test_text_that_is_not_decoded_here_is_refused_by_name(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    start = here(mariadb_server)
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(9) CHARACTER SET sjis)",
+        "INSERT INTO t VALUES (1, 'a')",
+    )
+    with pytest.raises(SourceError, match=rf"{database}\.t\.v has the character set sjis"):
+        decoded(mariadb_server, TableId(database, "t"), start)
+
+
+BAD_DATES = ("'0000-00-00'", "'2024-00-01'", "'2024-02-31'", "'0000-01-01'")
+
+
+@pytest.mark.parametrize("type_", ["date", "datetime", "datetime(3)"])
+@pytest.mark.parametrize("value", BAD_DATES)
+def test_a_date_that_is_no_day_is_refused_or_null(
+    mariadb_server: MariadbServer, database: str, sql: Sql, type_: str, value: str
+) -> None:
+    start = here(mariadb_server)
+    sql(
+        "SET sql_mode = 'ALLOW_INVALID_DATES'",
+        f"CREATE TABLE t (id int PRIMARY KEY, v {type_})",
+        f"INSERT INTO t VALUES (1, '2024-02-29'), (2, {value}), (3, NULL)",
+    )
+    table = TableId(database, "t")
+    with pytest.raises(UndecodableValue, match=rf"{database}\.t\.v: ") as caught:
+        decoded(mariadb_server, table, start)
+    assert value.strip("'") not in str(caught.value)
+    rows = decoded(mariadb_server, table, start, zero_dates="null").rows
+    assert [cell is None for cell in rows.column("v").to_pylist()] == [False, True, True]
+    with connect(settings(mariadb_server)) as session:
+        facts = read_table(session, table, read_collations(session))
+        assert facts is not None
+        kind = facts.columns[1].type
+        assert kind is not None
+        cells = [cell for (cell,) in session.rows(f"SELECT v FROM {table} ORDER BY id")]
+    assert column_of_texts(kind, cells, "null").equals(rows.column("v"))
+    with pytest.raises((ValueError, pa.ArrowException)):
+        column_of_texts(kind, cells, "refuse")
+
+
+def test_a_timestamp_of_zeros_is_no_day_either(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    start = here(mariadb_server)
+    sql(
+        "SET sql_mode = ''",
+        "CREATE TABLE t (id int PRIMARY KEY, v timestamp(3) NULL)",
+        "INSERT INTO t VALUES (1, '0000-00-00 00:00:00')",
+    )
+    with pytest.raises(UndecodableValue, match=r"zero_dates"):
+        decoded(mariadb_server, TableId(database, "t"), start)
+    assert changes(decoded(mariadb_server, TableId(database, "t"), start, "null").rows) == [
+        ("+I", 1, None)
+    ]
+
+
+def test_columns_of_unknown_form_are_refused_by_name(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    start = here(mariadb_server)
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(200) COMPRESSED)",
+        "INSERT INTO t VALUES (1, 'a')",
+    )
+    with pytest.raises(SourceError, match=rf"{database}\.t has a COMPRESSED column"):
+        decoded(mariadb_server, TableId(database, "t"), start)
+
+
+def test_without_names_in_the_log_the_catalog_has_them_and_must_have_the_same_columns(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    start = here(mariadb_server)
+    table = TableId(database, "t")
+    sql("SET GLOBAL binlog_row_metadata = NO_LOG")
+    try:
+        sql(
+            "CREATE TABLE t (id int unsigned PRIMARY KEY, a varchar(20) CHARACTER SET latin1, u uuid, "
+            "e enum('x', 'y'))",
+            "INSERT INTO t VALUES (4294967295, 'é', '123e4567-e89b-12d3-a456-426655440000', 'y')",
+        )
+        found = decoded(mariadb_server, table, start)
+        assert not found.maps[0].named
+        cells = (4294967295, "é", "123e4567-e89b-12d3-a456-426655440000", "y")
+        assert changes(found.rows) == [("+I", *cells)]
+        sql("ALTER TABLE t MODIFY a varchar(30) CHARACTER SET latin1")
+        with pytest.raises(SourceError, match=rf"{database}\.t: the log does not name its columns"):
+            decoded(mariadb_server, table, start)
+    finally:
+        sql("SET GLOBAL binlog_row_metadata = FULL")
+
+
+def test_the_log_and_the_catalog_describe_one_version(
+    mariadb_server: MariadbServer, database: str, sql: Sql
+) -> None:
+    start = here(mariadb_server)
+    columns = ", ".join(f"c{n} {kind.name}" for n, kind in enumerate(KINDS))
+    sql(
+        "SET NAMES utf8mb4",
+        f"CREATE TABLE t (k varchar(9), {columns}, n int NOT NULL, PRIMARY KEY (n, k)) CHARACTER SET utf8mb4",
+        "INSERT INTO t (k, n) VALUES ('a', 1)",
+    )
+    table = TableId(database, "t")
+    (map_,) = decoded(mariadb_server, table, start).maps
+    with connect(settings(mariadb_server)) as session:
+        facts = read_table(session, table, read_collations(session))
+    logged = version_of(map_, lambda _: facts)
+    bare = tuple(type(column)("", column.type, column.nullable) for column in map_.columns)
+    unnamed = type(map_)(map_.table_id, map_.table, bare, None, map_.raw)
+    by_catalog = version_of(unnamed, lambda _: facts)
+    assert isinstance(logged, Version)
+    assert logged == by_catalog
+    assert logged.schema.key == ("k", "n")
+    assert logged.schema.schema_id == by_catalog.schema.schema_id
