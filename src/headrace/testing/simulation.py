@@ -36,7 +36,7 @@ __all__ = ["Crash", "Simulation", "SimulationFailed"]
 CAPTURE_FAILPOINTS = tuple(
     name
     for name in failpoints.FAILPOINTS
-    if not name.startswith(("apply.", "maintenance.", "adopt.", "control."))
+    if not name.startswith(("apply.", "maintenance.", "adopt.", "control.", "letters.", "rewind."))
 )
 BACKLOG = 20
 """Transactions that may wait for the reader before the history holds its breath."""
