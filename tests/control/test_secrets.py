@@ -61,6 +61,7 @@ def document(kind: str, **values: str) -> dict[str, Any]:
         made["relay"] = {"tokens": [{"name": "a", "token": values["relay__tokens__token"]}]}
         hook, signed = values["objective__webhook"], values["objective__secret"]
         made["objective"] = {"webhook": hook, "secret": signed}
+        made["lineage"] = {"url": values["lineage__url"], "token": values["lineage__token"]}
     return made
 
 
