@@ -30,6 +30,9 @@ URL = "postgresql://u:{}@127.0.0.1:1/d?connect_timeout=1"
 NAMES = {"target.store.access_key_id"}
 """Fields whose values are names, and stand in the clear like one; what goes with them does not."""
 
+ADDRESSES = {"lineage.url"}
+"""Fields whose values are addresses, which need not be references; one that is a reference is hidden like others."""
+
 
 def document(kind: str, **values: str) -> dict[str, Any]:
     """Return a configuration with something in each field that takes a secret.
@@ -143,7 +146,7 @@ def hidden(tmp_path: Path) -> Secrets:
 @pytest.mark.parametrize(
     ("kind", "field"),
     [(kind, field) for kind, names in FIELDS.items() for field in names
-     if field.replace("__", ".") not in NAMES],
+     if field.replace("__", ".") not in NAMES | ADDRESSES],
 )  # fmt: skip
 def test_a_secret_in_clear_is_refused_everywhere_and_repeated_nowhere(
     tmp_path: Path, hidden: Secrets, kind: str, field: str, caplog: pytest.LogCaptureFixture
@@ -155,7 +158,9 @@ def test_a_secret_in_clear_is_refused_everywhere_and_repeated_nowhere(
         for name, value in hidden.values.items()
         if name.startswith(field.replace("__", "-") + "-")
     )
-    given[field] = quote(clear, safe="") if field.endswith("__url") and field != "lineage__url" else clear
+    given[field] = (
+        quote(clear, safe="") if field.endswith("__url") and field != "lineage__url" else clear
+    )
     config = document(kind, **given)
     with served(tmp_path) as (_, url):
         ask = Asking(url)
