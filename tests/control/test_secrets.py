@@ -14,8 +14,10 @@ from urllib.parse import quote
 import pytest
 from pydantic import BaseModel, SecretStr
 
+from headrace.errors import ConfigError
 from headrace.replicator.config import Config
 from headrace.replicator.control.plane import ControlPlane
+from headrace.replicator.control.references import refuse_secrets
 from headrace.replicator.secret_references import FOLDER_VARIABLE
 from tests.control.asking import ADMIN, TOKENS, Asking, served
 from tests.control.contracts.calls import CALLS
@@ -31,7 +33,8 @@ NAMES = {"target.store.access_key_id"}
 """Fields whose values are names, and stand in the clear like one; what goes with them does not."""
 
 ADDRESSES = {"lineage.url"}
-"""Fields whose values are addresses, which need not be references; one that is a reference is hidden like others."""
+"""Fields whose values are addresses, which need not be references unless they hold a password or a token; one in the path
+is not told from the rest of it."""
 
 
 def document(kind: str, **values: str) -> dict[str, Any]:
@@ -96,6 +99,15 @@ def fields_of(annotation: Any, place: str = "") -> Iterator[str]:
 def test_every_field_that_takes_a_secret_is_tried() -> None:
     tried = {name.replace("__", ".") for names in FIELDS.values() for name in names}
     assert tried == set(fields_of(Config))
+
+
+@pytest.mark.parametrize(
+    "held", ["u:swordfish@h/x", "h/x?token=swordfish", "h/x?api_key=swordfish"]
+)
+def test_an_address_that_holds_a_secret_is_refused(held: str) -> None:
+    with pytest.raises(ConfigError, match="lineage.url") as refused:
+        refuse_secrets({"lineage": {"url": f"https://{held}"}})
+    assert "swordfish" not in str(refused.value)
 
 
 class Secrets:
