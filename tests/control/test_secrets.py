@@ -33,8 +33,8 @@ NAMES = {"target.store.access_key_id"}
 """Fields whose values are names, and stand in the clear like one; what goes with them does not."""
 
 ADDRESSES = {"lineage.url"}
-"""Fields whose values are addresses, which need not be references unless they hold a password or a token; one in the path
-is not told from the rest of it."""
+"""Fields whose values are addresses, which need not be references unless they hold a password or a token;
+one in the path is not told from the rest of it."""
 
 
 def document(kind: str, **values: str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_every_field_that_takes_a_secret_is_tried() -> None:
     "held", ["u:swordfish@h/x", "h/x?token=swordfish", "h/x?api_key=swordfish"]
 )
 def test_an_address_that_holds_a_secret_is_refused(held: str) -> None:
-    with pytest.raises(ConfigError, match="lineage.url") as refused:
+    with pytest.raises(ConfigError, match=r"lineage\.url") as refused:
         refuse_secrets({"lineage": {"url": f"https://{held}"}})
     assert "swordfish" not in str(refused.value)
 
