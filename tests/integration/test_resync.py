@@ -92,7 +92,7 @@ class Shop:
         stop, source = threading.Event(), self.source
         work = Repair(
             self.state,
-            source.settings,
+            source,
             self.folder / "changelog",
             DeltaReplicas(self.lake, PIPELINE),
         )
@@ -241,7 +241,7 @@ def test_a_repair_that_was_cut_short_is_done_by_the_next_start(
     shop.begin_again()
     work = Repair(
         shop.state,
-        shop.source.settings,
+        shop.source,
         shop.folder / "changelog",
         DeltaReplicas(shop.lake, PIPELINE),
     )

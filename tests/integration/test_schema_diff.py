@@ -12,6 +12,7 @@ from headrace.cli.main import app
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.ledger import table_path
 from headrace.replicator import config_file, runner
+from headrace.replicator.databases import open_database
 from headrace.spark.targets.tables import DeltaTables
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
@@ -32,7 +33,7 @@ def copied(file: Path) -> DeltaTables:
     """Make the targets of what the source has now, as their dumps would."""
     config = config_file.load(file)
     targets = DeltaTables(config.lake, config.name, vectors=True)
-    for schema in runner._source(config).tables():
+    for schema in open_database(config).tables():
         targets.evolve(schema)
     return targets
 
@@ -70,7 +71,7 @@ def test_each_column_is_told_what_will_happen_to_it_and_then_it_does(file: Path,
     assert "1 of 3 tables have the same columns" in shown.stdout
 
     config = config_file.load(file)
-    (schema,) = (s for s in runner._source(config).tables() if s.table.name == "t")
+    (schema,) = (s for s in open_database(config).tables() if s.table.name == "t")
     targets.evolve(schema)
     held = DeltaTable(table_path(config.lake, schema.table)).snapshot()
     assert sorted(held.schema.names) == ["b", "d", "id", "label", "more"]

@@ -16,9 +16,11 @@ from headrace.model.schema import TableId
 from headrace.replicator.asked import table_settings
 from headrace.replicator.config import PostgresConfig
 from headrace.replicator.config_file import load
+from headrace.replicator.databases import open_database
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.reading import read
-from headrace.replicator.runner import _source, _warehouse
+from headrace.replicator.runner import _warehouse
+from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.settings import ColumnChoice
 from headrace.store import Bucket, ObjectPath
 from tests.requirements import req
@@ -296,7 +298,9 @@ def test_columns_are_chosen_by_table_and_reach_the_source(tmp_path: Path) -> Non
     text = CHOSEN.replace(
         "{COLUMNS}", "{public.a: {include: [id, n]}, public.b: {exclude: [secret]}}"
     )
-    settings = _source(load(write(tmp_path, text))).settings
+    source = open_database(load(write(tmp_path, text)))
+    assert isinstance(source, PostgresSource)
+    settings = source.settings
     assert settings.columns == (
         ColumnChoice(TableId("public", "a"), include=frozenset({"id", "n"})),
         ColumnChoice(TableId("public", "b"), exclude=frozenset({"secret"})),

@@ -12,10 +12,10 @@ from headrace.model.schema import TableId
 from headrace.replicator import verify_compare, verify_tail
 from headrace.replicator.replicas import DeltaReplicas
 from headrace.replicator.verify import verify
-from headrace.sources.postgres import binary
+from headrace.sources.postgres import PostgresSource, binary
 from headrace.sources.postgres.catalog import TypeCache
 from headrace.sources.postgres.chunks import PostgresChunkReader
-from headrace.sources.postgres.settings import ColumnChoice, PostgresSettings
+from headrace.sources.postgres.settings import ColumnChoice
 from tests.lake.handmade import txn
 from tests.replicator.verify_bench import MISSING, ORIGIN_SELECT, PIPELINE, Bench
 from tests.requirements import req
@@ -387,22 +387,18 @@ def test_columns_that_the_publication_leaves_out_are_not_compared(bench):
         "INSERT INTO orders SELECT i, 's' || i, i FROM generate_series(1, 20) i",
         "CREATE PUBLICATION part FOR TABLE orders (id, total)",
     )
-    settings = PostgresSettings(bench.url, publication="part")
-    bench.reader = PostgresChunkReader(settings, TypeCache())
+    source = PostgresSource(bench.url, publication="part")
+    bench.reader = PostgresChunkReader(source.settings, TypeCache())
     bench.settle("orders")
     bench.cover()
     names = ("public.orders",)
-    report = verify(
-        settings, names, bench.changelog, DeltaReplicas(bench.lake, PIPELINE), PIPELINE, 20.0
-    )
+    report = verify(source, names, bench.changelog, DeltaReplicas(bench.lake, PIPELINE), 20.0)
     assert report.equal
     bench.execute("UPDATE orders SET secret = 'other'")
-    assert verify(
-        settings, names, bench.changelog, DeltaReplicas(bench.lake, PIPELINE), PIPELINE, 20.0
-    ).equal
+    assert verify(source, names, bench.changelog, DeltaReplicas(bench.lake, PIPELINE), 20.0).equal
     bench.execute("UPDATE orders SET total = 0 WHERE id = 1")
     assert not verify(
-        settings, names, bench.changelog, DeltaReplicas(bench.lake, PIPELINE), PIPELINE, 20.0
+        source, names, bench.changelog, DeltaReplicas(bench.lake, PIPELINE), 20.0
     ).equal
 
 
@@ -412,16 +408,15 @@ def test_columns_that_the_configuration_leaves_out_are_not_compared(bench):
         "INSERT INTO orders SELECT i, 's' || i, i FROM generate_series(1, 20) i",
     )
     choice = ColumnChoice(TableId("public", "orders"), exclude=frozenset({"secret"}))
-    settings = PostgresSettings(bench.url, columns=(choice,))
-    bench.reader = PostgresChunkReader(settings, TypeCache())
+    source = PostgresSource(bench.url, columns=(choice,))
+    bench.reader = PostgresChunkReader(source.settings, TypeCache())
     bench.settle("orders")
     bench.cover()
     report = verify(
-        settings,
+        source,
         ("public.orders",),
         bench.changelog,
         DeltaReplicas(bench.lake, PIPELINE),
-        PIPELINE,
         20.0,
     )
     assert report.equal

@@ -21,6 +21,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.replicator.verify import verify
 from headrace.replicator.verify_report import VerifyReport
 from headrace.replicator.warehouse_replicas import WarehouseReplicas
+from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import database, postgres_server
 from tests.lake.sql.warehouses import STAGES
@@ -84,7 +85,7 @@ class Shop:
 
     def verify(self) -> VerifyReport:
         bench = self.bench
-        return verify(bench.url, [ITEMS], bench.changelog, self.replicas, PIPELINE, 10.0)
+        return verify(PostgresSource(bench.url), [ITEMS], bench.changelog, self.replicas, 10.0)
 
 
 @pytest.fixture

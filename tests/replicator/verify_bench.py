@@ -26,6 +26,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.replicator.replicas import DeltaReplicas
 from headrace.replicator.verify import VerifyReport, verify
+from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.catalog import TypeCache
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.lsn import parse_lsn
@@ -155,11 +156,10 @@ class Bench:
     def verify(self, *tables: str, timeout_s: float = 20.0, progress: Any = None) -> VerifyReport:
         names = [f"public.{name}" for name in tables or self.targets]
         return verify(
-            self.url,
+            PostgresSource(self.url, name=PIPELINE),
             names,
             self.changelog,
             DeltaReplicas(self.lake, PIPELINE),
-            PIPELINE,
             timeout_s,
             progress,
         )

@@ -1,7 +1,8 @@
 """Digests of rows from Arrow values, in the text form that the source's server is asked for too.
 
 Each cell becomes ``N`` (null) or ``<octets>:<text>``, the row's text is its cells one after the
-other, and the MD5 of that text is the row's digest; the key's cells alone give the key's digest.
+other, and the hash of that text, MD5 or 16 bytes of SHA-256, is the row's digest; the key's cells alone give the
+key's digest.
 The first byte of the key's digest names one of 256 ranges, and a range is summed up as the number
 of its rows and the exact sum of the leading 60 bits of their digests, so order does not matter and
 copies count. The text of a cell by type:
@@ -10,24 +11,28 @@ copies count. The text of a cell by type:
     timestamps microseconds since 1970 UTC · floats their IEEE bytes, big-endian, in hex, one NaN
     binary hex · string itself
 
-`headrace.sources.postgres.digest` says the same in SQL; the values here must never come from there.
+Where the form has wide floats, 32 bits are rendered as the same number in 64. `digest` in the packages of the sources
+says the same in SQL; the values here must never come from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from hashlib import md5
+from hashlib import md5, sha256
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.model.digest import DigestForm
 from headrace.model.schema import TableSchema
 
 __all__ = ["RANGES", "RangeSums", "RowDigests", "cell_texts", "digest_rows"]
 
+MD5 = DigestForm()
+"""What PostgreSQL computes fastest."""
 RANGES = 256
 """Key ranges a table is summed up in."""
 _SLICE_BYTES = 64 << 20
@@ -96,14 +101,14 @@ class RangeSums:
         return [n for n, (count, total, c, t) in enumerate(pairs) if (count, total) != (c, t)]
 
 
-def digest_rows(schema: TableSchema, batch: pa.RecordBatch) -> RowDigests:
+def digest_rows(schema: TableSchema, batch: pa.RecordBatch, form: DigestForm = MD5) -> RowDigests:
     """Return the digests of rows that have the table's columns, in order."""
     keys, rows = [], []
     for part in _slices(batch):
-        cells = [_cells(part.column(index)) for index in range(len(schema.columns))]
-        rows.append(_md5s(_joined(cells)))
+        cells = [_cells(part.column(index), form) for index in range(len(schema.columns))]
+        rows.append(_hashes(_joined(cells), form))
         if schema.key:
-            keys.append(_md5s(_joined([cells[index] for index in schema.key_indexes])))
+            keys.append(_hashes(_joined([cells[index] for index in schema.key_indexes]), form))
     whole = np.concatenate(rows) if rows else np.empty((0, 16), np.uint8)
     return RowDigests(np.concatenate(keys) if keys else whole, whole)
 
@@ -122,13 +127,16 @@ def _joined(cells: list[pa.Array]) -> pa.Array:
     return cells[0] if len(cells) == 1 else pc.binary_join_element_wise(*cells, b"")
 
 
-def _md5s(texts: pa.Array) -> Bytes:
-    digests = (md5(text, usedforsecurity=False).digest() for text in texts.to_pylist())
+def _hashes(texts: pa.Array, form: DigestForm) -> Bytes:
+    new = md5 if form.hash == "md5" else sha256
+    digests = (new(text, usedforsecurity=False).digest()[:16] for text in texts.to_pylist())
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
 
 
-def _cells(column: pa.Array) -> pa.Array:
+def _cells(column: pa.Array, form: DigestForm) -> pa.Array:
     """Return ``N`` or ``<octets>:<text>`` as binary."""
+    if form.wide_floats and pa.types.is_float32(column.type):
+        column = column.cast(pa.float64())
     texts = cell_texts(column).cast(pa.binary())
     lengths = pc.binary_length(texts).cast(pa.string()).cast(pa.binary())
     colon = pa.scalar(b":", pa.binary())

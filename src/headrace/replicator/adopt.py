@@ -196,7 +196,7 @@ def _scn_of(at: str, parse: ParsePosition, offset: int) -> int:
     if not 0 < scn < 2**63:
         raise ConfigError(
             "adopt: --at is no position.",
-            next_step="write the LSN of the snapshot, such as 16/B374D848, or an SCN.",
+            next_step="write the snapshot's position, such as 16/B374D848 (an LSN) or binlog.000042:1234, or an SCN.",
         )
     return scn
 

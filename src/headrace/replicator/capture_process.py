@@ -27,7 +27,7 @@ def _capture(config: Config, paths: StatePaths, stop: threading.Event, report: R
         try:
             with (
                 runner.capture(config, paths, stop, report) as capture,
-                runner.slot_watched(config, report),
+                runner.log_watched(config, report),
                 runner.repaired(config, paths),
             ):
                 leave_to_stay()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -18,6 +17,15 @@ from headrace.replicator.observe_config import LineageConfig, MetricsConfig, Obj
 from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
 from headrace.replicator.retries import RetryConfig
 from headrace.replicator.section import Section
+from headrace.replicator.source_config import (
+    ColumnsConfig,
+    DatabaseConfig,
+    Identifier,
+    MysqlConfig,
+    Pattern,
+    PostgresConfig,
+    postgres_url,
+)
 from headrace.replicator.units import Bytes
 from headrace.store.location import Bucket, Location, located
 
@@ -27,11 +35,13 @@ __all__ = [
     "ChangesConfig",
     "ColumnsConfig",
     "Config",
+    "DatabaseConfig",
     "DuckdbTargetConfig",
     "DumpConfig",
     "LineageConfig",
     "MaintenanceConfig",
     "MetricsConfig",
+    "MysqlConfig",
     "ObjectiveConfig",
     "ParquetTargetConfig",
     "PostgresConfig",
@@ -47,89 +57,9 @@ __all__ = [
     "TargetConfig",
 ]
 
-_Pattern = Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
-_Table = Annotated[str, Field(pattern=r"^[^.*?]+\.[^.*?]+$")]
-_SlotName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
 _Expression = Annotated[str, Field(min_length=1)]
 _BUCKET_URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^?#]*)?")
 _BucketUrl = Annotated[str, Field(pattern=r"^s3://")]
-_Identifier = Annotated[str, Field(min_length=1, max_length=63)]
-
-
-class ColumnsConfig(Section):
-    """Which columns of one table are captured; the columns of its key always are.
-
-    Attributes:
-        include: the only columns to take.
-        exclude: columns to leave out.
-    """
-
-    include: tuple[_Identifier, ...] = ()
-    exclude: tuple[_Identifier, ...] = ()
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if bool(self.include) == bool(self.exclude):
-            raise ValueError("either include or exclude, with at least one column")
-        return self
-
-
-class PostgresConfig(Section):
-    """Where changes come from.
-
-    Attributes:
-        type: the kind of source.
-        url: libpq URL; put the password into the environment and write ``${env:NAME}``.
-        tables: patterns ``schema.table``; ``*`` and ``?`` stand for any characters.
-        exclude: patterns of tables to leave out, applied after ``tables``.
-        columns: by ``schema.table``, tables of which some columns are left out.
-        text_columns: by ``schema.table``, columns that are kept as the server renders them, whatever their type.
-        slot: an existing replication slot; headrace makes and names its own when absent.
-        publication: an existing publication; headrace makes and names its own when absent.
-        watermark: ``message`` (needs no table at the source) or ``table``.
-        ddl: ``catalog`` (needs no more rights), or ``trigger`` for the exact place of migrations.
-        log_format: ``auto``: the log comes in binary where that is known for every captured column; or ``text``.
-        heartbeat_s: how often an idle database is moved on.
-        on_lost_slot: ``stop`` and wait for ``headrace resync``, or ``recover`` as if it had been given.
-        failover: let our own slot be kept on standbys too (PostgreSQL 17 and newer).
-        slow_query_s: a query for chunks or the catalog that takes longer is counted, and said in the log.
-        large_value: from this size on a value is counted, and its column said in the log.
-    """
-
-    type: Literal["postgres"]
-    url: SecretStr
-    tables: Annotated[tuple[_Pattern, ...], Field(min_length=1)]
-    exclude: tuple[_Pattern, ...] = ()
-    columns: dict[_Table, ColumnsConfig] = Field(default={})
-    text_columns: dict[_Table, Annotated[tuple[_Identifier, ...], Field(min_length=1)]] = Field(
-        default={}
-    )
-    slot: _SlotName | None = None
-    publication: _Identifier | None = None
-    watermark: Literal["message", "table"] = "message"
-    ddl: Literal["catalog", "trigger"] = "catalog"
-    log_format: Literal["auto", "text"] = "auto"
-    heartbeat_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
-    on_lost_slot: Literal["stop", "recover"] = "stop"
-    failover: bool = False
-    slow_query_s: Annotated[float, Field(gt=0)] = 5.0
-    large_value: Annotated[Bytes, Field(ge=1024)] = 2**20
-
-    @field_validator("url")
-    @classmethod
-    def _is_a_postgres_url(cls, value: SecretStr) -> SecretStr:
-        return _postgres_url(value)
-
-
-def _postgres_url(value: SecretStr) -> SecretStr:
-    try:
-        parts = urlsplit(value.get_secret_value())
-        good = parts.scheme in ("postgresql", "postgres")
-    except ValueError:
-        good = False
-    if not good:
-        raise ValueError("a URL such as postgresql://user@host:5432/database")
-    return value
 
 
 def _local(value: object) -> object:
@@ -293,7 +223,7 @@ class PostgresTargetConfig(Section):
     @field_validator("url")
     @classmethod
     def _is_a_postgres_url(cls, value: SecretStr) -> SecretStr:
-        return _postgres_url(value)
+        return postgres_url(value)
 
 
 class ChangesConfig(Section):
@@ -329,13 +259,13 @@ class TableConfig(Section):
     """
 
     mode: Literal["mirror", "append", "soft_delete", "history"] = "mirror"
-    select: tuple[_Identifier, ...] = ()
-    drop: tuple[_Identifier, ...] = ()
-    rename: dict[_Identifier, _Identifier] = Field(default={})
-    mask: dict[_Identifier, _Expression] = Field({}, repr=False)
-    compute: dict[_Identifier, _Expression] = Field({}, repr=False)
+    select: tuple[Identifier, ...] = ()
+    drop: tuple[Identifier, ...] = ()
+    rename: dict[Identifier, Identifier] = Field(default={})
+    mask: dict[Identifier, _Expression] = Field({}, repr=False)
+    compute: dict[Identifier, _Expression] = Field({}, repr=False)
     where: _Expression | None = Field(None, repr=False)
-    partition_by: tuple[_Identifier, ...] = ()
+    partition_by: tuple[Identifier, ...] = ()
     changes: ChangesConfig = ChangesConfig()
     first_copy: Literal["dumped", "adopted"] = "dumped"
     ignore: tuple[Literal["insert", "update", "delete", "truncate"], ...] = ()
@@ -371,7 +301,7 @@ class DumpConfig(Section):
     load: Annotated[float, Field(gt=0, le=1)] = 0.25
     delay_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
     rows_per_s: Annotated[float, Field(ge=0)] = 0.0
-    table_chunk_rows: dict[_Pattern, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default={})
+    table_chunk_rows: dict[Pattern, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default={})
 
 
 class ChangeLogConfig(Section):
@@ -461,12 +391,12 @@ class Config(Section):
     """One replicator."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
-    source: Annotated[PostgresConfig | RelaySourceConfig, Field(discriminator="type")]
+    source: Annotated[PostgresConfig | MysqlConfig | RelaySourceConfig, Field(discriminator="type")]
     target: Annotated[
         TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
         Field(discriminator="type"),
     ]
-    tables: dict[_Pattern, TableConfig] = Field(default={})
+    tables: dict[Pattern, TableConfig] = Field(default={})
     changes: ChangesConfig = ChangesConfig()
     dump: DumpConfig = DumpConfig()
     changelog: ChangeLogConfig = ChangeLogConfig()

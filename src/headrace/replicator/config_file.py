@@ -26,6 +26,7 @@ from headrace.replicator.config import (
     ChangesConfig,
     Config,
     DuckdbTargetConfig,
+    MysqlConfig,
     ParquetTargetConfig,
     PostgresConfig,
     PostgresTargetConfig,
@@ -52,7 +53,7 @@ _UNRESOLVED = "unset-secret"
 """Stands for what a reference did not give: the rest of the check goes on, and the file is refused anyway."""
 
 SECTIONS: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
-    "source": {"postgres": PostgresConfig, "relay": RelaySourceConfig},
+    "source": {"postgres": PostgresConfig, "mysql": MysqlConfig, "relay": RelaySourceConfig},
     "target": {
         "delta": TargetConfig,
         "duckdb": DuckdbTargetConfig,

@@ -26,9 +26,9 @@ from headrace.lake.settings import settings_for
 from headrace.outputs.formats import Format
 from headrace.registry.file import FileRegistry
 from headrace.replicator.asked import table_settings
-from headrace.replicator.config import Config, PostgresConfig
+from headrace.replicator.config import Config, DatabaseConfig
+from headrace.replicator.databases import open_database
 from headrace.replicator.paths import StatePaths
-from headrace.sources.postgres.values import render_text
 from headrace.state.records import RequestState, Scope
 from headrace.state.store import StateStore
 
@@ -151,7 +151,7 @@ class DeadLetters:
         return self._store.update(found, state=LetterState.DISCARDED)
 
     def _refuse_unreadable(self, letter: DeadLetter) -> None:
-        if not isinstance(self._config.source, PostgresConfig):
+        if not isinstance(self._config.source, DatabaseConfig):
             raise ConfigError(
                 f"{self._config.name} reads its changes from a relay, which reads no row again for it.",
                 next_step="ask for the rows where the source's capture runs, then discard the letter.",
@@ -165,14 +165,13 @@ class DeadLetters:
 
     def _keys(self, letter: DeadLetter) -> list[tuple[str, ...]] | None:
         """Return the keys of a letter's rows as the source renders them, None where the whole table is read."""
-        found: dict[tuple[str, ...], None] = {}
+        database, found = open_database(self._config), dict[tuple[str, ...], None]()
         for block in self._store.blocks(letter):
             for body in block.bodies:
-                key = self._registry.get(body.schema_id).key
-                if not key or letter.truncated or len(found) > MOST_KEYS:
+                schema = self._registry.get(body.schema_id)
+                if not schema.key or letter.truncated or len(found) > MOST_KEYS:
                     return None
-                parts = (render_text(body.batch.column(name)) for name in key)
-                found.update(dict.fromkeys(zip(*parts, strict=True)))
+                found.update(dict.fromkeys(database.render_keys(schema, body.batch)))
         return list(found) if 0 < len(found) <= MOST_KEYS else None
 
 

@@ -32,9 +32,7 @@ from headrace.replicator.replicas import Replicas
 from headrace.replicator.resync import Resync, ResyncState
 from headrace.replicator.verify_compare import TargetTable, drill, passes, range_sums
 from headrace.replicator.verify_tail import LogView, fold_tail
-from headrace.sources.postgres.digest import SourceView
-from headrace.sources.postgres.settings import PostgresSettings
-from headrace.sources.postgres.values import render_text
+from headrace.sources.database import Compared, View
 from headrace.state.incarnation import Incarnation
 from headrace.state.records import OPEN, Cause, Scope
 from headrace.state.store import StateStore
@@ -84,14 +82,14 @@ def comparable(
 
 
 @contextlib.contextmanager
-def repaired(paths: StatePaths, settings: PostgresSettings, replicas: Replicas) -> Iterator[None]:
+def repaired(paths: StatePaths, source: Compared, replicas: Replicas) -> Iterator[None]:
     """Bring the tables back while the block runs, if a resync is under way."""
     with contextlib.closing(StateStore(paths.database)) as state:
         under_way = resync.read(state)
         if under_way is None or under_way.state is not ResyncState.REPAIRING:
             yield
             return
-        repair, stop = Repair(state, settings, paths.changelog, replicas), threading.Event()
+        repair, stop = Repair(state, source, paths.changelog, replicas), threading.Event()
         thread = threading.Thread(target=repair.run, args=(stop,), name="repair", daemon=True)
         thread.start()
         try:
@@ -107,13 +105,13 @@ class Repair:
 
     Attributes:
         state: of the capture, which carries the requests out.
-        settings: of the source.
+        source: that is captured.
         changelog: folder of the change log.
         replicas: the target tables.
     """
 
     state: StateStore
-    settings: PostgresSettings
+    source: Compared
     changelog: Path
     replicas: Replicas
 
@@ -151,9 +149,9 @@ class Repair:
     def _compare(self, table: TableId, stop: threading.Event) -> None:
         life, reader = Incarnation.read(self.state), ChangeLogReader(self.changelog)
         assert life is not None
-        with self.replicas.opened() as shown, SourceView(self.settings, [table]) as view:
+        with self.replicas.opened() as shown, self.source.view([table]) as view:
             # What the log lacks yet would look like a difference.
-            end, deadline = view.log_end - 1 + life.offset, time.monotonic() + LOG_WAIT_S
+            end, deadline = view.end_scn + life.offset, time.monotonic() + LOG_WAIT_S
             while reader.tail().covered_scn < end and time.monotonic() < deadline:
                 if stop.wait(_POLL_S):
                     return
@@ -170,7 +168,7 @@ class Repair:
             version = shown.version(table, entry)
             target = TargetTable(shown, version, entry.applied_scn, tails[table])
             # Without rows to compare, what was missed comes with all others.
-            keys = None if target.uncompared(table) else _differing(view, table, target)
+            keys = None if target.uncompared(table) else self._differing(view, table, target)
         # Another gap may have come meanwhile, of which this comparison knows nothing.
         if not stop.is_set():
             self._ask_for(table, keys)
@@ -183,45 +181,45 @@ class Repair:
         _LOG.info("%s differs in %d keys", table, len(keys))
         self.state.submit(Scope.REPAIR, table, keys, delete_missing=bool(keys), cause=Cause.GAP)
 
-
-def _differing(view: SourceView, table: TableId, target: TargetTable) -> list[Key] | None:
-    """Return the keys that differ, None when the table is better copied as a whole."""
-    source, ours = range_sums(view, table, target)
-    ranges = source.differing(ours)
-    if not ranges:
-        return []
-    if not view.schemas[table].key:
-        return None
-    there: set[bytes] = set()
-    gone: set[bytes] = set()
-    for part in passes(source, ours):
-        found = drill(view, table, target, part)
-        for key, copies in zip(found["key"].to_pylist(), found["source"].to_pylist(), strict=True):
-            (there if copies else gone).add(key)
-        if len(there) + len(gone) > MOST_KEYS:
+    def _differing(self, view: View, table: TableId, target: TargetTable) -> list[Key] | None:
+        """Return the keys that differ, None when the table is better copied as a whole."""
+        source, ours = range_sums(view, table, target)
+        ranges = source.differing(ours)
+        if not ranges:
+            return []
+        if not view.schemas[table].key:
             return None
-    found = list(view.keys(table, sorted(there))) if there else []
-    return found + list(_gone(view, table, target, ranges, gone))
+        there: set[bytes] = set()
+        gone: set[bytes] = set()
+        for part in passes(source, ours):
+            found = drill(view, table, target, part)
+            for key, copies in zip(
+                found["key"].to_pylist(), found["source"].to_pylist(), strict=True
+            ):
+                (there if copies else gone).add(key)
+            if len(there) + len(gone) > MOST_KEYS:
+                return None
+        found = list(view.keys(table, sorted(there))) if there else []
+        return found + list(self._gone(view, table, target, ranges, gone))
 
-
-def _gone(
-    view: SourceView,
-    table: TableId,
-    target: TargetTable,
-    ranges: Sequence[int],
-    digests: set[bytes],
-) -> Iterator[Key]:
-    """Yield the keys of the target's rows with some key digests, as the source would render them."""
-    schema = view.schemas[table]
-    if not digests:
-        return
-    for batch, _ in target.rows(view, table):
-        hashed = digest_rows(schema, batch)
-        places = [
-            int(place)
-            for place in np.flatnonzero(np.isin(hashed.ranges, ranges))
-            if hashed.keys[place].tobytes() in digests
-        ]
-        if places:
-            rows = batch.take(places)
-            yield from zip(*(render_text(rows.column(name)) for name in schema.key), strict=True)
+    def _gone(
+        self,
+        view: View,
+        table: TableId,
+        target: TargetTable,
+        ranges: Sequence[int],
+        digests: set[bytes],
+    ) -> Iterator[Key]:
+        """Yield the keys of the target's rows with some key digests, as the source would render them."""
+        schema = view.schemas[table]
+        if not digests:
+            return
+        for batch, _ in target.rows(view, table):
+            hashed = digest_rows(schema, batch, view.form)
+            places = [
+                int(place)
+                for place in np.flatnonzero(np.isin(hashed.ranges, ranges))
+                if hashed.keys[place].tobytes() in digests
+            ]
+            if places:
+                yield from self.source.render_keys(schema, batch.take(places))

@@ -22,7 +22,7 @@ from typing import Any, Self
 from headrace.errors import ConfigError, RequestEnded, StateError
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
-from headrace.replicator.config import Config, PostgresConfig
+from headrace.replicator.config import Config, DatabaseConfig
 from headrace.replicator.keys import parse_keys
 from headrace.replicator.paths import StatePaths
 from headrace.state.pace import Pace
@@ -127,7 +127,7 @@ class Requests:
     """
 
     def __init__(self, config: Config) -> None:
-        if not isinstance(config.source, PostgresConfig):
+        if not isinstance(config.source, DatabaseConfig):
             raise ConfigError(
                 f"{config.name} reads its changes from a relay, which takes no requests from here.",
                 next_step="ask where the source's capture runs, or the relay: POST /admin/dump.",

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.replicator.config import Config
+from headrace.replicator.databases import database_of, open_database
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import Report
 
@@ -28,14 +29,13 @@ if TYPE_CHECKING:
     from headrace.relay.capture import Capture, CaptureStatus
     from headrace.replicator.adopt import Adopted
     from headrace.replicator.assess.looks import Looks
-    from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig, PostgresConfig
+    from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig
     from headrace.replicator.maintain import TableMaintained
     from headrace.replicator.relay_config import RelaySourceConfig
     from headrace.replicator.replicas import Replicas
     from headrace.replicator.schema_diff import TableDiff
     from headrace.replicator.verify_report import VerifyReport
     from headrace.sources.base import Finding
-    from headrace.sources.postgres import PostgresSource
     from headrace.spark.maintenance import MaintenanceSettings
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "follow",
     "goal",
     "log_settings",
+    "log_watched",
     "looks",
     "maintain",
     "preflight",
@@ -53,7 +54,6 @@ __all__ = [
     "release_source",
     "repaired",
     "schema_diff",
-    "slot_watched",
     "verify",
 ]
 
@@ -76,7 +76,7 @@ def looks(config: Config) -> Looks:
     given = config.source
     relays = given if isinstance(given, RelaySourceConfig) else None
     return Looks(
-        source=None if relays else lambda: _source(config),
+        source=None if relays else lambda: open_database(config),
         relays=lambda: _relay_findings(config, relays) if relays else [],
         store=lambda: _store_findings(config),
         warehouse=lambda: _warehouse(config),
@@ -133,14 +133,9 @@ def goal(config: Config) -> tuple[int, frozenset[str]]:
 
     if isinstance(config.source, RelaySourceConfig):
         return _reach(config, config.source), frozenset()
-    from headrace.sources.postgres.connection import connect
-    from headrace.sources.postgres.lsn import parse_lsn
-
-    source = _source(config)
+    source = open_database(config)
     names = frozenset(str(schema.table) for schema in source.tables())
-    with connect(source.settings) as session:
-        scn = parse_lsn(session.value("SELECT pg_current_wal_insert_lsn()"))
-    return scn, names
+    return source.end_scn(), names
 
 
 def verify(config: Config) -> VerifyReport:
@@ -149,15 +144,14 @@ def verify(config: Config) -> VerifyReport:
     from headrace.state.incarnation import Incarnation
     from headrace.state.store import StateStore
 
-    source, paths = _source(config), StatePaths.of(config)
+    source, paths = open_database(config), StatePaths.of(config)
     with contextlib.closing(StateStore(paths.database)) as state:
         life = Incarnation.read(state)
     return compare(
-        source.settings,
+        source,
         sorted(str(schema.table) for schema in source.tables()),
         paths.changelog,
         _replicas(config),
-        config.name,
         life=life,
     )
 
@@ -166,7 +160,7 @@ def schema_diff(config: Config) -> list[TableDiff]:
     """Return how the captured tables differ from their targets; changes nothing."""
     from headrace.replicator.schema_diff import schema_diff as compare
 
-    return compare(_source(config).tables(), _replicas(config))
+    return compare(open_database(config).tables(), _replicas(config))
 
 
 @contextlib.contextmanager
@@ -199,8 +193,8 @@ def capture(
             # Before the first block: nothing may be dropped that the target does not have.
             register_job(paths.changelog, config.name, 0)
         tap = stack.enter_context(open_tap(config.tap, paths.tap, stop))
-        source, given = _source(config), table_settings(config)
-        given_source = _database(config)
+        source, given = open_database(config), table_settings(config)
+        given_source = database_of(config)
 
         def adopted(table: TableId) -> bool:
             return settings_for(table, given).adopted
@@ -244,11 +238,11 @@ def follow(
     copy(config, source, stop, lambda status: report(asdict(status)))
 
 
-def slot_watched(config: Config, report: Report) -> contextlib.AbstractContextManager[None]:
+def log_watched(config: Config, report: Report) -> contextlib.AbstractContextManager[None]:
     """Report how much log the source keeps for us, for as long as the block runs."""
-    from headrace.replicator.slot_watch import slot_watched as watched
+    from headrace.replicator.log_watch import log_watched as watched
 
-    return watched(_source(config).settings, report)
+    return watched(open_database(config).log_watch(), report)
 
 
 def recovers(config: Config, error: HeadraceError) -> bool:
@@ -260,7 +254,7 @@ def recovers(config: Config, error: HeadraceError) -> bool:
         under_way = resync.read(state)
     ordered = under_way is not None and under_way.state is resync.ResyncState.ORDERED
     # An order that could not be carried out needs a person: a named slot, for one, is not ours to make.
-    if _database(config).on_lost_slot != "recover" or ordered:
+    if database_of(config).on_lost_slot != "recover" or ordered:
         return False
     resync.order(config, error.message)
     return True
@@ -270,7 +264,7 @@ def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextMan
     """Bring the tables back while the block runs, if a resync is under way."""
     from headrace.replicator.repair import repaired as bring_back
 
-    return bring_back(paths, _source(config).settings, _replicas(config))
+    return bring_back(paths, open_database(config), _replicas(config))
 
 
 def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Report) -> None:
@@ -314,7 +308,7 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
     )
 
     def ask(table: TableId, before: str) -> str:
-        _database(config)
+        database_of(config)
         return ask_for_copy(paths.database, table, before)
 
     def came(request: str) -> bool | None:
@@ -366,21 +360,19 @@ def adopt(config: Config, table: str, files: Path, at: str) -> Adopted:
         config: of the replicator, which may run.
         table: ``schema.name``.
         files: folder of the dump.
-        at: an LSN, before which everything is in the dump and behind which nothing, or an SCN.
+        at: the snapshot's position as the source writes it (an LSN, a file and a place), or an SCN.
     """
     from headrace.errors import ConfigError
     from headrace.model.schema import TableId, TableSchema
     from headrace.replicator.adopt import adopt as take_in
-    from headrace.sources.postgres.lsn import parse_lsn
 
-    name = TableId.parse(table)
+    name, database = TableId.parse(table), open_database(config)
 
     def parse(text: str, offset: int) -> int:
-        # A commit is numbered by where its record begins: one that begins at the LSN is behind the snapshot.
-        return parse_lsn(text) - 1 + offset
+        return database.scn_of(text) + offset
 
     def catalog() -> TableSchema:
-        found = [schema for schema in _source(config).tables() if schema.table == name]
+        found = [schema for schema in database.tables() if schema.table == name]
         if not found:
             raise ConfigError(
                 f"adopt: {table} is no table that source.tables selects.",
@@ -393,10 +385,10 @@ def adopt(config: Config, table: str, files: Path, at: str) -> Adopted:
 
 def release_source(config: Config) -> None:
     """Remove slot, publication and watermarks that are the replicator's own; nothing where it reads from a relay."""
-    from headrace.replicator.config import PostgresConfig
+    from headrace.replicator.config import DatabaseConfig
 
-    if isinstance(config.source, PostgresConfig):
-        _source(config).drop()
+    if isinstance(config.source, DatabaseConfig):
+        open_database(config).drop()
 
 
 def drop_target(config: Config) -> None:
@@ -421,54 +413,6 @@ def _maintenance(config: Config) -> MaintenanceSettings | None:
     if not isinstance(given, TargetConfig) or not given.maintenance.enabled:
         return None
     return MaintenanceSettings(_sizes(given.maintenance), given.maintenance.load)
-
-
-def _database(config: Config) -> PostgresConfig:
-    """Return the section of the database.
-
-    Raises:
-        ConfigError: the changes come from a relay.
-    """
-    from headrace.errors import ConfigError
-    from headrace.replicator.config import PostgresConfig
-
-    if isinstance(config.source, PostgresConfig):
-        return config.source
-    raise ConfigError(
-        f"{config.name} reads its changes from a relay, and this takes the source itself.",
-        next_step="do it where the source's capture runs, with the file that names the database.",
-    )
-
-
-def _source(config: Config) -> PostgresSource:
-    from headrace.model.schema import TableId
-    from headrace.sources.postgres import PostgresSource
-    from headrace.sources.postgres.settings import ColumnChoice
-
-    given = _database(config)
-    source = PostgresSource(
-        given.url.get_secret_value(),
-        given.tables,
-        given.exclude,
-        given.slot,
-        given.publication,
-        given.watermark,
-        config.name,
-        [
-            ColumnChoice(TableId.parse(name), frozenset(one.include), frozenset(one.exclude))
-            for name, one in given.columns.items()
-        ],
-        given.ddl,
-        {TableId.parse(name): frozenset(texts) for name, texts in given.text_columns.items()},
-        given.log_format,
-    )
-    source.settings = replace(
-        source.settings,
-        heartbeat_s=given.heartbeat_s,
-        failover=given.failover,
-        spool_folder=StatePaths.of(config).root / "spool",
-    )
-    return source
 
 
 def _warehouse(config: Config) -> Warehouse | None:

@@ -22,8 +22,7 @@ from headrace.replicator.replicas import Replicas, Shown
 from headrace.replicator.verify_compare import TargetTable, compare
 from headrace.replicator.verify_report import TableReport, VerifyReport
 from headrace.replicator.verify_tail import LogView, fold_tail
-from headrace.sources.postgres.digest import SourceView
-from headrace.sources.postgres.settings import PostgresSettings
+from headrace.sources.database import Compared, View
 from headrace.state.incarnation import Incarnation
 
 __all__ = ["TableReport", "VerifyReport", "verify"]
@@ -34,24 +33,21 @@ _QUIET_S = 3.0
 
 
 def verify(
-    source: str | PostgresSettings,
+    source: Compared,
     tables: Sequence[TableId | str],
     changelog: Path,
     replicas: Replicas,
-    pipeline: str,
     timeout_s: float = 120.0,
     progress: Callable[[str], None] | None = None,
     life: Incarnation | None = None,
 ) -> VerifyReport:
-    """Compare tables of a PostgreSQL source with their replicas.
+    """Compare tables of a source with their replicas.
 
     Args:
-        source: where it is, and what of it is captured, or its URL when that is everything; the role needs
-            SELECT on the tables.
+        source: what is captured; the role needs SELECT on the tables.
         tables: names, ``schema.table``.
         changelog: folder of the change log.
         replicas: the target tables.
-        pipeline: name of the pipeline.
         timeout_s: how long to wait for dumps, log and frontier; comparing itself has no limit.
         progress: called with one line about what is being done.
         life: of the source that the log follows; its first when None.
@@ -63,9 +59,7 @@ def verify(
     """
     names = tuple(t if isinstance(t, TableId) else TableId.parse(t) for t in tables)
     run = _Run(
-        settings=source
-        if isinstance(source, PostgresSettings)
-        else PostgresSettings(source, name=pipeline),
+        source=source,
         tables=names,
         reader=ChangeLogReader(changelog),
         registry=FileRegistry(changelog / "schemas"),
@@ -97,7 +91,7 @@ def _once(progress: Callable[[str], None] | None) -> Callable[[str], None]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    settings: PostgresSettings
+    source: Compared
     tables: tuple[TableId, ...]
     reader: ChangeLogReader
     registry: FileRegistry
@@ -110,7 +104,7 @@ class _Run:
         copying = self._await_copies(copy_deadline)
         while True:
             # The target first: what it shows is then older than what the source does.
-            with self.replicas.opened() as shown, SourceView(self.settings, self.tables) as view:
+            with self.replicas.opened() as shown, self.source.view(self.tables) as view:
                 for table in self.tables:
                     view.narrow(table, self.replicas.alike(view.schemas[table]))
                 covered = self._await_log(view, _QUIET_S)
@@ -148,11 +142,10 @@ class _Run:
             and entry.complete_scn <= _scn(entry, manifest) <= top
         ]
 
-    def _await_log(self, view: SourceView, quiet_s: float) -> bool:
+    def _await_log(self, view: View, quiet_s: float) -> bool:
         """Wait until the log holds all that the view sees, or stands still; return whether it does."""
         moved, last = time.monotonic(), -1
-        # The end is where the next record begins, and a transaction's SCN where its commit record does.
-        end = view.log_end - 1 + self.life.offset
+        end = view.end_scn + self.life.offset
         while (covered := self.reader.tail().covered_scn) < end:
             now = time.monotonic()
             if covered != last:
@@ -171,7 +164,7 @@ class _Run:
 
     def _report(
         self,
-        view: SourceView,
+        view: View,
         shown: Shown,
         log: LogView,
         manifest: Manifest | None,
@@ -198,7 +191,7 @@ class _Run:
 
     def _compare(
         self,
-        view: SourceView,
+        view: View,
         shown: Shown,
         log: LogView,
         manifest: Manifest | None,

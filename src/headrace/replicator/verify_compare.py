@@ -19,7 +19,7 @@ from headrace.lake.overlay import Overlay, Weights
 from headrace.model.schema import TableId
 from headrace.replicator.replicas import Shown
 from headrace.replicator.verify_report import TableReport, Uncompared
-from headrace.sources.postgres.digest import SourceView
+from headrace.sources.database import View
 
 __all__ = ["TargetTable", "compare", "drill", "passes", "range_sums"]
 
@@ -45,16 +45,12 @@ class TargetTable:
     scn: int
     tail: pa.Table
 
-    def digests(
-        self, view: SourceView, table: TableId
-    ) -> Iterator[tuple[RowDigests, Weights | None]]:
+    def digests(self, view: View, table: TableId) -> Iterator[tuple[RowDigests, Weights | None]]:
         """Yield the digests of all rows, with how often each counts."""
         for batch, weights in self.rows(view, table):
-            yield digest_rows(view.schemas[table], batch), weights
+            yield digest_rows(view.schemas[table], batch, view.form), weights
 
-    def rows(
-        self, view: SourceView, table: TableId
-    ) -> Iterator[tuple[pa.RecordBatch, Weights | None]]:
+    def rows(self, view: View, table: TableId) -> Iterator[tuple[pa.RecordBatch, Weights | None]]:
         """Yield all rows in the view's shape, with how often each counts."""
         schema = view.schemas[table]
         yield from Overlay(schema, self.tail).rows(self.shown.rows(schema, self.version))
@@ -64,7 +60,7 @@ class TargetTable:
         return self.shown.uncompared(table, self.version)
 
 
-def compare(view: SourceView, table: TableId, target: TargetTable) -> TableReport:
+def compare(view: View, table: TableId, target: TargetTable) -> TableReport:
     """Return what differs between the snapshot's table and the target's."""
     started = time.monotonic()
     source, ours = range_sums(view, table, target)
@@ -87,9 +83,7 @@ def compare(view: SourceView, table: TableId, target: TargetTable) -> TableRepor
     )
 
 
-def range_sums(
-    view: SourceView, table: TableId, target: TargetTable
-) -> tuple[RangeSums, RangeSums]:
+def range_sums(view: View, table: TableId, target: TargetTable) -> tuple[RangeSums, RangeSums]:
     """Return counts and sums of every key range, of the source and of the target."""
     source, ours = RangeSums(), RangeSums()
     for number, count, total in view.range_sums(table):
@@ -135,7 +129,7 @@ def passes(source: RangeSums, ours: RangeSums) -> Iterator[list[int]]:
         yield group
 
 
-def drill(view: SourceView, table: TableId, target: TargetTable, ranges: list[int]) -> pa.Table:
+def drill(view: View, table: TableId, target: TargetTable, ranges: list[int]) -> pa.Table:
     """Return the keys of some ranges whose rows differ.
 
     Returns:

@@ -18,7 +18,7 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.fold import combine, fold, folded_schema, promote
 from headrace.model.block import ORIGIN_LOG, Block, SystemKind
 from headrace.model.schema import TableId, TableSchema
-from headrace.model.snapshot import YES, TransactionSnapshot
+from headrace.model.snapshot import YES, Visibility
 from headrace.model.succession import NO_NUMBERS, Numbers, successors, told_numbers
 from headrace.sources.base import SchemaStore
 
@@ -41,9 +41,7 @@ class LogView:
     first_unseen: int | None
 
     @classmethod
-    def of(
-        cls, reader: ChangeLogReader, snapshot: TransactionSnapshot, since_scn: int = 0
-    ) -> LogView:
+    def of(cls, reader: ChangeLogReader, snapshot: Visibility, since_scn: int = 0) -> LogView:
         """Return the view that a snapshot has of everything in the log now.
 
         Args:

@@ -17,7 +17,7 @@ from headrace.replicator import runner
 from headrace.replicator.assess.kinds import Group
 from headrace.replicator.assess.looks import AssessedSource, Looks
 from headrace.replicator.assess.problems import Problem, from_finding, in_group, listed
-from headrace.replicator.config import Config, PostgresConfig
+from headrace.replicator.config import Config, DatabaseConfig
 from headrace.sources.description import (
     ColumnDescription,
     Given,
@@ -214,7 +214,7 @@ def alone(config: Config, table: TableId) -> Config:
     """Return the configuration of a replicator that captures one table, so that no other one is looked at."""
     source = config.source
     wild = any(letter in part for part in table for letter in "*?.")
-    if not isinstance(source, PostgresConfig) or wild:
+    if not isinstance(source, DatabaseConfig) or wild:
         return config
     return config.model_copy(
         update={"source": source.model_copy(update={"tables": (str(table),), "exclude": ()})}

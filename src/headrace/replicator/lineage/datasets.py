@@ -12,6 +12,7 @@ from headrace.model.schema import TableId
 from headrace.replicator.config import (
     Config,
     DuckdbTargetConfig,
+    MysqlConfig,
     ParquetTargetConfig,
     PostgresConfig,
     PostgresTargetConfig,
@@ -21,6 +22,7 @@ from headrace.replicator.config import (
 __all__ = ["Dataset", "source_dataset", "target_dataset"]
 
 _POSTGRES_PORT = "5432"
+_MYSQL_PORT = 3306
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ def source_dataset(config: Config, table: TableId) -> Dataset:
     source = config.source
     if isinstance(source, PostgresConfig):
         return _in_postgres(source.url.get_secret_value(), table)
+    if isinstance(source, MysqlConfig):
+        parts = urlsplit(source.url.get_secret_value())
+        return Dataset(f"mysql://{parts.hostname}:{parts.port or _MYSQL_PORT}", str(table))
     # Relays do not say which database stands behind them.
     host = urlsplit(source.urls[0]).netloc.rpartition("@")[2]
     return Dataset(f"headrace://{host}", str(table))

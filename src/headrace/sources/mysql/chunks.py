@@ -28,11 +28,11 @@ from headrace.sources.mysql.connection import (
 )
 from headrace.sources.mysql.keyset import keyset_of, table_sql
 from headrace.sources.mysql.rendering import key_texts, row_of_keys
-from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
 from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
 from headrace.sources.mysql.texts import column_of_texts, selected
 
-__all__ = ["MysqlChunkReader"]
+__all__ = ["MysqlChunkReader", "rows_batch"]
 
 _T = TypeVar("_T")
 
@@ -85,7 +85,7 @@ class MysqlChunkReader:
             cells: dict[str, bytes | None] = dict(zip(facts.key, rows[0], strict=True))
             schema = facts_schema(facts)
             row = tuple(cells.get(column.name) for column in facts.columns)
-            return key_texts(schema, self._batch(facts, schema, [row]))[0]
+            return key_texts(schema, rows_batch(facts, schema, [row], self._settings.zero_dates))[0]
 
         return self._once(table, read, predicate)
 
@@ -127,7 +127,9 @@ class MysqlChunkReader:
             schema = facts_schema(facts)
             ordered = [_in_index_order(facts, key) for key in keys]
             rows = session.rows(keyset_of(facts).match(_wanted(facts), ordered))
-            return Chunk(schema, self._batch(facts, schema, rows), seen, None)
+            return Chunk(
+                schema, rows_batch(facts, schema, rows, self._settings.zero_dates), seen, None
+            )
 
         return self._once(table, read)
 
@@ -162,7 +164,7 @@ class MysqlChunkReader:
             try:
                 sql = f"SELECT {_wanted(facts)} FROM {table_sql(table)}"
                 for rows in session.stream(sql, _ROWS_AT_ONCE):
-                    yield self._batch(facts, schema, rows)
+                    yield rows_batch(facts, schema, rows, self._settings.zero_dates)
             except QueryFailed as error:
                 raise _refused(table, error) from error
             finally:
@@ -221,7 +223,7 @@ class MysqlChunkReader:
         self, session: Session, facts: TableFacts, schema: TableSchema, sql: str
     ) -> tuple[list[pa.RecordBatch], bool]:
         """Return a select's rows up to about the bound in bytes, and whether there are more."""
-        batches = [self._batch(facts, schema, [])]
+        batches = [rows_batch(facts, schema, [], self._settings.zero_dates)]
         size, cut = 0, False
         with contextlib.closing(session.stream(sql, _ROWS_AT_ONCE)) as pieces:
             for rows in pieces:
@@ -229,27 +231,39 @@ class MysqlChunkReader:
                     # What is beyond is let go when the stream is closed.
                     cut = True
                     break
-                batches.append(self._batch(facts, schema, rows))
+                batches.append(rows_batch(facts, schema, rows, self._settings.zero_dates))
                 size += batches[-1].nbytes
         return batches, cut
 
-    def _batch(
-        self, facts: TableFacts, schema: TableSchema, rows: Sequence[Cells]
-    ) -> pa.RecordBatch:
-        columns = list(zip(*rows, strict=True)) or [()] * len(facts.columns)
-        arrays = []
-        for column, cells in zip(facts.columns, columns, strict=True):
-            assert column.type is not None
-            try:
-                arrays.append(column_of_texts(column.type, cells, self._settings.zero_dates))
-            except (ValueError, pa.ArrowException) as error:
-                raise UndecodableValue(
-                    f"{facts.table}.{column.name}: a value does not fit {column.type.arrow}, which stands for "
-                    f"{column.type.name}.",
-                    next_step="change the value at the source; source.zero_dates: null lets dates that are no days "
-                    "be null; or exclude the table.",
-                ) from error
-        return pa.RecordBatch.from_arrays(arrays, schema=table_arrow_schema(schema))
+
+def rows_batch(
+    facts: TableFacts, schema: TableSchema, rows: Sequence[Cells], zero_dates: ZeroDates
+) -> pa.RecordBatch:
+    """Return rows of a select as the columns that the log would have.
+
+    Args:
+        facts: the table as the catalog had it for the select.
+        schema: its shape.
+        rows: cells as the server rendered them, each column selected by `selected`.
+        zero_dates: what becomes of a date that is no day.
+
+    Raises:
+        UndecodableValue: names table and column, never the value.
+    """
+    columns = list(zip(*rows, strict=True)) or [()] * len(facts.columns)
+    arrays = []
+    for column, cells in zip(facts.columns, columns, strict=True):
+        assert column.type is not None
+        try:
+            arrays.append(column_of_texts(column.type, cells, zero_dates))
+        except (ValueError, pa.ArrowException) as error:
+            raise UndecodableValue(
+                f"{facts.table}.{column.name}: a value does not fit {column.type.arrow}, which stands for "
+                f"{column.type.name}.",
+                next_step="change the value at the source; source.zero_dates: null lets dates that are no days "
+                "be null; or exclude the table.",
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=table_arrow_schema(schema))
 
 
 def _wanted(facts: TableFacts) -> str:

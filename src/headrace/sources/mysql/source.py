@@ -6,18 +6,26 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.errors import ConfigError, PreflightFailed, SlotLost, SourceError
+import pyarrow as pa
+
+from headrace.errors import ConfigError, PreflightFailed, ProtocolError, SlotLost, SourceError
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
+from headrace.sources.description import SourceDescription
+from headrace.sources.mysql import described
 from headrace.sources.mysql.assembler import Assembler
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
 from headrace.sources.mysql.chunks import MysqlChunkReader
 from headrace.sources.mysql.connection import QueryFailed, Session, connect, quote_literal
+from headrace.sources.mysql.digest import MysqlView
 from headrace.sources.mysql.dump import RESYNC, Dump
+from headrace.sources.mysql.kept import BinlogWatch
 from headrace.sources.mysql.marks import MarkWriter, create_marks, drop_marks, has_marks
 from headrace.sources.mysql.position import Place, Resume, gtid_state
 from headrace.sources.mysql.preflight import Preflight, captured_tables
+from headrace.sources.mysql.rendering import key_texts
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
+from headrace.sources.mysql.snapshot import PlaceSnapshot
 from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
 from headrace.sources.mysql.tables import LoggedTables
 
@@ -201,6 +209,47 @@ class MysqlSource:
     def watermarks(self) -> MarkWriter:
         """Open a watermark writer."""
         return MarkWriter(self.settings)
+
+    def described(
+        self, patterns: Sequence[str] | None = None, only: TableId | None = None
+    ) -> SourceDescription:
+        """Return what the catalog and its statistics say; see `headrace.sources.description.Describes`."""
+        with connect(self.settings) as session:
+            asked = described.patterned(self.settings, patterns)
+            return described.read_description(session, asked, only)
+
+    def written_bytes(self) -> int:
+        """Return how many bytes of log the server has written since its start; likewise."""
+        with connect(self.settings) as session:
+            return described.written_bytes(session)
+
+    def view(self, tables: Sequence[TableId]) -> MysqlView:
+        """Return a snapshot of tables; see `headrace.sources.database.Compared`."""
+        return MysqlView(self.settings, tables)
+
+    def render_keys(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[str, ...]]:
+        """Return each row's key as the database would render it."""
+        return key_texts(schema, rows)
+
+    def end_scn(self) -> int:
+        """Return where the log ends now."""
+        with connect(self.settings) as session:
+            return end_of_log(session).place.scn
+
+    def scn_of(self, position: str) -> int:
+        """Return the SCN of ``file:place``, which lies between two transactions.
+
+        Raises:
+            ValueError: the text is nothing of the kind.
+        """
+        try:
+            return PlaceSnapshot.parse(position).place.scn
+        except ProtocolError as error:
+            raise ValueError("no place of a log") from error
+
+    def log_watch(self) -> BinlogWatch:
+        """Return what looks at the log that the server keeps behind our place."""
+        return BinlogWatch(self.settings, self._acknowledged)
 
     def drop(self) -> None:
         """Remove our watermarks and forget our place."""

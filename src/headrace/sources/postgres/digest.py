@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import SourceError
+from headrace.model.digest import DigestForm
 from headrace.model.schema import Column, TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
@@ -64,6 +65,7 @@ class SourceView:
         log_end: insert position of the log after the snapshot; all it sees lies before.
     """
 
+    form = DigestForm()
     schemas: dict[TableId, TableSchema]
     snapshot: TransactionSnapshot
     snapshot_text: str
@@ -91,6 +93,11 @@ class SourceView:
         trace: TracebackType | None,
     ) -> None:
         self._session.close()
+
+    @property
+    def end_scn(self) -> int:
+        """The end is where the next record begins, and a transaction's SCN where its commit record does."""
+        return self.log_end - 1
 
     def _begin(self) -> None:
         """Lock, then take the snapshot, then read the shapes, which cannot change any more."""

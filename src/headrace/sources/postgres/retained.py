@@ -10,9 +10,11 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.sources.postgres.connection import Session
+from headrace.errors import HeadraceError
+from headrace.sources.postgres.connection import Session, connect
+from headrace.sources.postgres.settings import PostgresSettings
 
-__all__ = ["Retained", "RetainedWatch", "human_bytes"]
+__all__ = ["Retained", "RetainedWatch", "SlotWatch", "human_bytes"]
 
 WINDOW_S = 600.0
 """Samples older than this say nothing about the rate: the kept log shrinks in jumps, at checkpoints."""
@@ -54,6 +56,11 @@ class Retained:
     unlimited: bool = False
     bytes_per_s: float | None = None
     hours_left: float | None = None
+
+    @property
+    def status(self) -> str:
+        """The server's own word."""
+        return self.wal_status
 
     @property
     def warning(self) -> str:
@@ -137,6 +144,31 @@ class RetainedWatch:
         if now_s - begun < SPAN_S:
             return None
         return round((kept - before) / (now_s - begun), 1)
+
+
+class SlotWatch:
+    """Measures the slot of a source over a connection of its own, made again when it was lost."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        self._watch = RetainedWatch(settings.slot_name)
+        self._session: Session | None = None
+
+    def look(self, now_s: float) -> Retained:
+        """Measure once; see `headrace.sources.database.LogWatch`."""
+        try:
+            if self._session is None:
+                self._session = connect(self._settings)
+            return self._watch.look(self._session, now_s)
+        except HeadraceError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
 
 def human_bytes(count: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import pyarrow as pa
+
 from headrace.errors import PreflightFailed, SourceError
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
@@ -14,16 +16,19 @@ from headrace.sources.postgres.catalog import TypeCache, describe, published_typ
 from headrace.sources.postgres.catalog_look import Seen
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session, connect
+from headrace.sources.postgres.digest import SourceView
 from headrace.sources.postgres.joining import await_writers
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.sources.postgres.marks import MarkWriter
 from headrace.sources.postgres.preflight import Preflight
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.relations import CatalogVersions, LogFormat
+from headrace.sources.postgres.retained import SlotWatch
 from headrace.sources.postgres.settings import ColumnChoice, PostgresSettings
 from headrace.sources.postgres.side import SideSession
 from headrace.sources.postgres.stream import PostgresLogReader
 from headrace.sources.postgres.types import Form
+from headrace.sources.postgres.values import render_text
 
 __all__ = ["PostgresSource"]
 
@@ -213,6 +218,27 @@ class PostgresSource:
     def watermarks(self) -> MarkWriter:
         """Open a watermark writer."""
         return MarkWriter(self.settings)
+
+    def view(self, tables: Sequence[TableId]) -> SourceView:
+        """Return a snapshot of tables; see `headrace.sources.database.Compared`."""
+        return SourceView(self.settings, tables)
+
+    def render_keys(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[str, ...]]:
+        """Return each row's key as the database would render it."""
+        return list(zip(*(render_text(rows.column(name)) for name in schema.key), strict=True))
+
+    def end_scn(self) -> int:
+        """Return the insert position of the log."""
+        with connect(self.settings) as session:
+            return parse_lsn(session.value("SELECT pg_current_wal_insert_lsn()"))
+
+    def scn_of(self, position: str) -> int:
+        """Return the SCN of an LSN: a commit is numbered by where its record begins, which is behind the snapshot."""
+        return parse_lsn(position) - 1
+
+    def log_watch(self) -> SlotWatch:
+        """Return what looks at the log that our slot keeps."""
+        return SlotWatch(self.settings)
 
     def drop(self) -> None:
         """Remove what `prepare` created; what was named in the configuration stays."""

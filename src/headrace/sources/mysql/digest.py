@@ -1,0 +1,254 @@
+"""The source side of verify on MariaDB: one snapshot of the server, its rows rendered and hashed by the server.
+
+In: settings and table names. Out: what `headrace.sources.database.View` promises. `headrace.lake.digest` describes the
+text form; the hash is SHA-256, which later servers still have where MD5 is gone.
+
+The tables are opened before they are read, which holds off whoever would alter, truncate or drop one; what changed
+between snapshot and opening the server refuses to show (1412), and the snapshot is taken again.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from headrace.errors import SourceError
+from headrace.model.digest import DigestForm
+from headrace.model.schema import TableId, TableSchema
+from headrace.sources.database import Digests
+from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
+from headrace.sources.mysql.charsets import BINARY
+from headrace.sources.mysql.chunks import rows_batch
+from headrace.sources.mysql.connection import QueryFailed, Session, connect, quote
+from headrace.sources.mysql.keyset import table_sql
+from headrace.sources.mysql.rendering import key_texts
+from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
+from headrace.sources.mysql.texts import selected
+from headrace.sources.mysql.types import ColumnType, Kind
+
+__all__ = ["MysqlView"]
+
+_ATTEMPTS = 5
+_CHANGED = 1412
+_ROWS_AT_ONCE = 20_000
+# A table is hashed in one statement, however long that takes.
+_PATIENT = "SET SESSION max_statement_time = 0, wait_timeout = 86400, net_write_timeout = 3600"
+_DATES = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+_INTEGERS = frozenset(
+    {Kind.TINY, Kind.SHORT, Kind.INT24, Kind.LONG, Kind.LONGLONG, Kind.YEAR, Kind.BIT}
+)
+
+
+class MysqlView:
+    """One consistent snapshot of some tables; a context manager, used from one thread.
+
+    Args:
+        settings: where the server is.
+        tables: the tables to look at.
+
+    Attributes:
+        form: how rows are hashed.
+        schemas: the tables' shapes, as captured.
+        snapshot: the place of the log at which the view stands.
+        snapshot_text: the same as text.
+    """
+
+    form = DigestForm("sha256", wide_floats=True)
+    schemas: dict[TableId, TableSchema]
+    snapshot: PlaceSnapshot
+    snapshot_text: str
+
+    def __init__(self, settings: MysqlSettings, tables: Sequence[TableId]) -> None:
+        self._settings = settings
+        self._tables = tables
+        self._facts: dict[TableId, TableFacts] = {}
+        self._left_out: dict[TableId, tuple[str, ...]] = {}
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._session = connect(self._settings, patient=True)
+        try:
+            self._session.run(_PATIENT)
+            self._begin(self._session)
+        except BaseException:
+            self._session.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The snapshot ends with its session; rows that nobody took may be left on it.
+        self._session.close()
+        self._held.close()
+
+    def _begin(self, session: Session) -> None:
+        collations = read_collations(session)
+        for attempt in range(1, _ATTEMPTS + 1):
+            self.snapshot = self._held.enter_context(consistent_snapshot(session))
+            try:
+                for table in self._tables:
+                    session.rows(f"SELECT 1 FROM {table_sql(table)} LIMIT 1")
+                    facts = read_table(session, table, collations)
+                    if facts is None:
+                        raise _unreadable(table, "it is not a table")
+                    self._facts[table] = facts
+            except QueryFailed as error:
+                if error.code != _CHANGED or attempt == _ATTEMPTS:
+                    raise _unreadable(table, str(error.code)) from error
+                self._held.pop_all().close()
+            else:
+                break
+        self.snapshot_text = str(self.snapshot)
+        self.schemas = {table: facts_schema(facts) for table, facts in self._facts.items()}
+
+    @property
+    def end_scn(self) -> int:
+        """The place of the snapshot: a transaction is numbered by where it begins, which is before its end."""
+        return self.snapshot.place.scn
+
+    def narrow(self, table: TableId, schema: TableSchema) -> None:
+        """Look at some columns of a table only, from here on."""
+        gone = [name for name in self.schemas[table].names if name not in schema.names]
+        self._left_out[table] = tuple(gone)
+        self.schemas[table] = schema
+
+    def left_out(self, table: TableId) -> tuple[str, ...]:
+        """Return the columns of a table that the view does not look at."""
+        return self._left_out.get(table, ())
+
+    def range_sums(self, table: TableId) -> Iterator[tuple[int, int, int]]:
+        """Yield ``(range, rows, sum of the leading 60 bits of the row digests)`` of filled ranges."""
+        sql = (
+            "SELECT CONV(LEFT(k, 2), 16, 10), COUNT(*), SUM(CAST(CONV(LEFT(r, 15), 16, 10) AS UNSIGNED)), "
+            f"SUM(r IS NULL) FROM ({self._digests(table)}) d GROUP BY 1"
+        )
+        for (rows,) in self._ask(sql, table, 1):
+            number, count, total, unhashed = (int(cell or 0) for cell in rows)
+            if unhashed:
+                raise _too_large(table, unhashed)
+            yield number, count, total
+
+    def row_digests(
+        self, table: TableId, ranges: Sequence[int]
+    ) -> Iterator[tuple[Digests, Digests]]:
+        """Yield key and row digests of all rows in some key ranges."""
+        wanted = ", ".join(str(int(number)) for number in ranges)
+        sql = (
+            f"SELECT CONCAT(LEFT(k, 32), LEFT(r, 32)) FROM ({self._digests(table)}) d "
+            f"WHERE CONV(LEFT(k, 2), 16, 10) IN ({wanted})"
+        )
+        for rows in self._ask(sql, table, _ROWS_AT_ONCE):
+            data = binascii.unhexlify(b"".join(row[0] or b"" for row in rows))
+            both = np.frombuffer(data, np.uint8).reshape(-1, 32)
+            yield both[:, :16], both[:, 16:]
+
+    def keys(self, table: TableId, digests: Sequence[bytes]) -> Iterator[tuple[str, ...]]:
+        """Yield the keys, as the server renders them, of the rows whose key digest is one of some."""
+        facts, key = self._facts[table], self.schemas[table].key
+        types = {column.name: column.type for column in facts.columns}
+        columns = ", ".join(selected(_known(types[name]), quote(name)) for name in key)
+        wanted = ", ".join(f"'{digest.hex()}'" for digest in digests)
+        sql = (
+            f"SELECT {columns} FROM {table_sql(table)} "
+            f"WHERE LEFT({self._hash(table, key)}, 32) IN ({wanted})"
+        )
+        schema = facts_schema(facts)
+        for rows in self._ask(sql, table, _ROWS_AT_ONCE):
+            found = [dict(zip(key, row, strict=True)) for row in rows]
+            whole = [tuple(row.get(column.name) for column in facts.columns) for row in found]
+            batch = rows_batch(facts, schema, whole, self._settings.zero_dates)
+            yield from key_texts(schema, batch)
+
+    def _ask(
+        self, sql: str, table: TableId, most: int
+    ) -> Iterator[Sequence[Sequence[bytes | None]]]:
+        try:
+            yield from self._session.stream(sql, most)
+        except QueryFailed as error:
+            raise _unreadable(table, str(error.code)) from error
+
+    def _digests(self, table: TableId) -> str:
+        """Return a select of ``k``, ``r``: digests of key and row in hex, both the row's without a key."""
+        schema = self.schemas[table]
+        row = self._hash(table, schema.names)
+        key = self._hash(table, schema.key) if schema.key else row
+        return f"SELECT {key} AS k, {row} AS r FROM {table_sql(table)}"
+
+    def _hash(self, table: TableId, names: Sequence[str]) -> str:
+        types = {column.name: column.type for column in self._facts[table].columns}
+        cells = ", ".join(_cell_sql(_known(types[name]), quote(name)) for name in names)
+        return f"SHA2(CONCAT({cells}), 256)"
+
+
+def _known(type_: ColumnType | None) -> ColumnType:
+    assert type_ is not None, "a column that is not decoded has no shape either"
+    return type_
+
+
+def _cell_sql(type_: ColumnType, name: str) -> str:
+    """Return the SQL of a cell: ``N`` or ``<octets>:<text>``, as bytes, so that no collation meets another.
+
+    It is null where the text is larger than any that the server makes.
+    """
+    text = f"CAST({_text_sql(type_, name)} AS BINARY)"
+    is_day = f"COALESCE({_is_day(name)}, FALSE)"
+    there = is_day if type_.kind in _DATES else f"{name} IS NOT NULL"
+    return f"IF({there}, CONCAT(LENGTH({text}), ':', {text}), 'N')"
+
+
+def _text_sql(type_: ColumnType, name: str) -> str:
+    """Return the SQL of a cell's text.
+
+    Args:
+        type_: of the column.
+        name: of the column, quoted.
+    """
+    kind = type_.kind
+    if type_.native or kind is Kind.TIME:
+        return f"CAST({name} AS CHAR)"
+    if kind is Kind.BIT and type_.length == 1:
+        return f"CASE {name} + 0 WHEN 1 THEN 'true' WHEN 0 THEN 'false' END"
+    if kind in _INTEGERS:
+        # As a number it has no zeros in front, whatever ZEROFILL says.
+        return f"CAST({name} + 0 AS CHAR)"
+    if kind is Kind.DECIMAL:
+        return f"REGEXP_REPLACE(CAST({name} AS CHAR), '^0+([0-9])', '\\\\1')"
+    if kind in (Kind.FLOAT, Kind.DOUBLE):
+        # No function shows the bytes of a number, but a point holds its place as they are, the lowest first.
+        return f"LOWER(HEX(REVERSE(SUBSTRING(POINT({name}, 0), 10, 8))))"
+    if kind is Kind.DATE:
+        return f"DATEDIFF({name}, '1970-01-01')"
+    if kind in (Kind.DATETIME, Kind.TIMESTAMP):
+        return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', {name})"
+    if kind is Kind.GEOMETRY or type_.charset == BINARY:
+        return f"LOWER(HEX({name}))"
+    return f"CONVERT({name} USING utf8mb4)"
+
+
+def _is_day(name: str) -> str:
+    """Return the condition that a date is a day; where it is none the copy has null."""
+    return f"YEAR({name}) > 0 AND DAY({name}) > 0 AND DAY({name}) <= DAY(LAST_DAY({name}))"
+
+
+def _too_large(table: TableId, rows: int) -> SourceError:
+    return SourceError(
+        f"{rows} rows of {table} are larger as text than max_allowed_packet, so the server does not hash them.",
+        next_step="raise it: SET GLOBAL max_allowed_packet = 1073741824; then compare again.",
+    )
+
+
+def _unreadable(table: TableId, reason: str) -> SourceError:
+    return SourceError(
+        f"The source does not let verify read {table} ({reason}).",
+        next_step=f"check that {table} exists, that the user may select from it, and that nobody alters it meanwhile.",
+    )
