@@ -28,6 +28,10 @@ setup: ## Make this clone ready to run: packages, Java, Delta jars
 demo: setup ## Copy a live PostgreSQL into Delta tables and prove it (ARGS="--seconds 60 --keep")
 	@$(BIN)/headrace demo $(ARGS)
 
+.PHONY: demo-mariadb
+demo-mariadb: setup ## The same from a live MariaDB, which has to be installed
+	@$(BIN)/headrace demo --source mysql $(ARGS)
+
 ##### Test it
 
 .PHONY: setup-tests

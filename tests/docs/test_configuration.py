@@ -34,7 +34,7 @@ SECTIONS |= {
     f"target of type {get_args(model.model_fields['type'].annotation)[0]}": model
     for model in get_args(Config.model_fields["target"].annotation)
 }
-SECTIONS["source"], SECTIONS["source of type relay"] = get_args(
+SECTIONS["source"], SECTIONS["source of type mysql"], SECTIONS["source of type relay"] = get_args(
     Config.model_fields["source"].annotation
 )
 SECTIONS["tables"] = TableConfig

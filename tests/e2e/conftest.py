@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.e2e.pipeline import Pipeline
 
@@ -22,6 +23,23 @@ def url(server: EmbeddedPostgres, request: pytest.FixtureRequest) -> Iterator[st
     name = f"e2e_{abs(hash(request.node.nodeid)):x}"
     yield server.create_database(name)
     server.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[MariadbServer]:
+    with MariadbServer() as running:
+        yield running
+
+
+@pytest.fixture
+def shop_url(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Give a place for a shop on the kind of server that a test is for."""
+    if kind == "postgres":
+        yield request.getfixturevalue("url")
+        return
+    server = request.getfixturevalue("mariadb")
+    yield server.url()
+    server.execute("DROP DATABASE IF EXISTS shop", "DROP DATABASE IF EXISTS headrace")
 
 
 @pytest.fixture
@@ -42,6 +60,14 @@ def warehouse_url(server: EmbeddedPostgres, url: str) -> Iterator[str]:
     name = f"w{url.rpartition('/')[2].partition('?')[0]}"
     yield server.create_database(name)
     server.drop_database(name)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, shop_url: str, tables: Sequence[str], target: str) -> Iterator[Pipeline]:
+    """Give a pipeline of the shop on either kind of server."""
+    made = Pipeline(tmp_path, shop_url, tables, target=target)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -151,10 +151,11 @@ class Pipeline(Replicator):
         target: str = "{type: delta, path: ./lake}",
     ) -> None:
         self.tables = tables
+        kind = "mysql" if url.startswith("mysql:") else "postgres"
         super().__init__(
             folder / "pipeline.yaml",
             "name: e2e\n"
-            f"source: {{type: postgres, url: {json.dumps(url)}, "
+            f"source: {{type: {kind}, url: {json.dumps(url)}, "
             f"tables: {json.dumps(list(tables))}, heartbeat_s: 1}}\n"
             f"target: {target}\n"
             # Nobody else needs the server.

@@ -16,13 +16,14 @@ from tests.requirements import req
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-@req("H13", "F16")
-def test_the_demo_plays_to_its_end_and_its_snippet_works(tmp_path: Path) -> None:
+@req("H13", "F16", "C33")
+@pytest.mark.parametrize("source", ["postgres", pytest.param("mysql", marks=pytest.mark.mariadb)])
+def test_the_demo_plays_to_its_end_and_its_snippet_works(source: str, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     done = subprocess.run(
         [
             *(*HEADRACE, "demo", "--seconds", "20", "--rate", "100"),
-            *("--rows", "20000", "--dir", str(folder)),
+            *("--rows", "20000", "--dir", str(folder), "--source", source),
         ],
         capture_output=True,
         text=True,

@@ -9,11 +9,10 @@ import random
 import signal
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 
 from headrace.changelog import ChangeLogReader
-from headrace.demo import schema
+from headrace.demo.shops import shop_of
 from headrace.demo.traffic import TrafficProcess
 from headrace.observe.failpoints import FAILPOINTS
 from headrace.registry.file import FileRegistry
@@ -30,6 +29,9 @@ TABLES = ("shop.accounts", "shop.events", "shop.order_items", "shop.products")
 """A text key that moves, no key at all, a composite key, long texts: one of each kind."""
 on_each_kind = pytest.mark.parametrize("tables", [TABLES], ids=["each-kind"])
 on_two_kinds = pytest.mark.parametrize("tables", [TABLES[:2]], ids=["two-kinds"])
+on_each_source = pytest.mark.parametrize(
+    "kind", ["postgres", pytest.param("mysql", marks=pytest.mark.mariadb)]
+)
 VICTIMS = ("capture", "apply", "jvm", "supervisor")
 
 
@@ -50,9 +52,7 @@ def target(request: pytest.FixtureRequest) -> str:
 @contextlib.contextmanager
 def busy_shop(url: str) -> Iterator[TrafficProcess]:
     """Fill the shop and let slow traffic loose on it."""
-    with psycopg.connect(url) as connection:
-        schema.create(connection)
-        list(schema.load(connection, ROWS))
+    shop_of(url).fill(url, ROWS)
     with TrafficProcess(url, 60, ROWS, 5_000, (5.0, 12.0, 18.0)) as traffic:
         yield traffic
 
@@ -98,14 +98,15 @@ def agree(pipeline: Pipeline, traffic: TrafficProcess) -> None:
 
 @on_two_kinds
 @req("C12", "C13", "P19", "C24")
-def test_four_random_kills_lose_and_repeat_nothing(url: str, pipeline: Pipeline) -> None:
+@on_each_source
+def test_four_random_kills_lose_and_repeat_nothing(shop_url: str, shop: Pipeline) -> None:
     victims = list(VICTIMS)
     random.Random(7).shuffle(victims)
-    with busy_shop(url) as traffic:
-        pipeline.start()
+    with busy_shop(shop_url) as traffic:
+        shop.start()
         for victim in victims:
-            strike(pipeline, victim)
-        agree(pipeline, traffic)
+            strike(shop, victim)
+        agree(shop, traffic)
 
 
 @pytest.mark.long
@@ -124,17 +125,18 @@ def test_twenty_random_kills_lose_and_repeat_nothing(url: str, pipeline: Pipelin
 @on_each_kind
 @req("C12", "H10")
 @pytest.mark.parametrize("name", OF_A_RUN)
-def test_a_death_at_each_failpoint_costs_nothing(name: str, url: str, pipeline: Pipeline) -> None:
-    with busy_shop(url) as traffic:
+@on_each_source
+def test_a_death_at_each_failpoint_costs_nothing(name: str, shop_url: str, shop: Pipeline) -> None:
+    with busy_shop(shop_url) as traffic:
         # The second pass: the first may come before there is anything to lose. Files of a shop this small are
         # written anew once in a while.
         passes = 1 if name.startswith("maintenance.") else 2
-        pipeline.start({"HEADRACE_FAILPOINT": f"{name}:{passes}"})
-        pipeline.running(f"a death at {name}", lambda: sum(pipeline.restarts().values()))
+        shop.start({"HEADRACE_FAILPOINT": f"{name}:{passes}"})
+        shop.running(f"a death at {name}", lambda: sum(shop.restarts().values()))
         # Whoever is started again would die there again.
-        assert pipeline.stop() == 0, pipeline.logs()
-        pipeline.start()
-        agree(pipeline, traffic)
+        assert shop.stop() == 0, shop.logs()
+        shop.start()
+        agree(shop, traffic)
 
 
 @pytest.mark.long

@@ -23,13 +23,16 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the server's files and the state too.")
     ] = False,
+    source: Annotated[
+        str, typer.Option(help="The database to copy from: postgres, or mysql for MariaDB.")
+    ] = "postgres",
     folder: Annotated[
         Path, typer.Option("--dir", help="Where it all happens; cleared first.")
     ] = Path("headrace-demo"),
 ) -> None:
     """Watch a busy database being copied, and see the proof that the copy is right.
 
-    Starts a PostgreSQL of its own, fills a shop with half a million rows, lets customers loose on it
+    Starts a PostgreSQL or MariaDB of its own, fills a shop with half a million rows, lets customers loose on it
     and copies it into Delta tables meanwhile: long texts, changing keys, tables without a key, a new
     column, a transaction of 200,000 rows. Compares both sides while writes go on and after.
 
@@ -40,13 +43,15 @@ def demo(
     from headrace.cli.live import Display
     from headrace.demo.place import Place
     from headrace.demo.play import DemoSettings, play
+    from headrace.demo.servers import check_kind
     from headrace.demo.show import Story
 
+    check_kind(source)
     place = Place(folder.absolute())
     place.clear()
     try:
         with Display(console, "shop") as display:
-            settings = DemoSettings(place, seconds, rate, rows)
+            settings = DemoSettings(place, seconds, rate, rows, source)
             outcome = play(settings, display.console, display.show)
     except BaseException:
         if not keep:

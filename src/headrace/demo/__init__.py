@@ -1,1 +1,1 @@
-"""A shop that is busy while it is being copied: an embedded PostgreSQL, its load, and the proof."""
+"""A shop that is busy while it is being copied: a server of its own, its load, and the proof."""

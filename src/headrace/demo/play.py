@@ -1,6 +1,6 @@
 """The demo from its first line to its last.
 
-Starts an embedded PostgreSQL, fills the shop, lets traffic loose, and runs a replicator on it the
+Starts a server of its own, fills the shop, lets traffic loose, and runs a replicator on it the
 way a user would; compares source and target while writes go on and again after they stopped. Every
 part it uses is the one that ships.
 """
@@ -13,22 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 from rich.console import Console
 
-from headrace.demo import schema
 from headrace.demo.freshness import Freshness, measure
 from headrace.demo.place import Place
+from headrace.demo.servers import Started, started
+from headrace.demo.shops import shop_of
 from headrace.demo.show import Story
 from headrace.demo.traffic import TrafficProcess
 from headrace.errors import PreflightFailed, StateError
 from headrace.replicator import config_file, runner
-from headrace.replicator.config import Config, PostgresConfig
+from headrace.replicator.config import Config
+from headrace.replicator.databases import database_of
 from headrace.replicator.picture import Picture
 from headrace.replicator.run import Run
 from headrace.replicator.verify_report import VerifyReport
 from headrace.sources.base import Severity
-from headrace.testing.postgres import EmbeddedPostgres
 
 __all__ = ["DemoSettings", "Outcome", "play"]
 
@@ -44,6 +44,7 @@ class DemoSettings:
         seconds: how long the traffic lasts, at least; longer when the copy takes longer.
         rate: transactions per second that are tried.
         rows: about how many rows the shop begins with.
+        source: the database to copy from, by its ``source.type``.
         limit_s: the demo gives up after this long.
     """
 
@@ -51,6 +52,7 @@ class DemoSettings:
     seconds: float
     rate: float
     rows: int = 500_000
+    source: str = "postgres"
     limit_s: float = 900.0
 
 
@@ -174,20 +176,17 @@ def play(settings: DemoSettings, console: Console, show: Show) -> Outcome:
         HeadraceError: something broke on the way.
     """
     story = Story(console)
-    with EmbeddedPostgres(settings.place.server) as server:
-        story.milestone("server", f"PostgreSQL {server.version} runs on a socket of its own")
-        url = server.create_database("shop")
-        _fill(url, settings.rows, story)
-        file = settings.place.write_config(url)
+    with started(settings.source, settings.place.server) as server:
+        story.milestone("server", f"{server.name} runs, for this demo alone")
+        _fill(server, settings.rows, story)
+        file = settings.place.write_config(settings.source, server.url)
         config = config_file.load(file)
         _preflight(config, story)
         return _copy(settings, story, show, file, config)
 
 
-def _fill(url: str, rows: int, story: Story) -> None:
-    with psycopg.connect(url) as connection:
-        schema.create(connection)
-        loaded = dict(schema.load(connection, rows))
+def _fill(server: Started, rows: int, story: Story) -> None:
+    loaded = shop_of(server.url).fill(server.url, rows)
     story.milestone("loaded", f"{sum(loaded.values()):,} rows in {len(loaded)} tables of a shop")
 
 
@@ -202,8 +201,8 @@ def _preflight(config: Config, story: Story) -> None:
 
 
 def _copy(settings: DemoSettings, story: Story, show: Show, file: Path, config: Config) -> Outcome:
-    assert isinstance(config.source, PostgresConfig)
-    url = config.source.url.get_secret_value()
+    url = database_of(config).url.get_secret_value()
+    tables = len(shop_of(url).tables)
     at = (settings.seconds * 0.25, settings.seconds * 0.45, settings.seconds * 0.7)
     big_rows = min(200_000, settings.rows * 2 // 5)
     traffic = TrafficProcess(url, settings.rate, settings.rows, big_rows, at)
@@ -212,7 +211,7 @@ def _copy(settings: DemoSettings, story: Story, show: Show, file: Path, config: 
         story.milestone("traffic", f"up to {settings.rate:,.0f} transactions/s from here on")
         player = _Player(settings, story, show, config, running)
         began = time.monotonic()
-        picture = player.wait("the end of the copy", _all_live, traffic)
+        picture = player.wait("the end of the copy", lambda now: _all_live(now, tables), traffic)
         copied = sum(table.rows_read for table in picture.tables) / (time.monotonic() - began)
         converged_us = time.time_ns() // 1000
         story.milestone("converged", f"all tables are live; {copied:,.0f} rows/s copied under load")
@@ -236,9 +235,9 @@ def _copy(settings: DemoSettings, story: Story, show: Show, file: Path, config: 
     return Outcome(equal, fresh, traffic.rate, copied, story.seconds)
 
 
-def _all_live(picture: Picture) -> bool:
+def _all_live(picture: Picture, tables: int) -> bool:
     phases = [table.phase for table in picture.tables]
-    return len(phases) >= len(schema.TABLES) and all(phase == "live" for phase in phases)
+    return len(phases) >= tables and all(phase == "live" for phase in phases)
 
 
 def _shows(picture: Picture, goal_scn: int) -> bool:

@@ -1,6 +1,6 @@
 """The shop's traffic, as a process of its own: ``python -m headrace.demo.workload URL …``.
 
-Several connections work through `headrace.demo.shopping` at a limited rate until the process is
+Several connections work through the customers of a shop (`headrace.demo.shops`) at a limited rate until the process is
 asked to end (SIGTERM, or its standard input closes). Once each, at set times, it adds a column, runs one very
 large transaction, and empties a small table. It prints one JSON object per line: counts
 every second, and what happened when it happened.
@@ -19,9 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import psycopg
-
-from headrace.demo.shopping import Shop, act
+from headrace.demo.shops import ShopKind, shop_of
 
 __all__ = ["Traffic", "main"]
 
@@ -54,6 +52,11 @@ class Traffic:
     lost: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def kind(self) -> ShopKind:
+        """The shop of the database."""
+        return shop_of(self.url)
+
     def run(self) -> None:
         """Work until `stop` is set."""
         threads = [
@@ -71,18 +74,16 @@ class Traffic:
 
     def _work(self, number: int) -> None:
         generator = random.Random(self.seed * 1000 + number)
+        worker = self.kind.worker(self.url, generator, self.rows, number, _WORKERS)
         due = time.monotonic()
-        shop: Shop | None = None
         while not self.stop.is_set():
             try:
-                if shop is None or shop.connection.closed:
-                    shop = self._open(shop, generator, number)
-                won = act(shop)
-            except psycopg.OperationalError:
+                won = worker.act()
+            except self.kind.away:
                 # The server restarts under us in tests; transactions cut off may or may not be in.
                 self.stop.wait(_RECONNECT_S)
                 continue
-            shop.with_channel = self.with_channel.is_set()
+            worker.with_channel = self.with_channel.is_set()
             with self._lock:
                 self.done += won
                 self.lost += not won
@@ -90,57 +91,25 @@ class Traffic:
             due = max(due, time.monotonic() - 1.0) + _WORKERS / self.rate
             self.stop.wait(max(0.0, due - time.monotonic()))
 
-    def _open(self, shop: Shop | None, generator: random.Random, number: int) -> Shop:
-        connection = psycopg.connect(self.url, autocommit=True, application_name="shop")
-        if shop is None:
-            return Shop(connection, generator, self.rows, number, _WORKERS)
-        shop.connection = connection
-        return shop
-
     def _direct(self) -> None:
         started = time.monotonic()
-        steps: tuple[Callable[[psycopg.Connection[tuple[object, ...]]], str], ...] = (
+        steps: tuple[Callable[[str], str], ...] = (
             self._add_column,
-            self._change_much,
-            self._empty_table,
+            lambda url: self.kind.change_much(url, self.big_rows),
+            self.kind.empty_table,
         )
         for at, step in zip(self.at_s, steps, strict=True):
             if self.stop.wait(max(0.0, started + at - time.monotonic())):
                 return
             try:
-                with psycopg.connect(self.url) as connection:
-                    _say(happened=step(connection))
-            except psycopg.Error as error:
-                _say(happened=f"{step.__name__} failed: {type(error).__name__}")
+                _say(happened=step(self.url))
+            except self.kind.refused as error:
+                _say(happened=f"the step at {at:.0f} s failed: {type(error).__name__}")
 
-    def _add_column(self, connection: psycopg.Connection[tuple[object, ...]]) -> str:
-        connection.execute("set lock_timeout = '10s'")
-        connection.execute("alter table shop.orders add column if not exists channel text")
-        connection.commit()
+    def _add_column(self, url: str) -> str:
+        said = self.kind.add_column(url)
         self.with_channel.set()
-        return "alter table shop.orders add column channel text"
-
-    def _change_much(self, connection: psycopg.Connection[tuple[object, ...]]) -> str:
-        half = self.big_rows // 2
-        connection.execute(
-            "insert into shop.order_items"
-            " select 5000000000 + i, 1, 'SKU-1', 1, 9.99 from generate_series(1, %s) i"
-            " on conflict do nothing",
-            (half,),
-        )
-        done = connection.execute(
-            "update shop.order_items set quantity = quantity + 1 where (order_id, line) in"
-            " (select order_id, line from shop.order_items where order_id < 1000000000"
-            "  order by order_id, line limit %s)",
-            (half,),
-        )
-        connection.commit()
-        return f"one transaction with {half + done.rowcount:,} changed rows"
-
-    def _empty_table(self, connection: psycopg.Connection[tuple[object, ...]]) -> str:
-        connection.execute("truncate shop.flash_sales")
-        connection.commit()
-        return "truncate shop.flash_sales"
+        return said
 
 
 def _say(**what: object) -> None:

@@ -23,7 +23,7 @@ def found(server: MariadbServer, *tables: str, user: str = "headrace") -> list[F
 
 
 def names(findings: list[Finding]) -> set[str]:
-    return {finding.name for finding in findings} - {"watermark-table-missing"}
+    return {finding.name for finding in findings} - {"no-watermark-row"}
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def _grants(findings: list[Finding]) -> list[str]:
     return [
         sql
         for one in findings
-        if one.name != "watermark-table-missing"
+        if one.name != "no-watermark-row"
         for sql in re.findall(r"GRANT [A-Z ]+ ON \*\.\* TO [^;]+", one.suggestion)
     ]
 
@@ -124,13 +124,13 @@ def test_tables_are_named_each_with_all_that_is_wrong(
         (one.table.partition(".")[2], one.name, one.severity.name) for one in findings if one.table
     }
     assert told == {
-        ("keyless", "no-key", "WARNING"),
+        ("keyless", "keyless", "WARNING"),
         ("old", "engine", "ERROR"),
         ("past", "system-versioned", "ERROR"),
         ("packed", "column-not-decoded", "ERROR"),
         ("words", "column-not-decoded", "ERROR"),
         ("words", "engine", "ERROR"),
-        ("words", "no-key", "WARNING"),
+        ("words", "keyless", "WARNING"),
     }
     assert sum(one.name == "column-not-decoded" for one in findings) == 3
     settings = MysqlSettings(
@@ -145,9 +145,7 @@ def test_tables_are_named_each_with_all_that_is_wrong(
 def test_the_watermark_table_is_asked_for_with_its_very_statements(
     mariadb_server: MariadbServer, table: str
 ) -> None:
-    (finding,) = [
-        one for one in found(mariadb_server, table) if one.name == "watermark-table-missing"
-    ]
+    (finding,) = [one for one in found(mariadb_server, table) if one.name == "no-watermark-row"]
     try:
         mariadb_server.execute(*filter(None, map(str.strip, finding.suggestion.split(";"))))
         assert found(mariadb_server, table) == []

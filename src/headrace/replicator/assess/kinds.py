@@ -114,6 +114,24 @@ _SERVER = (
     ),
     ("ddl-trigger-missing", "migrations are to be told by triggers that are not there", _NO_START),
     ("no-tables", "no table matches", _NO_START),
+    ("server-unknown", "the server is of a kind that is not read", _NO_START),
+    ("log-bin", "the server keeps no binary log", _NO_START),
+    ("binlog-format", "the log has statements in place of rows", _NO_START),
+    ("binlog-row-metadata", "the log does not name columns and keys", _NO_START),
+    ("binlog-row-image", "the log leaves values out", _NO_START),
+    ("mysql56-temporal-format", "the log has times in a form that is not decoded", _NO_START),
+    (
+        "short-retention",
+        "the server removes its log within a day",
+        "Whoever is away for longer has to compare and mend the tables by a resync.",
+    ),
+    ("no-binlog-monitor", "the user may not ask where the log is", _NO_START),
+    ("no-replication-slave", "the user may not read the log", _NO_START),
+    (
+        "no-watermark-row",
+        "the table of watermarks, or its row for the replicator, does not exist",
+        "Capture makes both when it starts, where the user may; else it does not start.",
+    ),
 )
 
 _TABLES = (
@@ -165,6 +183,14 @@ _TABLES = (
         "partition-maintenance",
         "what is done to whole partitions is not in the log",
         "Rows of partitions that were attached, detached, dropped or emptied differ until the table is dumped.",
+    ),
+    ("engine", "no snapshot and no rollback covers the table's engine", _NO_TABLE_START),
+    ("system-versioned", "the log has the table's own history as further rows", _NO_TABLE_START),
+    ("column-not-decoded", "a type or a character set is not decoded", _NO_TABLE_START),
+    (
+        "keyless",
+        "the table has no primary key",
+        "The copy is a multiset of rows, and the first one is read in one piece.",
     ),
     (
         "no-range-scan",

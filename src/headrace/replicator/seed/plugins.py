@@ -28,7 +28,7 @@ _SPELLINGS: dict[str, Side] = {
     "cdctarget": "target",
     "cdcdestination": "target",
 }
-_ALIASES = {"postgresql": "postgres"}
+_ALIASES = {"postgresql": "postgres", "mariadb": "mysql"}
 
 
 @dataclass(frozen=True, slots=True)

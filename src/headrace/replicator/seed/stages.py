@@ -23,6 +23,8 @@ _WITHOUT_COUNTERPART = {
     "driver": "headrace speaks the protocol of PostgreSQL itself",
     "jdbcpluginname": "headrace speaks the protocol of PostgreSQL itself",
 }
+_SCHEMES = {"postgres": "postgresql", "mysql": "mysql"}
+"""Of the URLs of databases."""
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
@@ -67,7 +69,9 @@ def section_of(
     given = {str(name): value for name, value in stage.properties.items()}
     if "url" in plugin.fields and "url" not in given:
         parts = {name: given.pop(name) for name in PLACE_OF_URL if name in given}
-        section["url"] = _url({name: str(value) for name, value in parts.items()})
+        section["url"] = _url(
+            _SCHEMES[plugin.name], {name: str(value) for name, value in parts.items()}
+        )
         places[f"{stage.side}.url"] = here
         if lacking := [name for name in ("host", "database") if not parts.get(name)]:
             yield Problem(
@@ -92,12 +96,12 @@ def section_of(
         else:
             yield from _other(stage, plugin, name, value, mapping)
     yield from _in_clear(given, here)
-    if plugin.side == "source" and plugin.name == "postgres":
+    if plugin.side == "source" and plugin.name in _SCHEMES:
         section.setdefault("tables", ["*.*"])
 
 
-def _url(parts: Mapping[str, str]) -> str:
-    """Return a URL of libpq; a part that is not there is left to libpq's own defaults."""
+def _url(scheme: str, parts: Mapping[str, str]) -> str:
+    """Return a connection URL; a part that is not there is left to the client's own defaults."""
     login = in_url(parts.get("user", ""))
     if parts.get("password"):
         login += f":{in_url(parts['password'])}"
@@ -106,7 +110,7 @@ def _url(parts: Mapping[str, str]) -> str:
         host = f"[{host}]"
     port = parts.get("port", "").strip()
     place = f"{host}:{in_url(port)}" if port and (_is_port(port)) else host
-    return f"postgresql://{login}{'@' if login else ''}{place}/{in_url(parts.get('database', ''))}"
+    return f"{scheme}://{login}{'@' if login else ''}{place}/{in_url(parts.get('database', ''))}"
 
 
 def _is_port(text: str) -> bool:

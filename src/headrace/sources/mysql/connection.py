@@ -23,7 +23,8 @@ Cells = tuple[bytes | None, ...]
 SESSION = (
     "SET NAMES utf8mb4",
     # How values look as text, and what a snapshot is, whatever the server's own settings.
-    "SET SESSION sql_mode = '', time_zone = '+00:00', tx_isolation = 'REPEATABLE-READ'",
+    "SET SESSION sql_mode = '', time_zone = '+00:00'",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION sql_select_limit = DEFAULT, sql_auto_is_null = 0, autocommit = 1",
 )
 """Run on every connection; equal settings, so that equal values have equal text."""

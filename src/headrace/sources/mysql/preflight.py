@@ -145,7 +145,7 @@ class Preflight:
                 )
         if not has_marks(self._session, self._settings.name):
             yield Finding(
-                "watermark-table-missing",
+                "no-watermark-row",
                 f"There is no table {MARKS_TABLE} that may be read and has a row for {self._settings.name}.",
                 f"{'; '.join(creation(self._settings.name))}; GRANT SELECT, UPDATE ON {MARKS_TABLE} TO {grantee};",
                 Severity.WARNING,
@@ -212,7 +212,7 @@ class Preflight:
             )
         if not facts.key:
             yield Finding(
-                "no-key",
+                "keyless",
                 f"{table} has no primary key: its copy is a multiset of rows, and is dumped in one read.",
                 f"ALTER TABLE {table_sql(table)} ADD PRIMARY KEY (…); if it can have one.",
                 Severity.WARNING,

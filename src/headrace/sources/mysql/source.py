@@ -137,7 +137,7 @@ class MysqlSource:
         try:
             create_marks(session, self.name)
         except QueryFailed as error:
-            (finding,) = (f for f in self.preflight() if f.name == "watermark-table-missing")
+            (finding,) = (f for f in self.preflight() if f.name == "no-watermark-row")
             raise PreflightFailed(
                 f"{self.name} cannot be captured as it is: {finding.description} ({error.message})",
                 next_step=finding.suggestion,

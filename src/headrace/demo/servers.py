@@ -1,0 +1,75 @@
+"""Starts the server that the demo copies from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import ConfigError
+
+__all__ = ["Started", "check_kind", "started"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A server that runs.
+
+    Attributes:
+        name: what people call it, with its version.
+        url: of the place where the shop will be.
+    """
+
+    name: str
+    url: str
+
+
+@contextlib.contextmanager
+def _postgres(folder: Path) -> Iterator[Started]:
+    from headrace.testing.postgres import EmbeddedPostgres
+
+    with EmbeddedPostgres(folder) as server:
+        yield Started(f"PostgreSQL {server.version}", server.create_database("shop"))
+
+
+@contextlib.contextmanager
+def _mariadb(folder: Path) -> Iterator[Started]:
+    from headrace.testing.mariadb_server import MariadbServer, installed
+
+    if not installed():
+        raise ConfigError(
+            "There is no MariaDB server on this machine.",
+            next_step="install it (Debian: mariadb-server-core and mariadb-client-core); it need not be started.",
+        )
+    with MariadbServer(folder) as server:
+        ((version,),) = server.query("SELECT VERSION()")
+        yield Started(f"MariaDB {version.partition('-')[0]}", server.url())
+
+
+_KINDS: Mapping[str, Callable[[Path], AbstractContextManager[Started]]] = {
+    "postgres": _postgres,
+    "mysql": _mariadb,
+}
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of source that the demo has no server for.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if kind not in _KINDS:
+        raise ConfigError(
+            f"The demo copies from no {kind}.", next_step=f"choose one of {', '.join(_KINDS)}."
+        )
+
+
+def started(kind: str, folder: Path) -> AbstractContextManager[Started]:
+    """Run a server of a kind, whose files lie in a folder, until the block ends.
+
+    Raises:
+        ConfigError: it is not installed here.
+    """
+    return _KINDS[kind](folder)
