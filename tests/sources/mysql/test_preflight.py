@@ -157,3 +157,13 @@ def test_a_server_without_a_log_is_named() -> None:
     with MariadbServer(settings={"skip_log_bin": "1"}) as server:
         server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id int PRIMARY KEY)")
         assert "log-bin" in names(found(server, "d.*"))
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [("8.4.3", "server-unknown"), ("10.4.2-MariaDB", "server-too-old")]
+)
+def test_a_server_of_another_kind_or_age_is_refused_by_name(version: str, name: str) -> None:
+    with MariadbServer(settings={"version": version}) as server:
+        (finding,) = found(server, "d.*")
+    assert (finding.name, finding.severity) == (name, Severity.ERROR)
+    assert version in finding.description
