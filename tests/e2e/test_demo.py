@@ -16,7 +16,7 @@ from tests.requirements import req
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-@req("H13", "F16", "C33")
+@req("H13", "F16")
 @pytest.mark.parametrize("source", ["postgres", pytest.param("mysql", marks=pytest.mark.mariadb)])
 def test_the_demo_plays_to_its_end_and_its_snippet_works(source: str, tmp_path: Path) -> None:
     folder = tmp_path / "demo"

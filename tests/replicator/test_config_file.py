@@ -20,6 +20,7 @@ from headrace.replicator.databases import open_database
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.reading import read
 from headrace.replicator.runner import _warehouse
+from headrace.sources.mysql import MysqlSource
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.settings import ColumnChoice
 from headrace.store import Bucket, ObjectPath
@@ -148,7 +149,11 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
     [
         ("tables:", "table:", "source.table: unknown name; did you mean tables?"),
         ("name: shop", "name: Shop 1", "name: expected lower-case letters, digits"),
-        ("type: postgres", "type: oracle", "source.type: expected one of 'postgres', 'relay'"),
+        (
+            "type: postgres",
+            "type: oracle",
+            "source.type: expected one of 'postgres', 'mysql', 'relay'",
+        ),
         ("postgresql://", "https://", "source.url: expected a URL such as postgresql://"),
         ('["public.*"]', "[orders]", "source.tables[0]: expected a pattern schema.table"),
         ("./lake", "gs://bucket/x", "target.path: expected a folder on this machine, or s3://"),
@@ -356,3 +361,26 @@ def test_what_a_table_does_not_say_of_changes_is_said_for_all(tmp_path: Path) ->
     ]
     # How a table takes changes is no part of what it was made as.
     assert {settings.shape for _, settings in given} == {""}
+
+
+MARIADB = SMALLEST.replace("type: postgres", "type: mysql").replace("postgresql://", "mysql://")
+
+
+def test_a_mysql_section_reaches_its_source(tmp_path: Path) -> None:
+    text = MARIADB.replace(
+        'tables: ["public.*"]}',
+        'tables: ["shop.*"], exclude: [shop.old], zero_dates: "null", heartbeat_s: 2}',
+    )
+    source = open_database(load(write(tmp_path, text)))
+    assert isinstance(source, MysqlSource)
+    settings = source.settings
+    assert (settings.tables, settings.exclude) == (("shop.*",), ("shop.old",))
+    assert (settings.zero_dates, settings.heartbeat_s) == ("null", 2.0)
+
+
+def test_what_only_postgresql_has_is_no_key_of_a_mysql_section(tmp_path: Path) -> None:
+    text = MARIADB.replace('tables: ["public.*"]}', 'tables: ["shop.*"], slot: mine}')
+    with pytest.raises(ConfigError, match=r"source\.slot: unknown name"):
+        load(write(tmp_path, text))
+    with pytest.raises(ConfigError, match="mysql://user@host:3306"):
+        load(write(tmp_path, MARIADB.replace("mysql://", "postgresql://")))
