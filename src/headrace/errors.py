@@ -2,6 +2,7 @@
 
     HeadraceError
     ├── ConfigError                  the person who wrote the file must act
+    │   ├── UnfitSettings            column settings of one table that its columns do not fit
     │   └── UnknownTable             somebody asks about a table that the source does not have
     ├── SourceError
     │   ├── SourceUnavailable        the server is gone or refuses us; tried again
@@ -119,6 +120,7 @@ __all__ = [
     "TargetUnwritable",
     "TooManyRequests",
     "UndecodableValue",
+    "UnfitSettings",
     "UnknownTable",
     "UnplacedValue",
     "UnsentColumn",
@@ -172,6 +174,12 @@ class ConfigError(HeadraceError):
     """A configuration that cannot be used; the message names the field."""
 
     retry = Retry.NEVER
+
+
+class UnfitSettings(ConfigError):
+    """What was asked for one table's columns does not fit them: the source changed them, or a name is wrong."""
+
+    retry = Retry.MANUAL
 
 
 class UnknownTable(ConfigError):
