@@ -53,6 +53,7 @@
     │   ├── ControlStandby           another control plane is the active one; tried again
     │   └── ControlUnavailable       a control plane gives no answer; tried again
     ├── StateError                   our own small state cannot be read or written
+    │   ├── StateBusy                another process holds it for long; tried again
     │   ├── StateFull                its disk has no room; tried again
     │   └── StateNewer               a newer headrace has written it
     ├── RetriesExhausted             what time may heal was tried for as long as it may be
@@ -108,6 +109,7 @@ __all__ = [
     "SourceError",
     "SourceReplaced",
     "SourceUnavailable",
+    "StateBusy",
     "StateError",
     "StateFull",
     "StateNewer",
@@ -461,6 +463,12 @@ class RequestEnded(StateError):
     """Somebody steers a dump request that has ended."""
 
     retry = Retry.NEVER
+
+
+class StateBusy(StateError):
+    """Another process holds progress and requests for longer than `state.wait_s`; nothing was written."""
+
+    retry = Retry.TIMED
 
 
 class StateFull(StateError):
