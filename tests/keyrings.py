@@ -12,8 +12,10 @@ import pytest
 @contextmanager
 def plain_keyring(file: Path, **entries: str) -> Iterator[None]:
     """Let a keyring hold entries of the service ``headrace`` inside the block."""
-    keyring = pytest.importorskip("keyring")
-    backend = pytest.importorskip("keyrings.alt.file").PlaintextKeyring()
+    keyring = pytest.importorskip("keyring", reason="keyrings are an extra: headrace[keyring]")
+    backend = pytest.importorskip(
+        "keyrings.alt.file", reason="no keyring of files: install keyrings.alt"
+    ).PlaintextKeyring()
     backend.file_path = str(file)
     for name, value in entries.items():
         backend.set_password("headrace", name, value)

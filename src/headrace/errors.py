@@ -2,6 +2,7 @@
 
     HeadraceError
     ├── ConfigError                  the person who wrote the file must act
+    │   ├── UnfitSettings            column settings of one table that its columns do not fit
     │   └── UnknownTable             somebody asks about a table that the source does not have
     ├── SourceError
     │   ├── SourceUnavailable        the server is gone or refuses us; tried again
@@ -52,6 +53,7 @@
     │   ├── ControlStandby           another control plane is the active one; tried again
     │   └── ControlUnavailable       a control plane gives no answer; tried again
     ├── StateError                   our own small state cannot be read or written
+    │   ├── StateBusy                another process holds it for long; tried again
     │   ├── StateFull                its disk has no room; tried again
     │   └── StateNewer               a newer headrace has written it
     ├── RetriesExhausted             what time may heal was tried for as long as it may be
@@ -107,6 +109,7 @@ __all__ = [
     "SourceError",
     "SourceReplaced",
     "SourceUnavailable",
+    "StateBusy",
     "StateError",
     "StateFull",
     "StateNewer",
@@ -119,6 +122,7 @@ __all__ = [
     "TargetUnwritable",
     "TooManyRequests",
     "UndecodableValue",
+    "UnfitSettings",
     "UnknownTable",
     "UnplacedValue",
     "UnsentColumn",
@@ -172,6 +176,12 @@ class ConfigError(HeadraceError):
     """A configuration that cannot be used; the message names the field."""
 
     retry = Retry.NEVER
+
+
+class UnfitSettings(ConfigError):
+    """What was asked for one table's columns does not fit them: the source changed them, or a name is wrong."""
+
+    retry = Retry.MANUAL
 
 
 class UnknownTable(ConfigError):
@@ -453,6 +463,12 @@ class RequestEnded(StateError):
     """Somebody steers a dump request that has ended."""
 
     retry = Retry.NEVER
+
+
+class StateBusy(StateError):
+    """Another process holds progress and requests for longer than `state.wait_s`; nothing was written."""
+
+    retry = Retry.TIMED
 
 
 class StateFull(StateError):

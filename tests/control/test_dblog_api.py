@@ -341,19 +341,15 @@ def test_the_state_tells_the_truth_through_a_script_of_faults(plane: Any) -> Non
         ({"a": "live", "b": "live"}, None, "OK"),
         ({"a": "live", "b": "left"}, None, "OK"),
     ]
-    words = {
-        "copying": "SNAPSHOTTING",
-        "live": "REPLICATING",
-        "failing": "FAILING",
-        "left": "FAILING",
-    }
+    # A table that is gone at the source is no table of the design's state, and does not fail.
+    words = {"copying": "SNAPSHOTTING", "live": "REPLICATING", "failing": "FAILING"}
     for phases, error, source in script:
         standing(config, phases)
         if error is None:
             status.write(ProcessState.RUNNING, force=True)
         else:
             status.write(ProcessState.FAILED, error=describe_error(error), force=True)
-        expected = {name: words[phase] for name, phase in phases.items()}
+        expected = {name: words[phase] for name, phase in phases.items() if phase in words}
         said = "the slot is gone." if error else ""
         failing = {name for name, phase in phases.items() if phase == "failing"}
         wanted = (source, said, expected, failing)

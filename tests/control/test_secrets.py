@@ -32,10 +32,6 @@ URL = "postgresql://u:{}@127.0.0.1:1/d?connect_timeout=1"
 NAMES = {"target.store.access_key_id"}
 """Fields whose values are names, and stand in the clear like one; what goes with them does not."""
 
-ADDRESSES = {"lineage.url"}
-"""Fields whose values are addresses, which need not be references unless they hold a password or a token;
-one in the path is not told from the rest of it."""
-
 
 def document(kind: str, **values: str) -> dict[str, Any]:
     """Return a configuration with something in each field that takes a secret.
@@ -102,7 +98,7 @@ def test_every_field_that_takes_a_secret_is_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    "held", ["u:swordfish@h/x", "h/x?token=swordfish", "h/x?api_key=swordfish"]
+    "held", ["u:swordfish@h/x", "h/x?token=swordfish", "h/x?api_key=swordfish", "h/swordfish"]
 )
 def test_an_address_that_holds_a_secret_is_refused(held: str) -> None:
     with pytest.raises(ConfigError, match=r"lineage\.url") as refused:
@@ -158,7 +154,7 @@ def hidden(tmp_path: Path) -> Secrets:
 @pytest.mark.parametrize(
     ("kind", "field"),
     [(kind, field) for kind, names in FIELDS.items() for field in names
-     if field.replace("__", ".") not in NAMES | ADDRESSES],
+     if field.replace("__", ".") not in NAMES],
 )  # fmt: skip
 def test_a_secret_in_clear_is_refused_everywhere_and_repeated_nowhere(
     tmp_path: Path, hidden: Secrets, kind: str, field: str, caplog: pytest.LogCaptureFixture

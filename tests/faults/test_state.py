@@ -19,6 +19,7 @@ from headrace.errors import (
     LeaseLost,
     SourceReplaced,
     SourceUnavailable,
+    StateBusy,
     StateError,
 )
 from headrace.observe import failpoints
@@ -144,7 +145,7 @@ def test_a_state_database_that_is_held_is_waited_for_without_progress_and_then_a
         before = position(database)
         sql("INSERT INTO t VALUES (4, 'd')")
         if wait_s < 1:
-            named(failure_of(running), StateError, "state.db")
+            named(failure_of(running), StateBusy, "state.db")
             # It was tried for as long as it is set to.
             assert time.monotonic() - holder.since >= wait_s
         else:

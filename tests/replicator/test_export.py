@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from headrace.cli.main import app
 from headrace.errors import ConfigError, SlotLost, StateError
 from headrace.observe.status import ProcessState, StatusFile, describe_error
 from headrace.replicator.config import Config
-from headrace.replicator.export import Offset, export
+from headrace.replicator.export import Offset, export, state_of, table_state
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.picture import Observer
 from tests.replicator.test_picture import ITEMS, ORDERS, block, config, fill, manifest
 from tests.requirements import req
 
@@ -93,6 +95,16 @@ def test_the_files_are_those_that_the_design_describes(config: Config, tmp_path:
     assert sorted(folder.iterdir()) == [done.offset, done.state]
     assert done.offset.read_bytes() == (GOLDEN / "offset.1700000000123").read_bytes()
     assert done.state.read_bytes() == (GOLDEN / "state.json").read_bytes()
+
+
+@req("C103")
+def test_a_table_that_is_gone_at_the_source_does_not_fail(config: Config) -> None:
+    fill(config, manifest(10, orders="live", items="left"))
+    with contextlib.closing(Observer(config)) as observer:
+        picture = observer.look()
+    assert [table["table"] for table in state_of(picture)["tables"]] == ["orders"]
+    states = {table.name: table_state(table.phase) for table in picture.tables}
+    assert states == {"public.orders": "REPLICATING", "public.items": "LEFT"}
 
 
 def test_offsets_of_earlier_commits_and_of_others_stay(config: Config, tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.retries import RestartPolicy
 from headrace.replicator.supervisor import ChildSpec, Supervisor
 from headrace.replicator.worker import EXIT_RETRY, EXIT_STOP
+from headrace.state.store import StateStore
 from tests.requirements import req
 from tests.waiting import until
 
@@ -117,9 +120,10 @@ def reporting(paths: StatePaths, detail: dict[str, float], code: int) -> ChildSp
 class Simulated:
     """A supervisor whose clock stands still while a child lives; each life takes as long as was said."""
 
-    def __init__(self, supervisor: Supervisor, now: list[float]) -> None:
+    def __init__(self, supervisor: Supervisor, now: list[float], pause_s: float = 30.0) -> None:
         self.supervisor = supervisor
         self.now = now
+        self.pause_s = pause_s
 
     def death(self, lived_s: float) -> None:
         """Start the child, let so many seconds go by, and bury it."""
@@ -128,7 +132,7 @@ class Simulated:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         self.now[0] += lived_s
         until(polled(self.supervisor, lambda: self.supervisor.waiting), "the death")
-        self.now[0] += 30.0
+        self.now[0] += self.pause_s
 
     def deaths(self, lived_s: float, count: int) -> None:
         for _ in range(count):
@@ -173,6 +177,37 @@ def test_an_hours_outage_costs_two_attempts_a_minute_and_ends_within_one_pause(
         # Its pause is over by now, and it stays.
         until(polled(supervisor, lambda: supervisor.pids), "the start")
         assert supervisor.restarts["capture"] == restarts + 1
+
+
+@req("C60", "C63")
+def test_an_hours_outage_of_the_state_database_is_waited_out(tmp_path: Path) -> None:
+    """Somebody holds it for a simulated hour; the child is a process that asks for a dump."""
+    now, paths = [0.0], StatePaths(tmp_path)
+    StateStore(paths.database).close()
+    code = (
+        "import sys, time\n"
+        "from headrace.errors import HeadraceError, Retry\n"
+        "from headrace.model.schema import TableId\n"
+        "from headrace.state.store import StateStore\n"
+        "try:\n"
+        f"    StateStore({str(paths.database)!r}, 0.01).submit('TABLE', TableId('public', 't'))\n"
+        "except HeadraceError as error:\n"
+        f"    sys.exit({EXIT_RETRY} if error.retry is Retry.TIMED else {EXIT_STOP})\n"
+        "while True: time.sleep(60)"
+    )
+    policy = RestartPolicy(longest_s=600.0)
+    with (
+        closing(sqlite3.connect(paths.database)) as holder,
+        Supervisor(paths, [child(code)], policy=policy, clock=lambda: now[0]) as supervisor,
+    ):
+        holder.execute("BEGIN EXCLUSIVE")
+        life = Simulated(supervisor, now, pause_s=600.0)
+        while now[0] < 3_600:
+            life.death(lived_s=0.1)
+        holder.rollback()
+        until(polled(supervisor, lambda: supervisor.pids), "the start")
+        with closing(StateStore(paths.database)) as store:
+            until(store.requests, "what the child had to write")
 
 
 @req("C10")

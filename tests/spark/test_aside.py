@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from headrace.changelog.dead_letters import DeadLetter, DeadLetterStore, LetterState
 from headrace.errors import StateError
 from headrace.lake.settings import TableSettings
-from headrace.model.block import Body
+from headrace.model.block import Body, SystemEvent, SystemKind
 from headrace.model.schema import KeyCheck, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier
@@ -245,6 +245,25 @@ def test_of_random_histories_exactly_the_poisoned_transactions_are_missing(
             life = Life(bench)
     assert [letter.scn for letter in life.of(BAD)] == poisoned
     assert bench.rows(BAD) == model(BAD, *kept)
+    life.applier.close()
+
+
+def test_a_transaction_that_tells_of_the_shape_that_the_target_has_is_put_aside(
+    bench: Bench,
+) -> None:
+    """A source tells of a table's shape with its first change after each start; that is no reason to wait."""
+    begun(bench, BAD)
+    rows = parse_history("=U(9,x,?)", bench.log.following).rows
+    body = Body(bench.log.registry.put(BAD), BAD.table, change_batch(BAD, rows))
+    told = SystemEvent(
+        bench.log.following, 0, SystemKind.SCHEMA, BAD.table, {"schema_id": BAD.schema_id}
+    )
+    life = Life(bench)
+    life.applier.process(life.scn, bench.log.batch(body, events=(told,)))
+    for _ in range(3):
+        life.now += 100
+        life.applier.retry(bench.log.scn)
+    assert len(life.of(BAD)) == 1
     life.applier.close()
 
 

@@ -15,8 +15,12 @@ from pyspark.sql import SparkSession
 from headrace.changelog import ChangeLogReader
 from headrace.lake.counts import TableCounts
 from headrace.model.block import SystemKind
+from headrace.model.mark import Mark, MarkKind
+from headrace.model.schema import KeyCheck, TableSchema
 from headrace.observe.failpoints import arm, disarm
-from headrace.testing.notation import table_of
+from headrace.sources.base import ReceivedMark
+from headrace.testing.notation import change_batch, parse_history, table_of
+from headrace.watermark.emit import table_blocks
 from tests.requirements import req
 from tests.spark.log import lent
 from tests.spark.test_apply import Bench, Crash
@@ -167,3 +171,29 @@ def _uncounted(text: str) -> str:
     for entry in value["tables"].values():
         del entry["counts"]
     return json.dumps(value)
+
+
+@req("C-1", "C74")
+def test_a_dump_of_a_table_without_a_key_counts_as_what_it_read(bench: Bench) -> None:
+    """It empties the target and writes inserts; neither is what the source did."""
+    schema = table_of(2, check=KeyCheck.NONE)
+    bench.log.announce(schema)
+    bench.log.write(schema, "+I(1,a) | T | +I(1,a)")
+    for _ in range(2):
+        dump(bench, schema, "+I(1,a) +I(2,b)")
+    bench.run(bench.log.write(schema, "+I(3,c)"))
+    manifest = bench.frontier.latest()
+    assert manifest is not None
+    counts = manifest.tables["public.t"].counts
+    assert (counts.inserts, counts.copied, counts.truncates) == (3, 4, 1)
+    assert bench.rows(schema) == Counter({(1, "a"): 1, (2, "b"): 1, (3, "c"): 1})
+
+
+def dump(bench: Bench, schema: TableSchema, rows: str) -> None:
+    """Append the window that a dump of a table without a key writes."""
+    scn = bench.log.scn = bench.log.following
+    read = change_batch(schema, parse_history(rows).rows).select(schema.names)
+    mark = ReceivedMark(Mark(MarkKind.HIGH, "a", "b"), scn, scn)
+    for block in table_blocks(mark, schema, [read], 10):
+        bench.log.writer.append(block)
+    bench.log.writer.sync()

@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import ConfigError, IncompatibleSchemaChange, MissingBase, UnsentColumn
+from headrace.errors import (
+    ConfigError,
+    IncompatibleSchemaChange,
+    MissingBase,
+    UnfitSettings,
+    UnsentColumn,
+)
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.modes import Mode
 from headrace.lake.settings import TableSettings
@@ -221,8 +227,9 @@ def test_names_that_delta_has_not_are_refused_until_a_setting_maps_them(bench: B
     assert "public.t.unit price has a character in its name" in error.message
     assert "tables: {public.t: {rename: {unit price: …}}}" in error.next_step
     given(bench, TableSettings(rename=(("unit price", "C2"),)))
-    with pytest.raises(ConfigError, match=r"rename or compute of public\.t give c2 twice"):
-        bench.run(end)
+    (unfit,) = bench.run(end).failing
+    assert isinstance(unfit, UnfitSettings)
+    assert "rename or compute of public.t give c2 twice" in unfit.message
     given(bench, TableSettings(rename=(("unit price", "price"),)))
     assert not bench.run(end).failing
     assert cells(bench, odd, "k", "price", "c2") == [(1, "a", "b")]
@@ -249,3 +256,35 @@ def test_a_table_whose_name_is_no_folder_of_its_own_is_refused(bench: Bench, nam
     assert isinstance(error, IncompatibleSchemaChange)
     assert f"public.{name}" in error.message
     assert "source.exclude" in error.next_step
+
+
+@req("C11", "C19")
+def test_a_column_that_settings_name_and_the_source_renames_stops_its_table_alone(
+    bench: Bench,
+) -> None:
+    """A mask that names no column any more must not let the column pass, nor hold up anybody else."""
+    before, other = table_of(3), table_of(2, name="other")
+    columns = (*before.columns[:2], replace(before.columns[2], name="mail"))
+    after = replace(before, columns=columns)
+    masked = TableSettings(mask=(("c2", "sha2(c2, 256)"),))
+    given(bench, masked)
+    for schema in (before, other):
+        bench.log.announce(schema, {name: at for at, name in enumerate(schema.names, 1)})
+    bench.log.write(before, "+I(1,a,b)")
+    bench.log.write(other, "+I(1,a)")
+    bench.log.complete(other)
+    bench.run(bench.log.complete(before))
+    bench.log.announce(after, {name: at for at, name in enumerate(after.names, 1)})
+    bench.log.write(after, "+I(2,c,secret)")
+    end = bench.log.write(other, "+I(2,b)")
+
+    applier = bench.run(end)
+    (error,) = applier.failing
+    assert isinstance(error, UnfitSettings)
+    assert error.message == "tables: mask of public.t names c2, which is no column of the table."
+    states = {name: table.state for name, table in applier.status.tables.items()}
+    assert states == {"public.t": "failing", "public.other": "live"}
+    assert cells(bench, other, "k", "c1") == [(1, "a"), (2, "b")]
+    assert len(cells(bench, before, "k")) == 1
+    # The same at each start, until the settings name the column as the source does.
+    assert [type(error) for error in bench.run(end).failing] == [UnfitSettings]

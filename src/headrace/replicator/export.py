@@ -33,7 +33,7 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
 _HEAD = struct.Struct(">qi")
 _LENGTH = struct.Struct(">i")
 _LONG = struct.Struct(">q")
-_STATES = {"live": "REPLICATING", "failing": "FAILING", "left": "FAILING"}
+_STATES = {"live": "REPLICATING", "failing": "FAILING", "left": "LEFT"}
 """By phase; every other one is on its way to *live*."""
 
 
@@ -137,19 +137,22 @@ def export(config: Config, to: Path, namespace: str, generation: int) -> Exporte
 
 
 def state_of(picture: Picture) -> dict[str, Any]:
-    """Return the state of source and tables in the shape of the design's ``getState``."""
+    """Return the state of source and tables in the shape of the design's ``getState``.
+
+    Tables that left are not in it: the design forgets a table that was dropped, and has no word for one.
+    """
     capture = picture.roles.get("capture")
     failed = capture.error if capture else None
     reason = failed["message"] if failed else picture.resync.get("reason", "")
     return {
         "sourceState": "FAILING" if reason else "OK",
         "sourceError": _error(reason),
-        "tables": [_table(table) for table in picture.tables],
+        "tables": [_table(table) for table in picture.tables if table.phase != "left"],
     }
 
 
 def table_state(phase: str) -> str:
-    """Return the design's word for the phase of a table."""
+    """Return the design's word for the phase of a table; ``LEFT`` is ours, for one that is gone at the source."""
     return _STATES.get(phase, "SNAPSHOTTING")
 
 

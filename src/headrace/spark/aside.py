@@ -136,7 +136,7 @@ class Aside:
         """
         assert self._store is not None
         scn = step.upto_scn
-        if step.announced:
+        if step.announced and step.schema.schema_id != table.schema_id:
             return False
         found = list(self._blocks(table.id, step))
         kinds: Counter[str] = Counter()

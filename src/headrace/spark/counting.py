@@ -59,7 +59,7 @@ class _Sum:
         scns, codes = scns[begin:end], codes[begin:end]
         self.scns, self.codes, self.waiting = [], [], 0
         if len(scns):
-            self.by_code += np.bincount(codes, minlength=_CODES)
+            self.by_code += np.bincount(_as_read(scns, codes, index), minlength=_CODES)
             self._time(scns, index, visible_us)
 
     def _time(
@@ -178,6 +178,19 @@ def delays_s(index: npt.NDArray[np.void], visible_us: int) -> npt.NDArray[np.flo
     return delays
 
 
+def _as_read(
+    scns: npt.NDArray[np.int64], codes: npt.NDArray[np.uint16], index: npt.NDArray[np.void]
+) -> npt.NDArray[np.uint16]:
+    """Return operations, those of inserts that a dump wrote as what they are: rows that it read."""
+    if not (index["origin"] != ORIGIN_LOG).any():
+        return codes
+    read = index["origin"][np.searchsorted(index["scn"], scns)] != ORIGIN_LOG
+    found: npt.NDArray[np.uint16] = np.where(
+        read & (codes == CODES[INSERT]), CODES[READ], codes
+    ).astype(np.uint16)
+    return found
+
+
 def _count(
     part: Range,
     after_scn: int,
@@ -203,5 +216,7 @@ def _count(
     for event in part.events:
         if event.table in sums and after_scn < event.scn <= sums[event.table].upto_scn:
             sums[event.table].ddl += event.kind in _DDL
-            emptied = event.kind is SystemKind.TRUNCATE and not event.payload.get("anew")
-            sums[event.table].truncates += emptied
+            if event.kind is SystemKind.TRUNCATE and not event.payload.get("anew"):
+                # A dump of a table without a key, and a gap, empty the target alone.
+                origin = index["origin"][np.searchsorted(index["scn"], event.scn)]
+                sums[event.table].truncates += int(origin == ORIGIN_LOG)

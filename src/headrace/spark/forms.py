@@ -123,7 +123,7 @@ class Forms:
             slices: most tasks that fold it.
 
         Raises:
-            ConfigError: a column setting does not fit the version.
+            UnfitSettings: a column setting does not fit the version.
         """
         settings = settings_for(schema.table, self._given)
         session, mode = self._target.session(schema.table), settings.mode

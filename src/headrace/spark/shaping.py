@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.errors import ConfigError
+from headrace.errors import UnfitSettings
 from headrace.lake.expressions import changing_word
 from headrace.lake.settings import TableSettings
 from headrace.model.change import table_arrow_schema
@@ -86,7 +86,7 @@ def shaping_of(session: SparkSession, schema: TableSchema, settings: TableSettin
         settings: with column settings.
 
     Raises:
-        ConfigError: naming table, setting and column; never a value.
+        UnfitSettings: naming table, setting and column; never a value.
     """
     return _Maker(session, schema, settings).made()
 
@@ -190,8 +190,8 @@ class _Maker:
         fields.append(pa.field("headrace rest", pa.int32()))
         return self._session.createDataFrame([], spark_ddl(fields))
 
-    def _refused(self, setting: str, what: str) -> ConfigError:
-        return ConfigError(
+    def _refused(self, setting: str, what: str) -> UnfitSettings:
+        return UnfitSettings(
             f"tables: {setting} of {self._schema.table} {what}.",
             next_step=f"correct {setting} in the section tables of the file.",
         )

@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from headrace.errors import StateError, StateFull
+from headrace.errors import StateBusy, StateError, StateFull
 from headrace.model.schema import TableId
 from headrace.state import tables as t
 from headrace.state.copies import Copy, copies_of
@@ -130,6 +130,11 @@ class StateStore:
                 raise StateFull(
                     f"The state database {self._path.name} has no room; nothing of the change is in it.",
                     next_step="free space on its file system; it is tried again.",
+                ) from error
+            if _is_held(error):
+                raise StateBusy(
+                    f"The state database {self._path.name} is held by another process; nothing of the change is in it.",
+                    next_step="end what holds it, a backup or an open shell for example; it is tried again.",
                 ) from error
             raise StateError(
                 f"The state database {self._path.name} cannot be used ({type(error).__name__}).",
@@ -361,6 +366,12 @@ class StateStore:
             writer = StateWriter(connection)
             for change in changes:
                 change(writer)
+
+
+def _is_held(error: Exception) -> bool:
+    cause = getattr(error, "orig", None)
+    # The lower byte of an extended code is the plain one.
+    return getattr(cause, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _has_no_room(error: SQLAlchemyError | OSError) -> bool:

@@ -142,7 +142,9 @@ class TableShown(_Shown):
     """One table of a replicator."""
 
     name: str = Field(description="schema.table")
-    state: str = Field(description="SNAPSHOTTING, REPLICATING or FAILING.")
+    state: str = Field(
+        description="SNAPSHOTTING, REPLICATING, FAILING, or LEFT: dropped or renamed at the source."
+    )
     phase: str = Field(description="The same, in more words: waiting, copying, live, …")
     error: str
     rows_read: int

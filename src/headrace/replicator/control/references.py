@@ -27,6 +27,8 @@ _SECRET = re.compile(
 _SHORTEST_SECRET = 4
 _PUBLIC = frozenset({"access_key_id"})
 """Names that look like secrets and stand for names."""
+_PLACES = frozenset({"lineage.url"})
+"""Addresses whose path may be a token, as a webhook's is; nothing in their names tells."""
 
 
 def refuse_secrets(document: Mapping[str, Any], hidden: Collection[str] = ()) -> None:
@@ -89,7 +91,8 @@ def _in_clear(value: Any, place: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             below = f"{place}.{key}" if place else str(key)
-            if isinstance(inner, str) and _is_secret(str(key)) and not _is_reference(inner):
+            secret = _is_secret(str(key)) or below in _PLACES
+            if isinstance(inner, str) and secret and not _is_reference(inner):
                 yield below
             else:
                 yield from _in_clear(inner, below)
