@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import os
 import re
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import psycopg
 
 from benchmarks.processes import tree_cpu_s
 from headrace.sources.postgres.lsn import format_lsn, parse_lsn
+from headrace.testing.ports import free_port
 from headrace.testing.postgres import EmbeddedPostgres
 
 __all__ = ["TRANSPORTS", "BenchServer", "Region"]
@@ -74,9 +74,7 @@ class BenchServer(EmbeddedPostgres):
 
     def __init__(self) -> None:
         super().__init__(settings=_SETTINGS, durable=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self._numbers = itertools.count(1)
 
     def url(self, database: str = "postgres") -> str:

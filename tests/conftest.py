@@ -15,6 +15,7 @@ import pytest
 from headrace.testing.mariadb_server import installed as mariadb_installed
 from headrace.testing.object_store import server_program
 from headrace.testing.postgres import EmbeddedPostgres
+from tests.fixtures_read_back import READ_BACK
 from tools.check_requirements import known_ids
 
 TESTS = Path(__file__).parent
@@ -70,6 +71,7 @@ MARKERS = (
     "req(*ids): the requirements of docs/requirements.md that this test proves",
     "long: takes minutes; runs only with --long",
     "spark: starts a Spark session",
+    "unreadable: leaves Delta tables that are not to be read",
     "postgres: starts the embedded PostgreSQL",
     "since(version): needs that PostgreSQL; skipped where HEADRACE_POSTGRES names an older one",
     "object_store: starts versitygw; skipped where the set-up could not build it",
@@ -149,6 +151,15 @@ def pytest_testnodedown(node: Any) -> None:
     """Say why a worker refused to begin, which xdist keeps to itself."""
     if refused := getattr(node, "workeroutput", {}).get("refused"):
         raise pytest.UsageError(refused)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tables were read by Spark and by us."""
+    reports = [report for kind in terminalreporter.stats.values() for report in kind]
+    ended = [report for report in reports if getattr(report, "when", "") == "teardown"]
+    counts = [dict(report.user_properties).get(READ_BACK, 0) for report in ended]
+    if any(counts):
+        terminalreporter.write_line(f"{sum(counts):,} Delta tables were read by Spark and by us")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 from headrace.replicator import config_file
 from headrace.replicator.control.folders import ReplicatorFolder
 from headrace.replicator.control.processes import find
+from headrace.testing.ports import free_port
 from headrace.testing.run_process import journal
 from headrace.testing.standing import standing
 from tests.control.asking import Asking
@@ -34,9 +34,7 @@ class Serving:
 
     def __init__(self, folder: Path, url: str | None = None, lease_s: float = 30) -> None:
         self.folder, self.url, self.lease_s = folder, url, lease_s
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.ask = Asking(f"http://{self.address}")
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder / f"serve-{self.address.rpartition(':')[2]}.log"

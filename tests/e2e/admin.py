@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any
 
 from headrace.lake.delta_log import DeltaTable
 from headrace.replicator.control.processes import RunProcess, find
+from headrace.testing.ports import free_port
 from tests.control.asking import Asking
 from tests.waiting import until
 
@@ -32,9 +32,7 @@ class Admin:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self._address = f"127.0.0.1:{free_port()}"
         self.ask = Asking(f"http://{self._address}")
         self._environment = {
             **os.environ,

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from headrace.replicator.runner import goal
+from headrace.testing.ports import free_port
 from tests.e2e.pipeline import Pipeline
 from tests.requirements import req
-from tests.spark.standalone import free_port
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
 

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from headrace.changelog import ChangeLogReader
 from headrace.lake.delta_log import DeltaTable
 from headrace.replicator.control.processes import RunProcess, find
 from headrace.spark.session import SessionSettings, build_session
+from headrace.testing.ports import free_port
 from tests.control.asking import Asking
 from tests.requirements import req
 from tests.waiting import until
@@ -51,9 +51,7 @@ class Newcomer:
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         self.environment = {
             **os.environ,
             "HEADRACE_LISTEN": address,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.fixtures_read_back import every_table_is_read_back
 from tests.fixtures_spark import spark
 
-__all__ = ["spark"]
+__all__ = ["every_table_is_read_back", "spark"]

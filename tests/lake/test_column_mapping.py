@@ -224,6 +224,7 @@ def test_mapping_is_switched_on_only_when_it_is_needed(tmp_path: Path) -> None:
     assert snapshot.properties["delta.columnMapping.mode"] == "name"
 
 
+@pytest.mark.unreadable
 def test_a_table_mapped_by_id_is_refused_by_name(tmp_path: Path) -> None:
     source = Source(tmp_path)
     source.rename(a="label")

@@ -20,6 +20,8 @@ from tests.lake.handmade import (
 )
 from tests.places import local
 
+pytestmark = pytest.mark.unreadable  # written by hand, and damaged
+
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.fixtures_postgres import database, postgres_server, sql
+from tests.fixtures_read_back import every_table_is_read_back
 from tests.fixtures_spark import spark
 from tests.fixtures_store import object_server, prefix, proxy
 from tests.spark.log import Log, lent
@@ -17,6 +18,7 @@ from tests.spark.subjects import KINDS, Subject, made
 
 __all__ = [
     "database",
+    "every_table_is_read_back",
     "object_server",
     "postgres_server",
     "prefix",

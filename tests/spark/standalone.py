@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 import pyspark
 
 from headrace.spark.jars import delta_jars
+from headrace.testing.ports import free_port
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -138,11 +138,3 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         yield made
     finally:
         made.close()
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

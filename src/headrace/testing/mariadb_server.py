@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,6 +22,7 @@ from typing import Any, Self
 import pymysql
 
 from headrace.errors import SourceUnavailable
+from headrace.testing.ports import free_port
 
 __all__ = ["MariadbServer", "installed"]
 
@@ -81,7 +81,7 @@ class MariadbServer:
         self._settings = {**DEFAULT_SETTINGS, **({} if durable else _FAST), **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._user = _unprivileged_user()
-        self.port = _free_port()
+        self.port = free_port()
         # Socket paths are limited to about 100 bytes, so the socket never lies in the data folder.
         self._sockets = Path(tempfile.mkdtemp(prefix="headrace-my-"))
 
@@ -256,13 +256,6 @@ class MariadbServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(STOP_TIMEOUT_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _unprivileged_user() -> pwd.struct_passwd | None:

@@ -15,6 +15,7 @@ from typing import Self
 
 from headrace.errors import TargetError
 from headrace.store import Bucket, ObjectPath
+from headrace.testing.ports import free_port
 
 __all__ = ["BUCKET", "ObjectServer", "server_program"]
 
@@ -36,7 +37,7 @@ class ObjectServer:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-s3-"))
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -123,9 +124,3 @@ class ObjectServer:
                     return
             time.sleep(0.02)
         raise TargetError("versitygw does not start.", next_step="start it by hand to see why.")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -14,7 +14,6 @@ import importlib.util
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from headrace.errors import SourceUnavailable
+from headrace.testing.ports import free_port
 from headrace.testing.postgres_server import PostgresServer, passable
 
 __all__ = ["DebianPostgres", "EmbeddedPostgres", "embedded_versions"]
@@ -134,7 +134,7 @@ class DebianPostgres(PostgresServer):
         durable: bool = False,
     ) -> None:
         super().__init__(folder, settings=settings, durable=durable)
-        self.port = _free_port()
+        self.port = free_port()
         self._sockets = Path(tempfile.mkdtemp(prefix="headrace-pg-"))
 
     @classmethod
@@ -226,11 +226,3 @@ def _reachable(installation: Path, user: pwd.struct_passwd | None) -> Path:
             (draft / "pg").rename(copy)
         shutil.rmtree(draft, ignore_errors=True)
     return copy
-
-
-def _free_port() -> int:
-    """Return a TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
