@@ -2,6 +2,7 @@
 
     HeadraceError
     ├── ConfigError                  the person who wrote the file must act
+    │   ├── MadeOtherwise            a target table that was made in another way than the file asks for
     │   ├── UnfitSettings            column settings of one table that its columns do not fit
     │   └── UnknownTable             somebody asks about a table that the source does not have
     ├── SourceError
@@ -90,6 +91,7 @@ __all__ = [
     "HeadraceError",
     "IncompatibleSchemaChange",
     "LeaseLost",
+    "MadeOtherwise",
     "MalformedTransaction",
     "MissingBase",
     "NegativeCount",
@@ -176,6 +178,12 @@ class ConfigError(HeadraceError):
     """A configuration that cannot be used; the message names the field."""
 
     retry = Retry.NEVER
+
+
+class MadeOtherwise(ConfigError):
+    """A target table was made in another way than the file asks for now: its rows would not be those asked for."""
+
+    retry = Retry.MANUAL
 
 
 class UnfitSettings(ConfigError):

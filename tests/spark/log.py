@@ -37,7 +37,7 @@ class Log:
         self.writer = ChangeLogWriter.open(folder, sync=lambda _descriptor: None)
         self.scn = 0
 
-    def write(self, schema: TableSchema, history: str) -> int:
+    def write(self, schema: TableSchema, history: str, origin: int = ORIGIN_LOG) -> int:
         """Append the transactions of one table, a block for each, and return the last SCN."""
         schema_id = self.registry.put(schema)
         for part in history.split("|"):
@@ -47,7 +47,7 @@ class Log:
                 SystemEvent(scn, order, SystemKind.TRUNCATE, schema.table)
                 for scn, order in parsed.truncates
             )
-            self._append((body,) if parsed.rows else (), events)
+            self._append((body,) if parsed.rows else (), events, origin)
         self.writer.sync()
         return self.scn
 
@@ -90,10 +90,15 @@ class Log:
         self.scn += 10
         return self.scn
 
-    def _append(self, bodies: tuple[Body, ...], events: tuple[SystemEvent, ...]) -> None:
+    def _append(
+        self,
+        bodies: tuple[Body, ...],
+        events: tuple[SystemEvent, ...],
+        origin: int = ORIGIN_LOG,
+    ) -> None:
         changes = sum(body.batch.num_rows for body in bodies) + len(events)
         at_us = self.commit_us(self.scn)
-        index = transaction_index([(self.scn, at_us, self.scn, changes, ORIGIN_LOG, 1)])
+        index = transaction_index([(self.scn, at_us, self.scn, changes, origin, 1)])
         self.writer.append(Block(index, bodies, events, self.scn))
 
 

@@ -79,7 +79,7 @@ def create_actions(
         properties: further properties of the table.
 
     Raises:
-        ConfigError: the table cannot be partitioned by these columns.
+        UnfitSettings: the table cannot be partitioned by these columns.
         IncompatibleSchemaChange: a column's name is none that Delta takes.
     """
     _check_names(schema)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import ConfigError
+from headrace.errors import MadeOtherwise, UnfitSettings
 from headrace.lake.partition_values import fits
 from headrace.model.schema import TableId, TableSchema, render_type
 
@@ -52,10 +52,10 @@ class Partitioning:
         """Refuse what the file asks for if the table was made in another way.
 
         Raises:
-            ConfigError: naming both.
+            MadeOtherwise: naming both.
         """
         if asked not in (self.asked, self.now):
-            raise ConfigError(
+            raise MadeOtherwise(
                 f"The target table of {table} is {_by(self.now)}, and the file asks for one that is {_by(asked)}.",
                 next_step=f"set partition_by back, or move the target table away and copy it again: "
                 f"headrace dump start FILE --table {table}.",
@@ -78,7 +78,7 @@ def check_partitions(schema: TableSchema, columns: Sequence[str]) -> None:
         columns: its partition columns.
 
     Raises:
-        ConfigError: naming table and column.
+        UnfitSettings: naming table and column.
     """
     for name in columns:
         if name not in schema.names:
@@ -92,8 +92,8 @@ def check_partitions(schema: TableSchema, columns: Sequence[str]) -> None:
         raise _refused(schema, "names every column, which leaves none for the files")
 
 
-def _refused(schema: TableSchema, what: str) -> ConfigError:
-    return ConfigError(
+def _refused(schema: TableSchema, what: str) -> UnfitSettings:
+    return UnfitSettings(
         f"tables: partition_by of {schema.table} {what}.",
         next_step="correct partition_by in the section tables of the file.",
     )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from headrace.errors import ConfigError
+from headrace.errors import MadeOtherwise
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Policies
 from headrace.model.schema import TableId, TableSchema
@@ -174,10 +174,10 @@ def refuse_other_shape(table: TableId, settings: TableSettings, made: str) -> No
         made: what the target table remembers.
 
     Raises:
-        ConfigError: naming both.
+        MadeOtherwise: naming both.
     """
     if settings.shape != made:
-        raise ConfigError(
+        raise MadeOtherwise(
             f"The target table of {table} was made as {made or Mode.MIRROR.value}, and the file asks for "
             f"{settings.shape or Mode.MIRROR.value}.",
             next_step="set tables back, or move the target table away (of a warehouse, with its row in "

@@ -21,16 +21,15 @@ from fnmatch import fnmatchcase
 
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ChangeLogLost, HeadraceError
+from headrace.errors import ChangeLogLost, HeadraceError, UnfitSettings
 from headrace.lake.copies import CopyNeeded
 from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.rewrite import sorted_by
 from headrace.lake.settings import settings_for
-from headrace.lake.widening import follows
 from headrace.model.block import ORIGIN_LOG, SystemKind
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableId
 from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
 from headrace.observe.spans import traced
@@ -44,7 +43,8 @@ from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
 from headrace.spark.maintenance import Maintenance
-from headrace.spark.plan import Range, Step
+from headrace.spark.passed import to_pass
+from headrace.spark.plan import Range, Step, version_for
 from headrace.spark.status import ApplyStatus, FreshnessLog, MaintenanceCost
 from headrace.spark.targets.base import TableBatch, Target, TargetState
 
@@ -104,14 +104,12 @@ class Applier:
         """Read the ledger and return where the first batch begins and must end.
 
         Raises:
-            ConfigError: a table shall be kept in a way that the target has not, or not as it was made.
             ChangeLogLost: the tables are ahead of the change log.
             ScnNotFound: the change log no longer holds what a table lacks.
         """
         manifest = self._frontier.latest()
-        start = start_from(self._target, manifest, self._known_tables())
-        self._forms.check(start.tables)
         tail = self._reader.tail()
+        start = start_from(self._target, manifest, self._known_tables(), tail.oldest_scn)
         if start.first_end > tail.covered_scn:
             raise ChangeLogLost(
                 f"The target tables of {self._options.pipeline} are at SCN {start.first_end}, the change "
@@ -125,7 +123,8 @@ class Applier:
             table.left = entry.reason if entry and entry.state == "left" else ""
             # Its end was written down, and a crash came before it was carried out.
             table.goes = bool(table.left and entry and entry.version < 0 and table.version >= 0)
-            self._again.resume(table)
+            if self._fits(table, start.tables[table.id].state):
+                self._again.resume(table)
             table.waits = self._awaits_adoption(table)
         self._first_end = start.first_end
         self._commit_us = manifest.commit_us if manifest else 0
@@ -202,16 +201,19 @@ class Applier:
         for table in batch.tables():
             if table not in self._tables and self._wanted(table):
                 state = self._target.state(table)
-                self._forms.check_table(table, state)
                 at = Position(max(state.applied_scn if state else 0, batch.after_scn), None, state)
-                self._tables[table] = TableAtWork.of(table, at)
+                entry = self._tables[table] = TableAtWork.of(table, at)
+                self._fits(entry, state)
                 self._tally.learn(table, batch.after_scn)
-                self._tables[table].waits = self._awaits_adoption(self._tables[table])
+                entry.waits = self._awaits_adoption(entry)
         for event in batch.events:
-            entry = self._tables.get(event.table)
-            if entry is None:
+            if event.table not in self._tables:
                 continue
+            entry = self._tables[event.table]
             if event.kind is SystemKind.DUMP_COMPLETE:
+                if entry.error is not None:
+                    # Its target may have been moved away for this dump.
+                    self._ask(entry)
                 if self._again.completes(entry, event):
                     entry.complete_scn = max(entry.complete_scn or 0, event.scn)
             elif event.kind is SystemKind.GAP and (entry.complete_scn or 0) < event.scn:
@@ -235,7 +237,7 @@ class Applier:
         table.waits = False
         state = self._target.state(table.id)
         if state is not None:
-            self._forms.check_table(table.id, state)
+            self._fits(table, state)
             # Up to where it waited the log has said nothing of it.
             table.position = max(table.position, state.applied_scn)
             table.version, table.schema_id = state.version, state.schema_id
@@ -262,15 +264,32 @@ class Applier:
         return work
 
     def _ask(self, table: TableAtWork) -> bool:
-        """Let a failed table say how far it is: it may have failed behind its commit. False when it cannot be asked."""
+        """Let a failed table say how far it is: it may have failed behind its commit, or have been moved away since.
+
+        Returns:
+            False when it cannot be asked, or is not what was asked for.
+        """
         try:
             state = self._target.state(table.id)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             self._fail(table, translate(error, table.id, None))
             return False
-        if state is not None and state.applied_scn > table.position:
+        if state is None and table.version >= 0:
+            table.begin_anew()
+            table.version, table.schema_id, table.copy = -1, 0, None
+        elif state is not None and state.applied_scn > table.position:
             table.position, table.version = state.applied_scn, state.version
             table.schema_id = state.schema_id
+        return self._fits(table, state)
+
+    def _fits(self, table: TableAtWork, state: TargetState | None) -> bool:
+        """Return whether a table is what was asked for; one that is not fails, alone."""
+        try:
+            self._forms.check(table.id, state)
+        except HeadraceError as error:
+            self._fail(table, error)
+            _LOG.warning("%s: %s", table.id, error)
+            return False
         return True
 
     @traced("apply.tables")
@@ -302,7 +321,7 @@ class Applier:
         """
         table, step = item.table, item.steps[0]
         try:
-            schema = self._version_for(table, step)
+            schema = version_for(step, table.schema_id, self._reader, self._registry)
             schema = replace(schema, numbers=step.numbers.get(schema.schema_id, NO_NUMBERS))
             policies = self._policies(table.id)
             # Rows of a transaction that changes a type on its way are read again.
@@ -317,6 +336,8 @@ class Applier:
                 schema = schema.keeping(state.kept)
                 versions = step.versions(self._registry, schema, fitting=fitting)
                 formed = self._forms.of(schema, step, versions, self._slices(step))
+        except UnfitSettings as error:
+            return None if table.version < 0 and self._passes(item) else error
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             return translate(error, table.id, step.schema)
         if state.version < table.version:
@@ -333,6 +354,13 @@ class Applier:
             alone=table.error is not None,
             mode=formed.mode,
         )
+
+    def _passes(self, item: Work) -> bool:
+        """Leave out the steps of a table to be filled anew that settings cannot fit; False when there are none."""
+        upto = to_pass(item.steps, self._forms.check_version, self._reader, self._registry)
+        if upto:
+            item.pass_by(upto)
+        return upto > 0
 
     def _take(self, item: Work, outcome: TargetState | HeadraceError) -> None:
         """Take note of what came of a table's next step."""
@@ -361,28 +389,6 @@ class Applier:
 
     def _fail(self, table: TableAtWork, error: HeadraceError) -> None:
         table.fail(error, self._options.patience, self._clock())
-
-    def _version_for(self, table: TableAtWork, step: Step) -> TableSchema:
-        """Return the version to apply a step in: the step's own, or the target's when that is newer.
-
-        The target is ahead of the rows when a crash came between a change of its columns and the rows behind it.
-        """
-        if table.schema_id in (0, step.schema.schema_id):
-            return step.schema
-        held = self._registry.get(table.schema_id)
-        if not follows(step.schema, held):
-            return step.schema
-        if not step.announced:
-            return held
-        newest = self._reader.tail().covered_scn
-        later = Range(self._reader, self._registry, step.upto_scn, newest).events
-        comes = any(
-            event.kind is SystemKind.SCHEMA
-            and event.table == table.id
-            and int(event.payload["schema_id"]) == table.schema_id
-            for event in later
-        )
-        return held if comes else step.schema
 
     def _policies(self, table: TableId) -> Policies:
         return settings_for(table, self._options.settings).policies

@@ -209,6 +209,17 @@ class Work:
         self.failed = True
         self.steps.clear()
 
+    def pass_by(self, scn: int) -> None:
+        """Leave out all steps up to an SCN; only a dump that ends behind it makes the table complete."""
+        while self.steps and self.steps[0].upto_scn <= scn:
+            self.steps.popleft()
+        self.table.position = scn
+        if (self.table.complete_scn or 0) <= scn:
+            self.table.complete_scn = None
+        _LOG.warning(
+            "%s: changes up to SCN %d fit no settings and are left out", self.table.id, scn
+        )
+
 
 def end_if_hopeless(tables: Sequence[TableAtWork], patience: Patience) -> None:
     """Return while there is a reason to go on.

@@ -7,11 +7,10 @@ if there are any; nothing is read yet.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.errors import ConfigError
+from headrace.errors import MadeOtherwise
 from headrace.lake.modes import Mode, shaped
 from headrace.lake.settings import (
     SettingsByTable,
@@ -22,7 +21,6 @@ from headrace.lake.settings import (
 from headrace.model.schema import TableId, TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.spark.folded import FoldedStep
-from headrace.spark.ledger import Position
 from headrace.spark.logged import LoggedStep
 from headrace.spark.plan import Step
 from headrace.spark.rows import Versions
@@ -78,25 +76,35 @@ class Forms:
         # Two threads that ask Spark's analyser at once were seen to fail inside PySpark.
         self._asking = threading.Lock()
 
-    def check(self, tables: Mapping[TableId, Position]) -> None:
-        """Look at everything that was asked for before there is any batch.
+    def check(self, table: TableId, state: TargetState | None) -> None:
+        """Look at what was asked for a table before there is any batch.
+
+        Args:
+            table: the table.
+            state: what the target says of it, None when there is no table.
 
         Raises:
-            ConfigError: a table was made in another way, or a column setting cannot be.
+            MadeOtherwise: it was made in another way.
+            UnfitSettings: a column setting does not fit it.
         """
-        for table, position in tables.items():
-            self.check_table(table, position.state)
-
-    def check_table(self, table: TableId, state: TargetState | None) -> None:
-        """Look at one table; errors as of `check`."""
         if state is None:
             return
         settings = settings_for(table, self._given)
         refuse_other_shape(table, settings, state.shape)
         state.partitioning.refuse_other(table, settings.partition_by)
         self._refuse_what_it_lacks(table, state)
-        if state.schema_id and settings.of_columns:
-            self._shaping(self._registry.get(state.schema_id), settings)
+        if state.schema_id:
+            self.check_version(self._registry.get(state.schema_id))
+
+    def check_version(self, schema: TableSchema) -> None:
+        """Look at the column settings for one version of a table.
+
+        Raises:
+            UnfitSettings: one does not fit it.
+        """
+        settings = settings_for(schema.table, self._given)
+        if settings.of_columns:
+            self._shaping(schema, settings)
 
     def _refuse_what_it_lacks(self, table: TableId, state: TargetState) -> None:
         """Refuse a table that another target of the same folder left in a way that this one cannot go on with."""
@@ -107,7 +115,7 @@ class Forms:
         elif can.keeps_columns:
             return
         if lacks:
-            raise ConfigError(
+            raise MadeOtherwise(
                 f"The target table of {table} has {lacks}, which the target {can.name} cannot go on with.",
                 next_step=f"set the target back, or move the target table away and copy it again: "
                 f"headrace dump start FILE --table {table}.",

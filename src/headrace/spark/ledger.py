@@ -48,13 +48,16 @@ class Start:
     tables: Mapping[TableId, Position]
 
 
-def position_of(state: TargetState | None, manifest: Manifest | None, table: TableId) -> Position:
+def position_of(
+    state: TargetState | None, manifest: Manifest | None, table: TableId, oldest_scn: int
+) -> Position:
     """Return what one table has.
 
     Args:
         state: what the target says.
         manifest: newest frontier.
         table: the table.
+        oldest_scn: where the change log begins, 0 while it is whole.
     """
     entry = manifest.tables.get(str(table)) if manifest else None
     committed = state.applied_scn if state else 0
@@ -64,21 +67,29 @@ def position_of(state: TargetState | None, manifest: Manifest | None, table: Tab
     if state is None and entry.version < 0:
         # The log has not spoken of it yet, or it could never be created.
         return Position(entry.applied_scn, entry.complete_scn, None)
+    if state is None and (oldest_scn > 0 or entry.state == "failing"):
+        # The table was taken away, and the log alone cannot fill another one: a dump has to.
+        return Position(entry.applied_scn, None, None)
     if state is None or state.version < entry.version:
         # The table was taken away, or another one put in its place: only its own word counts.
         return Position(committed, entry.complete_scn, state)
     return Position(max(committed, entry.applied_scn), entry.complete_scn, state)
 
 
-def start_from(target: Target, manifest: Manifest | None, tables: Iterable[TableId]) -> Start:
+def start_from(
+    target: Target, manifest: Manifest | None, tables: Iterable[TableId], oldest_scn: int
+) -> Start:
     """Return where to go on.
 
     Args:
         target: asked for each table.
         manifest: newest frontier, None before the first.
         tables: every table that may have been applied.
+        oldest_scn: where the change log begins, 0 while it is whole.
     """
-    found = {table: position_of(target.state(table), manifest, table) for table in tables}
+    found = {
+        table: position_of(target.state(table), manifest, table, oldest_scn) for table in tables
+    }
     frontier = manifest.scn if manifest else 0
     applied = [position.applied_scn for position in found.values()]
     return Start(min([frontier, *applied]), max([frontier, *applied]), found)

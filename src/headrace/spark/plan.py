@@ -19,7 +19,7 @@ from headrace.registry.file import FileRegistry
 from headrace.spark.rows import Versions
 from headrace.spark.slices import newest_version, rows_of, versions_of
 
-__all__ = ["Range", "Step", "steps_of"]
+__all__ = ["Range", "Step", "steps_of", "version_for"]
 
 _OF_TABLES = (
     SystemKind.SCHEMA,
@@ -165,6 +165,36 @@ def steps_of(
             steps.append(step)
             begin, current = end, step.schema
     return steps
+
+
+def version_for(
+    step: Step, schema_id: int, reader: ChangeLogReader, registry: FileRegistry
+) -> TableSchema:
+    """Return the version to apply a step in: the step's own, or the target's when that is newer.
+
+    The target is ahead of the rows when a crash came between a change of its columns and the rows behind it.
+
+    Args:
+        step: the stretch of the log.
+        schema_id: version that the target's columns have, 0 before there are any.
+        reader: the log.
+        registry: versions of tables.
+    """
+    if schema_id in (0, step.schema.schema_id):
+        return step.schema
+    held = registry.get(schema_id)
+    if not follows(step.schema, held):
+        return step.schema
+    if not step.announced:
+        return held
+    later = Range(reader, registry, step.upto_scn, reader.tail().covered_scn).events
+    comes = any(
+        event.kind is SystemKind.SCHEMA
+        and event.table == held.table
+        and int(event.payload["schema_id"]) == schema_id
+        for event in later
+    )
+    return held if comes else step.schema
 
 
 def _step(
