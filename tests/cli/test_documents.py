@@ -14,6 +14,7 @@ from headrace import errors
 from headrace.cli.main import app
 from headrace.replicator.config import Config, MetricsConfig, ObjectiveConfig
 from headrace.replicator.config_file import load, load_relay, load_serve
+from headrace.replicator.observe_config import ActivityConfig, DropConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
@@ -127,6 +128,10 @@ def test_the_full_configuration_names_every_setting_and_its_default(
     assert written.objective.model_fields_set == set(ObjectiveConfig.model_fields)
     unsaid = {"webhook": None, "secret": None}
     assert written.objective.model_copy(update=unsaid) == ObjectiveConfig()
+    assert written.activity.drop is not None
+    assert written.activity.drop.model_fields_set == set(DropConfig.model_fields)
+    assert written.activity.drop.model_copy(update=unsaid) == DropConfig()
+    assert written.activity.model_copy(update={"drop": None}) == ActivityConfig()
     shown = {"tls": None, "tokens": (), "routes": ()}
     assert written.relay.model_copy(update=shown) == type(written.relay)()
 

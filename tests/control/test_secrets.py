@@ -63,6 +63,8 @@ def document(kind: str, **values: str) -> dict[str, Any]:
         made["relay"] = {"tokens": [{"name": "a", "token": values["relay__tokens__token"]}]}
         hook, signed = values["objective__webhook"], values["objective__secret"]
         made["objective"] = {"webhook": hook, "secret": signed}
+        hook, signed = values["activity__drop__webhook"], values["activity__drop__secret"]
+        made["activity"] = {"drop": {"webhook": hook, "secret": signed}}
         made["lineage"] = {"url": values["lineage__url"], "token": values["lineage__token"]}
     return made
 
@@ -73,7 +75,7 @@ STORE = [
 FIELDS = {
     "bucket": [
         "source__url", *STORE, "relay__tokens__token", "objective__webhook", "objective__secret",
-        "lineage__url", "lineage__token",
+        "activity__drop__webhook", "activity__drop__secret", "lineage__url", "lineage__token",
     ],
     "warehouse": ["source__url", "target__url"],
     "relay": ["source__token", *STORE],

@@ -21,6 +21,7 @@ from headrace.replicator.config import (
     StoreConfig,
     TableConfig,
 )
+from headrace.replicator.observe_config import DropConfig
 from headrace.replicator.relay_config import UpstreamConfig
 from headrace.replicator.units import Bytes, parse_size
 
@@ -42,6 +43,7 @@ SECTIONS["relay"] = RelayConfig
 SECTIONS["relay.upstream"] = UpstreamConfig
 SECTIONS["metrics"] = MetricsConfig
 SECTIONS["objective"] = ObjectiveConfig
+SECTIONS["activity.drop"] = DropConfig
 SECTIONS["lineage"] = LineageConfig
 SECTIONS["maintenance"] = MaintenanceConfig
 SECTIONS["store"] = StoreConfig

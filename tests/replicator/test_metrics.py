@@ -18,6 +18,7 @@ from headrace.lake.counts import BOUNDS_S, Delays, TableCounts, Totals
 from headrace.lake.frontier import Manifest, TableEntry
 from headrace.observe.exposition import Family, text
 from headrace.observe.status import ProcessState, ProcessStatus
+from headrace.replicator.drops import Drop
 from headrace.replicator.metrics import METRICS, families
 from headrace.replicator.metrics_server import MetricsServer
 from headrace.replicator.objective import Attainment
@@ -64,6 +65,7 @@ PICTURE = Picture(
     ),
     objective=Attainment(0.99, 120.0, 86_400, 100, 98, 0),
     restarts={"apply": 2},
+    drops=(Drop("public.items", 500.0, 3, 600, 0),),
 )
 LINE = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\})? (\+Inf|-?[0-9.e+-]+)')
 
@@ -165,11 +167,27 @@ def test_every_metric_is_shown_with_the_labels_that_it_is_said_to_have() -> None
 
 def test_a_replicator_that_never_ran_has_its_numbers_too() -> None:
     nothing = replace(
-        PICTURE, tables=(), roles={}, frontier=None, objective=None, restarts={}, lag_s=None
+        PICTURE,
+        tables=(),
+        roles={},
+        frontier=None,
+        objective=None,
+        restarts={},
+        lag_s=None,
+        drops=None,
     )
     samples = read(text(families("shop", nothing)))
     assert value(samples, "headrace_replicator_errors_total") == 0
     assert not any("freshness" in name or "objective" in name for name, _ in samples)
+
+
+@req("P69")
+def test_a_table_whose_operations_fell_is_told_from_the_others() -> None:
+    samples = read(text(families("shop", PICTURE)))
+    for table, fell in (("public.orders", 0), ("public.items", 1)):
+        assert value(samples, "headrace_activity_dropped", table=table) == fell
+    unwatched = read(text(families("shop", replace(PICTURE, drops=None))))
+    assert not any("dropped" in name for name, _ in unwatched)
 
 
 def test_labels_may_hold_anything() -> None:
@@ -214,6 +232,7 @@ def test_the_guide_names_every_metric_and_no_other() -> None:
     ] == [(name, kind, list(labels), said) for name, (kind, labels, said) in METRICS.items()]
 
 
+@req("P69")
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
     board = json.loads((ROOT / "deploy" / "grafana" / "headrace.json").read_text(encoding="utf-8"))
     asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
@@ -223,7 +242,9 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
         kind = METRICS[name if name in METRICS else base][0]
         assert (kind == "histogram") == (name not in METRICS), name
     # Each operation of a table is somewhere to be seen, and so is whether it is late.
-    for name in ("inserts_total", "updates_total", "deletes_total", "errors_total", "lag_seconds"):
+    for name in ("errors_total", "lag_seconds", "activity_dropped"):
         assert f"headrace_{name}" in names
+    for name in ("inserts", "updates", "deletes", "truncates"):
+        assert any(f"headrace_{name}_total" in one and "by (table)" in one for one in asked), name
     used = {label for expression in asked for label in re.findall(r"(\w+)\s*=~?\s*\"", expression)}
     assert used <= {"replicator", "namespace", "table", "phase", "stage", "step", "le"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ import pytest
 from headrace.errors import StateError
 from headrace.lake.counts import TableCounts
 from headrace.lake.frontier import Manifest, TableEntry
-from headrace.replicator.minutes import KEPT_MINUTES, Active, MinuteKeeper, activity
-from headrace.state.minutes import MinuteStore
+from headrace.replicator.minutes import Active, MinuteKeeper, activity
+from headrace.state.minutes import HOUR_S, MINUTE_S, MinuteStore
 from tests.requirements import req
 
 MINUTE_US = 60_000_000
 BEGIN = 28_000_000
+DAY_S = 86_400
+KEPT_MINUTES = DAY_S // 60
+KEPT_S = {MINUTE_S: DAY_S, HOUR_S: 3 * DAY_S}
 
 
 def frontier(at_us: int, **counts: TableCounts) -> Manifest:
@@ -26,20 +30,22 @@ def frontier(at_us: int, **counts: TableCounts) -> Manifest:
     return Manifest(at_us, at_us, entries, at_us)
 
 
-def shown(path: Path, newest: Manifest | None, from_minute: int = 0) -> list[Active]:
+def shown(
+    path: Path, newest: Manifest | None, from_at: int = 0, span_s: int = MINUTE_S
+) -> list[Active]:
     store = MinuteStore(path)
-    rows = store.read(from_minute)
+    rows = store.read(from_at, span_s=span_s)
     store.close()
-    return activity(rows, newest, from_minute)
+    return activity(rows, newest, from_at, span_s)
 
 
 def inserts(found: list[Active]) -> dict[tuple[int, str], int]:
-    return {(one.minute - BEGIN, one.table): one.counts.inserts for one in found}
+    return {(one.at - BEGIN, one.table): one.counts.inserts for one in found}
 
 
 def test_minutes_tell_what_came_in_them(tmp_path: Path) -> None:
     path = tmp_path / "activity.db"
-    keeper = MinuteKeeper(path, None)
+    keeper = MinuteKeeper(path, None, KEPT_S)
     begin = BEGIN * MINUTE_US
     newest = None
     for at_us, orders, items in ((1, 2, 0), (5, 7, 1), (MINUTE_US, 9, 1), (5 * MINUTE_US, 9, 4)):
@@ -64,6 +70,8 @@ def test_speed_is_told_in_changes_and_bytes_per_second() -> None:
     said = one.to_json()
     assert (said["changes_per_s"], said["bytes_per_s"]) == (3.5, 100.0)
     assert said["minute_s"] == BEGIN * 60
+    hour = replace(one, at=BEGIN // 60, span_s=HOUR_S).to_json()
+    assert (hour["changes_per_s"], hour["hour_s"]) == (0.058, BEGIN // 60 * 3_600)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -72,7 +80,7 @@ def test_nothing_is_lost_or_told_twice_by_processes_that_come_and_go(
 ) -> None:
     rng = random.Random(seed)
     path = tmp_path / "activity.db"
-    keeper, at_us = MinuteKeeper(path, None), BEGIN * MINUTE_US
+    keeper, at_us = MinuteKeeper(path, None, KEPT_S), BEGIN * MINUTE_US
     sums: Counter[str] = Counter()
     newest: Manifest | None = None
     for _ in range(300):
@@ -85,17 +93,20 @@ def test_nothing_is_lost_or_told_twice_by_processes_that_come_and_go(
         if rng.random() < 0.1:
             if rng.random() < 0.5:
                 keeper.close()
-            keeper = MinuteKeeper(path, newest)
-    found = shown(path, newest)
+            keeper = MinuteKeeper(path, newest, KEPT_S)
+    found, hours = shown(path, newest), shown(path, newest, span_s=HOUR_S)
     for name, count in sums.items():
         mine = [one.counts.inserts for one in found if one.table == f"public.{name}"]
         assert sum(mine) == count
         assert all(mine)
+        coarse = [one.counts.inserts for one in hours if one.table == f"public.{name}"]
+        assert sum(coarse) == count
+        assert len(coarse) < len(mine)
 
 
 def test_what_came_before_the_database_is_no_news_of_a_minute(tmp_path: Path) -> None:
     path, at_us = tmp_path / "activity.db", BEGIN * MINUTE_US
-    keeper = MinuteKeeper(path, frontier(at_us, orders=TableCounts(1, 1_000)))
+    keeper = MinuteKeeper(path, frontier(at_us, orders=TableCounts(1, 1_000)), KEPT_S)
     newest = frontier(at_us + 5, orders=TableCounts(1, 1_003), new=TableCounts(1, 4))
     keeper.take(newest)
     # It is written as what there was a minute before.
@@ -103,11 +114,13 @@ def test_what_came_before_the_database_is_no_news_of_a_minute(tmp_path: Path) ->
         (0, "public.new"): 4,
         (0, "public.orders"): 3,
     }
+    hours = shown(path, newest, BEGIN // 60, HOUR_S)
+    assert {one.table: one.counts.inserts for one in hours} == {"public.new": 4, "public.orders": 3}
 
 
 def test_a_day_is_kept_and_the_last_sums_of_tables_at_rest(tmp_path: Path) -> None:
     path = tmp_path / "activity.db"
-    keeper = MinuteKeeper(path, None)
+    keeper = MinuteKeeper(path, None, KEPT_S)
     resting = TableCounts(1, 50)
     newest: Manifest | None = None
     for hour in range(60):
@@ -125,6 +138,29 @@ def test_a_day_is_kept_and_the_last_sums_of_tables_at_rest(tmp_path: Path) -> No
     found = shown(path, newest, last - KEPT_MINUTES)
     assert {one.table for one in found} == {"public.orders"}
     assert [one.counts.inserts for one in found] == [1] * 25
+
+
+@req("P70")
+def test_what_is_fine_is_kept_for_short_and_what_is_coarse_for_long(tmp_path: Path) -> None:
+    """Both at once, each for its own time: here minutes of an hour and hours of three days."""
+    path = tmp_path / "activity.db"
+    keeper = MinuteKeeper(path, None, {MINUTE_S: HOUR_S, HOUR_S: 3 * DAY_S})
+    newest: Manifest | None = None
+    for minute in range(0, 5 * 24 * 60, 10):
+        newest = frontier((BEGIN + minute) * MINUTE_US, orders=TableCounts(1, minute + 10))
+        keeper.take(newest)
+    keeper.close()
+    last = BEGIN + 5 * 24 * 60 - 10
+    fine, coarse = shown(path, newest, last - 60 * 24), shown(path, newest, span_s=HOUR_S)
+    assert [one.at for one in fine if one.at > last - 60] == [
+        last - 60 + 10 * n for n in range(1, 7)
+    ]
+    assert len(fine) <= 9, "minutes from before the last hour are gone"
+    told = [(one.at, one.counts.inserts, one.to_json()["hour_s"]) for one in coarse][1:]
+    hours = range(last // 60 - 3 * 24, last // 60 + 1)
+    # The last hour is not over.
+    assert told[-len(hours) : -1] == [(hour, 60, hour * HOUR_S) for hour in hours[:-1]]
+    assert len(told) <= len(hours) + 3, "hours from before three days are gone"
 
 
 def test_counts_that_begin_anew_are_told_from_nothing() -> None:

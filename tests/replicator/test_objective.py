@@ -17,7 +17,7 @@ from headrace.outputs.webhook import Webhook, WebhookSettings, signature
 from headrace.replicator.alert import MET, MISSED, Alerts, due
 from headrace.replicator.minutes import MinuteKeeper, ends_of
 from headrace.replicator.objective import Attainment, attained
-from headrace.state.minutes import ALL, MinuteStore
+from headrace.state.minutes import ALL, MINUTE_S, MinuteStore
 from tests.outputs.receiver import receiving
 from tests.requirements import req
 from tests.waiting import until
@@ -69,7 +69,7 @@ def test_a_day_with_outages_is_measured_as_one_by_one(seed: int, tmp_path: Path)
     day = Day.made(seed)
     within_s, over_s = rng.choice([2.0, 10.0, 60.0]), rng.choice([600, 7_200, DAY_S])
     totals, looks, misses = NO_TOTALS, 0, 0
-    keeper = MinuteKeeper(tmp_path / "activity.db", None, over_s)
+    keeper = MinuteKeeper(tmp_path / "activity.db", None, {MINUTE_S: over_s})
     pairs = list(zip(day.commits, day.visible, strict=True))
     # Both rise: the transactions of one frontier follow each other.
     shown = groupby((pair for pair in pairs if pair[1] < NEVER), lambda pair: pair[1])
@@ -80,7 +80,7 @@ def test_a_day_with_outages_is_measured_as_one_by_one(seed: int, tmp_path: Path)
         keeper.take(frontier)
         if rng.random() < 0.02:
             keeper.close()
-            keeper = MinuteKeeper(tmp_path / "activity.db", frontier, over_s)
+            keeper = MinuteKeeper(tmp_path / "activity.db", frontier, {MINUTE_S: over_s})
         if rng.random() < 0.1:
             # Some time later: nothing came since, and what waits grows old.
             following = next((b for b in day.visible if b > at), at + 1)
@@ -89,7 +89,7 @@ def test_a_day_with_outages_is_measured_as_one_by_one(seed: int, tmp_path: Path)
             store = MinuteStore(tmp_path / "activity.db")
             ends = ends_of(store.read(int(now_s - over_s) // 60, ALL))
             store.close()
-            keeper = MinuteKeeper(tmp_path / "activity.db", frontier, over_s)
+            keeper = MinuteKeeper(tmp_path / "activity.db", frontier, {MINUTE_S: over_s})
             waiting = [a for a, b in pairs if a <= now_s < b]
             overdue = sum(now_s - a > within_s for a in waiting)
             found = attained((0.99, within_s, over_s), now_s, totals.on_time, ends, overdue)

@@ -294,7 +294,8 @@ def test_other_partitions_than_the_tables_own_are_refused(
     assert f"public.{table} is {said}" in error.message
     assert "move the target table away and copy it again" in error.next_step
     # The other one goes on.
-    assert DeltaTable(pair.folder(PLAIN)).latest_version() == version + (table != "plain")
+    goes_on = DeltaTable(pair.folder(PLAIN)).latest_version() != version
+    assert goes_on == (table != "plain")
     pair.ask(usual)
     assert not pair.run(pair.write(OTHER, one(("+I", (3, "c", "x")))).scn).failing
     assert len(held(pair.folder(PLAIN))) == 3

@@ -31,42 +31,61 @@ def activity(
         str | None, typer.Option("--table", help="Only this one, schema.name.", show_default=False)
     ] = None,
     minutes: Annotated[
-        int, typer.Option("--minutes", min=1, max=10_080, help="How far back; a day is kept.")
+        int,
+        typer.Option("--minutes", min=1, max=43_200, help="How far back; a day is kept."),
     ] = 60,
+    hours: Annotated[
+        int,
+        typer.Option(
+            "--hours",
+            min=0,
+            max=87_600,
+            help="As far back by the hour instead; 400 days are kept.",
+            show_default=False,
+        ),
+    ] = 0,
     server: ServerUrl = DEFAULT_URL,
     namespace: Namespace = "default",
     ca: Authority = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what became visible in the target: operations per table and minute.
+    """Show what became visible in the target: operations per table and minute, or hour.
 
-    A minute without any is left out. Of a file it reads files only; it works while the replicator runs and when it
+    One without any is left out. Of a file it reads files only; it works while the replicator runs and when it
     does not.
 
     [bold]Examples[/bold]
       headrace activity shop.yaml --table public.orders --minutes 30
-      headrace activity shop
+      headrace activity shop --hours 48
     """
     name = replicator_named(file)
     if name is not None:
         asked = Server(server, namespace, ca)
-        shown = asked.within("GET", f"replicators/{name}/activity", minutes=minutes, table=table)
+        shown = asked.within(
+            "GET", f"replicators/{name}/activity", minutes=minutes, hours=hours, table=table
+        )
     else:
-        shown = _of_file(Path(file), minutes, table)
+        shown = _of_file(Path(file), minutes, hours, table)
     if as_json:
         printed(shown)
     else:
         _draw(shown)
 
 
-def _of_file(file: Path, minutes: int, table: str | None) -> dict[str, Any]:
+def _of_file(file: Path, minutes: int, hours: int, table: str | None) -> dict[str, Any]:
     from headrace.replicator import config_file
     from headrace.replicator.minutes import latest
+    from headrace.state.minutes import HOUR_S, MINUTE_S
 
     config = config_file.load(file)
-    found = latest(config, int(time.time()) // 60 - minutes + 1)
-    told = [one.to_json() for one in found if table in (None, one.table)]
-    return {"name": config.name, "minutes": told}
+    span_s = HOUR_S if hours else MINUTE_S
+    found = latest(config, time.time(), hours or minutes, table, span_s)
+    told = [one.to_json() for one in found]
+    return {
+        "name": config.name,
+        "minutes": [] if hours else told,
+        "hours": told if hours else [],
+    }
 
 
 def _draw(shown: dict[str, Any]) -> None:
@@ -75,13 +94,15 @@ def _draw(shown: dict[str, Any]) -> None:
     drawn = Table(
         title=shown["name"], title_justify="left", title_style="bold", box=None, pad_edge=False
     )
-    drawn.add_column("minute, UTC", no_wrap=True)
+    drawn.add_column("UTC", no_wrap=True)
     drawn.add_column("table", no_wrap=True)
     for name in ("inserts", "updates", "deletes", "copied", "changes/s", "bytes/s"):
         drawn.add_column(name, justify="right")
-    for one in shown["minutes"]:
-        at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(one["minute_s"]))
+    spans = shown["minutes"] or shown["hours"]
+    for one in spans:
+        begin_s = one.get("minute_s", one.get("hour_s"))
+        at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(begin_s))
         numbers = (f"{one[name]:,}" for name in ("inserts", "updates", "deletes", "copied"))
         speeds = (f"{one[name]:,.1f}" for name in ("changes_per_s", "bytes_per_s"))
         drawn.add_row(at, one["table"], *numbers, *speeds)
-    console.print(drawn if shown["minutes"] else "nothing became visible in that time")
+    console.print(drawn if spans else "nothing became visible in that time")

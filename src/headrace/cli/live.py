@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.objective_view import objective_line
+from headrace.cli.objective_view import drop_lines, objective_line
 from headrace.replicator.picture import Picture, TablePicture
 
 __all__ = ["Display", "render"]
@@ -53,6 +53,7 @@ def render(name: str, picture: Picture) -> RenderableType:
         *_slow(picture),
         *_resync(picture),
         *_objective(picture),
+        *drop_lines([drop.to_json() for drop in picture.drops or ()]),
         *_errors(picture),
     ]
     return Group(table, Text(line, style="bold"), *notes)

@@ -1,13 +1,13 @@
-"""How far a freshness objective is met, in one line."""
+"""How far a freshness objective is met, and which tables' operations fell, each in one line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
-__all__ = ["objective_line"]
+__all__ = ["drop_lines", "objective_line"]
 
 
 def objective_line(told: Mapping[str, Any]) -> Text:
@@ -19,6 +19,18 @@ def objective_line(told: Mapping[str, Any]) -> Text:
     waiting = f", {told['overdue']:,} overdue" if told["overdue"] else ""
     verdict = "MISSED" if told["missed"] else "met"
     return Text(f"{line}{waiting}, {verdict}", style="bold red" if told["missed"] else "dim")
+
+
+def drop_lines(told: Sequence[Mapping[str, Any]] | None) -> list[Text]:
+    """Return a line for each of the drops, as `headrace.replicator.drops.Drop.to_json` tells them."""
+    return [
+        Text(
+            f"{one['table']}: activity dropped, {one['seen']:,} operations in the last {_span(one['over_s'])}, "
+            f"usually {one['usual']:,.0f}",
+            style="bold red",
+        )
+        for one in told or ()
+    ]
 
 
 def _percent(share: float) -> str:

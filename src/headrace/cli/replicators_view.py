@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.objective_view import objective_line
+from headrace.cli.objective_view import drop_lines, objective_line
 
 __all__ = ["audit_view", "drafts_view", "list_view", "one_view"]
 
@@ -74,7 +74,8 @@ def one_view(shown: dict[str, Any]) -> RenderableType:
     ]
     notes = [Text(text, style="red") for text in wrong if text]
     objective = [objective_line(shown["objective"])] if shown["objective"] else []
-    return Group(head, table, Text(foot, style="bold"), *objective, *notes)
+    drops = drop_lines(shown["drops"])
+    return Group(head, table, Text(foot, style="bold"), *objective, *drops, *notes)
 
 
 def drafts_view(found: Sequence[dict[str, Any]]) -> RenderableType:

@@ -13,7 +13,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from headrace.replicator.observe_config import LineageConfig, MetricsConfig, ObjectiveConfig
+from headrace.replicator.observe_config import (
+    ActivityConfig,
+    LineageConfig,
+    MetricsConfig,
+    ObjectiveConfig,
+)
 from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
 from headrace.replicator.retries import RetryConfig
 from headrace.replicator.section import Section
@@ -30,6 +35,7 @@ from headrace.replicator.units import Bytes
 from headrace.store.location import Bucket, Location, located
 
 __all__ = [
+    "ActivityConfig",
     "ApplyConfig",
     "ChangeLogConfig",
     "ChangesConfig",
@@ -407,6 +413,7 @@ class Config(Section):
     relay: RelayConfig | None = None
     metrics: MetricsConfig | None = None
     objective: ObjectiveConfig | None = None
+    activity: ActivityConfig = ActivityConfig()
     lineage: LineageConfig | None = None
     state: StateConfig = StateConfig()
 

@@ -102,6 +102,11 @@ METRICS: Mapping[str, tuple[Kind, tuple[str, ...], str]] = {
         "Share that was; absent while there was nothing to be in time.",
     ),
     "headrace_objective_missed": ("gauge", (), "1 while the objective is missed."),
+    "headrace_activity_dropped": (
+        "gauge",
+        ("table",),
+        "1 while far fewer operations become visible than before.",
+    ),
 }
 """Every metric: its kind, its labels beside ``replicator`` and ``namespace``, and what it is."""
 
@@ -120,6 +125,7 @@ def families(name: str, picture: Picture, namespace: str = "") -> list[Family]:
     _whole(one, picture)
     _stages(one, picture)
     _objective(one, picture)
+    _drops(one, picture)
     return [family for family in one.families.values() if family.samples]
 
 
@@ -216,3 +222,11 @@ def _objective(one: _Samples, picture: Picture) -> None:
     one.add("headrace_objective_missed", objective.missed)
     if objective.attained is not None:
         one.add("headrace_objective_attained", objective.attained)
+
+
+def _drops(one: _Samples, picture: Picture) -> None:
+    if picture.drops is None:
+        return
+    fallen = {drop.table for drop in picture.drops}
+    for table in picture.tables:
+        one.add("headrace_activity_dropped", table.name in fallen, table=table.name)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.lake.counts import OnTime
+from headrace.state.minutes import MINUTE_S
 
-__all__ = ["MINUTE_S", "Attainment", "attained"]
-
-MINUTE_S = 60
+__all__ = ["Attainment", "attained"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The sections ``metrics``, ``objective`` and ``lineage`` of a configuration, as values."""
+"""The sections ``metrics``, ``objective``, ``activity`` and ``lineage`` of a configuration, as values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from headrace.replicator.section import Section
 from headrace.replicator.units import Listen
 
-__all__ = ["LineageConfig", "MetricsConfig", "ObjectiveConfig"]
+__all__ = ["ActivityConfig", "DropConfig", "LineageConfig", "MetricsConfig", "ObjectiveConfig"]
 
 
 class MetricsConfig(Section):
@@ -60,6 +60,51 @@ class ObjectiveConfig(Section):
         if self.secret is not None and self.webhook is None:
             raise ValueError("secret only with a webhook")
         return self
+
+
+class DropConfig(Section):
+    """When the operations of a table have fallen, and who is told.
+
+    Attributes:
+        to: share of the usual operations below which a table's are.
+        over_s: of the newest so many seconds.
+        against: number of stretches as long, before those, whose median is the usual.
+        least: a table with fewer usual ones is not watched.
+        webhook: URL that is told of a table when its operations fall, and when they are back.
+        secret: signs what is sent; put it into the environment and write ``${env:NAME}``.
+    """
+
+    to: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    over_s: Annotated[int, Field(ge=120, le=3_600, multiple_of=60)] = 600
+    against: Annotated[int, Field(ge=3, le=12)] = 6
+    least: Annotated[int, Field(ge=1)] = 100
+    webhook: SecretStr | None = None
+    secret: SecretStr | None = None
+
+    @field_validator("webhook")
+    @classmethod
+    def _is_an_address(cls, value: SecretStr | None) -> SecretStr | None:
+        return _address(value)
+
+    @model_validator(mode="after")
+    def _signs_what_is_sent(self) -> Self:
+        if self.secret is not None and self.webhook is None:
+            raise ValueError("secret only with a webhook")
+        return self
+
+
+class ActivityConfig(Section):
+    """How long operations per table are kept.
+
+    Attributes:
+        minutes_s: minute by minute, for so many seconds.
+        hours_s: hour by hour.
+        drop: when they have fallen; None where nobody watches.
+    """
+
+    minutes_s: Annotated[int, Field(ge=3_600, le=2_592_000)] = 86_400
+    hours_s: Annotated[int, Field(ge=86_400, le=315_360_000)] = 34_560_000
+    drop: DropConfig | None = None
 
 
 class LineageConfig(Section):

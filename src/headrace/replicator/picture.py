@@ -29,12 +29,13 @@ from headrace.relay.follow import FELL_OFF, REFUSED
 from headrace.replicator import resync
 from headrace.replicator.asked import table_settings
 from headrace.replicator.config import Config
+from headrace.replicator.drops import Drop, noted
 from headrace.replicator.minutes import ends_of
-from headrace.replicator.objective import MINUTE_S, Attainment, attained
+from headrace.replicator.objective import Attainment, attained
 from headrace.replicator.paths import StatePaths
 from headrace.state.copies import Copy
 from headrace.state.incarnation import Incarnation
-from headrace.state.minutes import ALL, MinuteStore
+from headrace.state.minutes import ALL, MINUTE_S, MinuteStore
 from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, DumpRequest, StateStore
 
@@ -106,6 +107,7 @@ class Picture:
         frontier: the newest one itself, None before the first.
         objective: how far it is met, None where none is set.
         restarts: of each process in this run.
+        drops: tables whose operations have fallen, None where nobody watches.
     """
 
     tables: tuple[TablePicture, ...]
@@ -124,6 +126,7 @@ class Picture:
     frontier: Manifest | None = None
     objective: Attainment | None = None
     restarts: Mapping[str, int] = field(default_factory=dict)
+    drops: tuple[Drop, ...] | None = None
 
     @property
     def slot(self) -> Mapping[str, Any]:
@@ -172,6 +175,7 @@ class Picture:
             "slot": dict(self.slot),
             "resync": dict(self.resync),
             "objective": self.objective.to_json() if self.objective else None,
+            "drops": None if self.drops is None else [drop.to_json() for drop in self.drops],
             "restarts": dict(self.restarts),
             "roles": {
                 name: {
@@ -223,6 +227,7 @@ class Observer:
         self._wanted = (wanted.share, wanted.within_s, wanted.over_s) if wanted else None
         self._ends: list[tuple[int, OnTime]] = []
         self._ends_read = 0
+        self._watches_drops = config.activity.drop is not None
 
     def frontier(self) -> Manifest | None:
         """Return the newest frontier."""
@@ -275,6 +280,7 @@ class Observer:
             manifest,
             self._objective(manifest, backlog),
             _restarts(self._paths),
+            self._fallen(),
         )
 
     def _objective(self, manifest: Manifest | None, backlog: _Backlog) -> Attainment | None:
@@ -287,6 +293,15 @@ class Observer:
         overdue = int(np.searchsorted(backlog.commit_us, due_us))
         newest = manifest.totals.on_time if manifest else None
         return attained(self._wanted, now_s, newest, self._ends, overdue)
+
+    def _fallen(self) -> tuple[Drop, ...] | None:
+        """Return what the run has noted of tables whose operations fell."""
+        if not self._watches_drops:
+            return None
+        if not self._paths.activity.exists():
+            return ()
+        with contextlib.closing(MinuteStore(self._paths.activity)) as store:
+            return tuple(noted(store).values())
 
     def _read_ends(self, now_s: int) -> None:
         """Read the minutes of the window, once a minute."""

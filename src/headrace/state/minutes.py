@@ -1,8 +1,9 @@
-"""What became visible minute by minute, in a small database of its own.
+"""What became visible minute by minute, and hour by hour, in a small database of its own.
 
-In: at any time of a minute, the sums that the newest frontier holds. Out: sums as of the ends of minutes, from which
-anybody takes the differences. Sums, and not differences, are kept: writing them twice, or missing some, changes nothing
-but where in time a change is shown. Written by one process, read by any; capture's own database never waits for it.
+In: at any time of a minute, the sums that the newest frontier holds. Out: sums as of the ends of minutes and of hours,
+from which anybody takes the differences; each is kept for its own time. Sums, and not differences, are kept: writing
+them twice, or missing some, changes nothing but where in time a change is shown. Written by one process, read by any;
+capture's own database never waits for it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-__all__ = ["ALL", "MinuteStore"]
+__all__ = ["ALL", "HOUR_S", "MINUTE_S", "MinuteStore"]
+
+MINUTE_S, HOUR_S = 60, 3_600
+"""The spans as of whose ends sums are kept."""
 
 ALL = ""
 """Stands in the place of a table for what is counted of all together."""
@@ -45,14 +49,17 @@ ALL = ""
 _WAIT_S = 5.0
 
 _metadata = MetaData()
-_minutes = Table(
-    "minutes",
-    _metadata,
-    Column("minute", Integer, primary_key=True),
-    Column("table", String, primary_key=True),
-    Column("sums", Text, nullable=False),
-)
-"""``minute``: minutes since 1970 UTC. ``sums``: JSON, as of the last frontier of that minute."""
+_SPANS = {
+    span_s: Table(
+        f"{name}s",
+        _metadata,
+        Column(name, Integer, key="at", primary_key=True),
+        Column("table", String, primary_key=True),
+        Column("sums", Text, nullable=False),
+    )
+    for span_s, name in ((MINUTE_S, "minute"), (HOUR_S, "hour"))
+}
+"""``at``: minutes, or hours, since 1970 UTC. ``sums``: JSON, as of the last frontier of that span."""
 _values = Table(
     "notes",
     _metadata,
@@ -61,10 +68,6 @@ _values = Table(
 )
 """Single values of those who look at the minutes."""
 
-_PUT = upsert(_minutes)
-_PUT = _PUT.on_conflict_do_update(
-    index_elements=["minute", "table"], set_={"sums": _PUT.excluded["sums"]}
-)
 _SET = upsert(_values)
 _SET = _SET.on_conflict_do_update(index_elements=["name"], set_={"value": _SET.excluded["value"]})
 
@@ -88,55 +91,62 @@ class MinuteStore:
         """Release the connections."""
         self._engine.dispose()
 
-    def put(self, minute: int, sums: Mapping[str, Mapping[str, Any]], keep_from: int) -> None:
-        """Keep the sums of some tables as of a minute, in the place of earlier ones of the same minute.
+    def put(
+        self, at: int, sums: Mapping[str, Mapping[str, Any]], keep_from: int, span_s: int = MINUTE_S
+    ) -> None:
+        """Keep the sums of some tables as of a minute, or an hour, in the place of earlier ones of the same.
 
         Args:
-            minute: since 1970 UTC.
+            at: minutes, or hours, since 1970 UTC.
             sums: by table, or `ALL`.
-            keep_from: minutes before it go, but for the newest of each table, which still stands.
+            keep_from: what lies before it goes, but for the newest of each table, which still stands.
+            span_s: which of the two.
         """
-        rows = [
-            {"minute": minute, "table": table, "sums": json.dumps(of)} for table, of in sums.items()
-        ]
-        later = _minutes.alias()
+        kept = _SPANS[span_s]
+        rows = [{"at": at, "table": table, "sums": json.dumps(of)} for table, of in sums.items()]
+        later = kept.alias()
         newest = (
-            select(func.max(later.c.minute))
-            .where(later.c.table == _minutes.c.table, later.c.minute < keep_from)
+            select(func.max(later.c.at))
+            .where(later.c.table == kept.c.table, later.c.at < keep_from)
             .scalar_subquery()
+        )
+        put = upsert(kept)
+        put = put.on_conflict_do_update(
+            index_elements=[kept.c.at, kept.c.table], set_={"sums": put.excluded["sums"]}
         )
         with self._begin() as connection:
             if rows:
-                connection.execute(_PUT, rows)
-            connection.execute(
-                delete(_minutes).where(_minutes.c.minute < keep_from, _minutes.c.minute < newest)
-            )
+                connection.execute(put, rows)
+            connection.execute(delete(kept).where(kept.c.at < keep_from, kept.c.at < newest))
 
-    def read(self, from_minute: int, table: str | None = None) -> list[tuple[int, str, Any]]:
+    def read(
+        self, from_at: int, table: str | None = None, span_s: int = MINUTE_S
+    ) -> list[tuple[int, str, Any]]:
         """Return minute, table and sums: those from a minute on, and before them the newest of each table.
 
         Args:
-            from_minute: since 1970 UTC.
+            from_at: minutes, or hours, since 1970 UTC.
             table: only this one, or `ALL`; None for every table and `ALL`.
+            span_s: which of the two.
         """
+        kept = _SPANS[span_s]
         before = (
-            select(_minutes.c.table, func.max(_minutes.c.minute).label("minute"))
-            .where(_minutes.c.minute < from_minute)
-            .group_by(_minutes.c.table)
+            select(kept.c.table, func.max(kept.c.at).label("at"))
+            .where(kept.c.at < from_at)
+            .group_by(kept.c.table)
             .subquery()
         )
         query = (
-            select(_minutes)
-            .join(before, before.c.table == _minutes.c.table, isouter=True)
-            .where((_minutes.c.minute >= from_minute) | (_minutes.c.minute == before.c.minute))
-            .order_by(_minutes.c.minute, _minutes.c.table)
+            select(kept.c.at, kept.c.table, kept.c.sums)
+            .join(before, before.c.table == kept.c.table, isouter=True)
+            .where((kept.c.at >= from_at) | (kept.c.at == before.c.at))
+            .order_by(kept.c.at, kept.c.table)
         )
         if table is not None:
-            query = query.where(_minutes.c.table == table)
+            query = query.where(kept.c.table == table)
         with self._begin() as connection:
-            return [
-                (row.minute, row.table, json.loads(row.sums)) for row in connection.execute(query)
-            ]
+            found = connection.execute(query)
+            return [(at, name, json.loads(sums)) for at, name, sums in found]
 
     def get(self, name: str) -> str:
         """Return a note; empty when there is none."""
@@ -157,7 +167,7 @@ class MinuteStore:
         except (SQLAlchemyError, OSError) as error:
             raise StateError(
                 f"The database {self._path.name} cannot be used ({type(error).__name__}).",
-                next_step="check that its folder is writable and has room; deleting it loses the last day only.",
+                next_step="check that its folder is writable and has room; deleting it loses the activity in it.",
             ) from error
 
 

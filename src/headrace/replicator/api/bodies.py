@@ -213,6 +213,9 @@ class ReplicatorDetail(ReplicatorShown):
     objective: dict[str, Any] | None = Field(
         description="How far the freshness objective is met; null where there is none."
     )
+    drops: list[dict[str, Any]] | None = Field(
+        description="Tables whose operations fell suddenly; null where nobody watches."
+    )
     roles: dict[str, RoleShown]
     table_list: list[TableShown]
     seen_error: str = Field(description="Why nobody could look; empty otherwise.")
@@ -232,10 +235,11 @@ class MetricsShown(_Shown):
 
 
 class ActivityShown(_Shown):
-    """What became visible, by minute and table."""
+    """What became visible, by minute and table, or by hour."""
 
     name: str
     minutes: list[dict[str, Any]] = Field(description="Operations, rows and bytes of one minute.")
+    hours: list[dict[str, Any]] = Field(description="The same of one hour, when asked for hours.")
 
 
 class LineageShown(_Shown):

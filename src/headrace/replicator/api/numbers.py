@@ -1,4 +1,4 @@
-"""A replicator's numbers over HTTP: metrics as Prometheus reads them, and what became visible minute by minute.
+"""A replicator's numbers over HTTP: metrics as Prometheus reads them, and what became visible over time.
 
 In: pictures, and the minutes that its run keeps. Out: the samples and counts that ``headrace metrics`` and
 ``headrace activity`` tell of a file.
@@ -24,6 +24,7 @@ from headrace.replicator.api.people import Person, looks
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.metrics import families, plain
 from headrace.replicator.minutes import latest
+from headrace.state.minutes import HOUR_S, MINUTE_S
 
 __all__ = ["numbers"]
 
@@ -62,15 +63,17 @@ def numbers(plane: ControlPlane) -> APIRouter:
         namespace: NamespaceName,
         name: ReplicatorName,
         _: Annotated[Person, Depends(looks)],
-        minutes: Annotated[int, Query(ge=1, le=10_080, description="How far back.")] = 60,
+        minutes: Annotated[int, Query(ge=1, le=43_200, description="How far back.")] = 60,
+        hours: Annotated[
+            int, Query(ge=0, le=87_600, description="As far back by the hour instead.")
+        ] = 0,
         table: Annotated[str, Query(max_length=200, description="Only this one.")] = "",
     ) -> ActivityShown:
-        """Show what became visible in the target: operations per table and minute, oldest first."""
+        """Show what became visible in the target: operations per table and minute, or hour, oldest first."""
         row = plane.store.replicator(namespace, name)
-        since = int(time.time()) // 60 - minutes + 1
-        found = latest(plane.folders.of(row).config(row), since)
-        return ActivityShown(
-            name=name, minutes=[one.to_json() for one in found if table in ("", one.table)]
-        )
+        config, span_s = plane.folders.of(row).config(row), HOUR_S if hours else MINUTE_S
+        found = latest(config, time.time(), hours or minutes, table or None, span_s)
+        told = [one.to_json() for one in found]
+        return ActivityShown(name=name, minutes=[] if hours else told, hours=told if hours else [])
 
     return router

@@ -47,6 +47,7 @@ def detail(row: Deployed, seen: Seen, pid: int | None) -> ReplicatorDetail:
         slot=dict(picture.slot) if picture else {},
         resync=dict(picture.resync) if picture else {},
         objective=picture.objective.to_json() if picture and picture.objective else None,
+        drops=picture.to_json()["drops"] if picture else None,
         roles={
             name: RoleShown(state=role.state.value, pid=role.pid, error=role.error)
             for name, role in picture.roles.items()
