@@ -39,7 +39,7 @@ COMMANDS = {
     "resume_replicator": "resume",
     "get_state": "export",
     "metrics": "metrics",
-    "activity": "activity --table --minutes",
+    "activity": "activity --table --minutes --hours",
     "get_lineage": "lineage --table",
     "get_logs": "logs --process --lines --table --level",
     "download_log": "logs --all --ndjson",

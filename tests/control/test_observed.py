@@ -100,7 +100,9 @@ def test_lineage_is_told_of_the_tables_that_the_target_has(viewer: Asking) -> No
 
 @req("C15")
 def test_minutes_of_a_replicator_that_never_ran_are_none(viewer: Asking) -> None:
-    assert viewer.one(f"{SHOP}/activity") == {"name": "shop", "minutes": []}
+    for asked in ("", "?hours=48"):
+        nothing = {"name": "shop", "minutes": [], "hours": []}
+        assert viewer.one(f"{SHOP}/activity{asked}") == nothing
     assert viewer("GET", f"{SHOP}/activity?minutes=0").status == 422
 
 

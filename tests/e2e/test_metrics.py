@@ -120,6 +120,8 @@ def test_operations_are_counted_once_through_deaths_and_restarts(
         minutes = json.loads(pipeline.succeed("activity", "--json"))["minutes"]
         assert sum(one["inserts"] for one in minutes if one["table"] == "shop.t") == 6
         assert sum(one["copied"] for one in minutes) == 11
+        hours = json.loads(pipeline.succeed("activity", "--hours", "24", "--json"))["hours"]
+        assert sum(one["copied"] for one in hours) == 11
         assert "within 3600 s: 100 % of the last 24 h, met" in " ".join(
             pipeline.succeed("status").split()
         )

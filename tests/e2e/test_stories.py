@@ -293,6 +293,8 @@ def test_story_09_how_quickly_events_are_replicated_is_measured(
     assert sum(one["inserts"] for one in minutes) == 20
     assert max(one["changes_per_s"] for one in minutes) > 0
     assert "shop.orders" in admin.types(f"activity {SHOP}")
+    hours = admin.shows(f"activity {SHOP} --table shop.orders --hours 24")["hours"]
+    assert sum(one["inserts"] for one in hours) == 20
 
 
 @req("C09", "C03")
