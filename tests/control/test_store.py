@@ -25,7 +25,7 @@ CONFIG = {"source": {"url": "postgresql://u:${env:PW}@h/db"}, "n": [1, {"a": Non
 # -- migrations -----------------------------------------------------------------------------------
 
 
-@req("P60", "C-7")
+@req("P60", "P66", "C-7")
 def test_missing_steps_are_carried_out_once_and_in_order(control_url: str) -> None:
     done: list[int] = []
 

@@ -23,7 +23,7 @@ def target(request: pytest.FixtureRequest) -> str:
     return f"{{type: postgres, url: {json.dumps(url)}, schema_prefix: copy_}}"
 
 
-@req("C08", "C24", "C45", "P31")
+@req("C08", "C24", "C45", "P31", "P66")
 def test_once_copies_into_a_warehouse_and_follows_and_verify_agrees(
     url: str, pipeline: Pipeline
 ) -> None:
