@@ -13,7 +13,7 @@ import argparse
 import ast
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     lines = TABLE.read_text(encoding="utf-8").splitlines()
-    rows = {found["id"]: found["proof"] for found in map(_ROW.match, lines) if found}
+    found_rows = [found for found in map(_ROW.match, lines) if found]
+    rows = {found["id"]: found["proof"] for found in found_rows}
     marks, faults = collect(TESTS)
+    times = Counter(found["id"] for found in found_rows)
+    faults += [f"docs/requirements.md has {id_} twice" for id_, n in times.items() if n > 1]
     proofs: dict[str, list[str]] = defaultdict(list)
     for mark in marks:
         if mark.id not in rows:

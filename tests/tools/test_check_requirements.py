@@ -62,6 +62,16 @@ def test_an_unknown_id_fails(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "test_x.py::test_x names P99" in capsys.readouterr().err
 
 
+def test_a_row_that_stands_there_twice_fails(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(place)
+    table = place / "requirements.md"
+    table.write_text(table.read_text() + "| P01 | Something. | open |\n")
+    assert check_requirements.main([]) == 1
+    assert "has P01 twice" in capsys.readouterr().err
+
+
 def test_a_row_called_done_that_no_test_names_fails(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
