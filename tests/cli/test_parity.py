@@ -52,7 +52,7 @@ COMMANDS = {
     "get_pace": "dump pace",
     "set_pace": "dump pace",
     "healthz": "api",
-    "health": "status",
+    "health": "runtime health",
     "rewind_replicator": "rewind --to",
     "steer_request": "dump pace --request",
     "list_letters": "dead-letters list --table",
@@ -60,12 +60,18 @@ COMMANDS = {
     "rows": "dead-letters show --rows",
     "replay_dead_letter": "dead-letters replay",
     "discard_dead_letter": "dead-letters discard",
-    "stream": "tap follow",
-    **dict.fromkeys(
-        ("get_runtime", "status", "schemas", "issues", "runtime_metrics", "summary", "recent"),
-        "api",
-    ),
-    **dict.fromkeys(("of_table", "get_tap", "take"), "api"),
+    "get_runtime": "runtime show",
+    "status": "runtime status",
+    "schemas": "runtime schemas",
+    "issues": "runtime schema-issues",
+    "runtime_metrics": "runtime metrics",
+    "summary": "runtime events --counts",
+    "recent": "runtime events --limit",
+    "of_table": "runtime events --table --limit",
+    "get_tap": "tap listeners",
+    "stream": "tap follow --last",
+    # Each line that is shown was taken.
+    "take": "tap follow",
 }
 """The command for each page, with the options that the page's parameters became. `headrace api` asks any of them."""
 

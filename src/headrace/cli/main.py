@@ -39,6 +39,7 @@ from headrace.cli.replicators import (
 from headrace.cli.resync import resync
 from headrace.cli.rewind import rewind
 from headrace.cli.run import run
+from headrace.cli.runtime import runtime
 from headrace.cli.schema import schema
 from headrace.cli.serve import serve
 from headrace.cli.status import status
@@ -104,6 +105,7 @@ for command in (
 for name, group in (
     *(("dump", dump), ("log", log), ("schema", schema), ("tap", tap)),
     *(("draft", draft), ("namespace", namespace), ("dead-letters", dead_letters)),
+    ("runtime", runtime),
 ):
     app.add_typer(group, name=name)
 

@@ -9,7 +9,8 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -123,6 +124,22 @@ class Server:
             return data.decode()
         raise self._refusal(status, self._plain(status, data))
 
+    def lines(self, path: str, accepted: str, **query: Any) -> Iterator[str]:
+        """Yield the lines of a stream at a path of the namespace while they come, but for empty ones; as `within`."""
+        path = f"/v1/contexts/{quote(self._namespace)}/{path}"
+        try:
+            with closing(self._connection()) as connection:
+                connection.request("GET", self._target(path, query), None, _headers(accepted))
+                answer = connection.getresponse()
+                if answer.status >= 400:
+                    told = self._plain(answer.status, answer.read())
+                    raise self._refusal(answer.status, told)
+                while text := answer.readline():
+                    if text.strip():
+                        yield text.decode().rstrip("\n")
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unavailable(error) from error
+
     def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """Ask for a path; as `within`."""
         status, data = self._answer(method, path, body, query, "application/json")
@@ -140,10 +157,8 @@ class Server:
     def _answer(
         self, method: str, path: str, body: Any, query: dict[str, Any], accepted: str
     ) -> tuple[int, bytes]:
-        given = {name: value for name, value in query.items() if value is not None}
-        target = f"{self._prefix}{path}{'?' + urlencode(given) if given else ''}"
         try:
-            return self._sent(method, target, body, accepted)
+            return self._sent(method, self._target(path, query), body, accepted)
         except (OSError, http.client.HTTPException) as error:
             raise self._unavailable(error) from error
 
@@ -172,26 +187,25 @@ class Server:
             time.sleep(_POLL_S)
         return shown
 
-    def _sent(self, method: str, target: str, body: Any, accepted: str) -> tuple[int, bytes]:
-        connection = (
-            http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
-            if self._tls is None
-            else http.client.HTTPSConnection(
-                self._host, self._port, timeout=_TIMEOUT_S, context=self._tls
-            )
+    def _target(self, path: str, query: dict[str, Any]) -> str:
+        given = {name: value for name, value in query.items() if value is not None}
+        return f"{self._prefix}{path}{'?' + urlencode(given) if given else ''}"
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=_TIMEOUT_S, context=self._tls
         )
-        headers = {"accept": accepted}
-        if token := os.environ.get(TOKEN):
-            headers["authorization"] = f"Bearer {token}"
-        data = None
+
+    def _sent(self, method: str, target: str, body: Any, accepted: str) -> tuple[int, bytes]:
+        headers, data = _headers(accepted), None
         if body is not None:
             data, headers["content-type"] = json.dumps(body).encode(), "application/json"
-        try:
+        with closing(self._connection()) as connection:
             connection.request(method, target, data, headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
-        finally:
-            connection.close()
 
     def _refusal(self, status: int, told: Any) -> HeadraceError:
         from headrace.observe.status import restore_error
@@ -222,6 +236,13 @@ class Server:
             f"The control plane at {self._url} gives no answer ({reason}).",
             next_step="start it with headrace serve, or name another one: --server URL, or HEADRACE_SERVER.",
         )
+
+
+def _headers(accepted: str) -> dict[str, str]:
+    headers = {"accept": accepted}
+    if token := os.environ.get(TOKEN):
+        headers["authorization"] = f"Bearer {token}"
+    return headers
 
 
 def replicator_named(given: str) -> str | None:

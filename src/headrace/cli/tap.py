@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli.output import ConfigFile, errors_without_traceback
+from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.server import (
+    DEFAULT_URL,
+    AsJson,
+    Authority,
+    FileOrName,
+    Name,
+    Namespace,
+    Server,
+    ServerUrl,
+    printed,
+    replicator_named,
+)
+
+if TYPE_CHECKING:
+    from headrace.observe.tap.reading import Line
 
 __all__ = ["tap"]
 
 FOLLOW = "follow"
+_MOST = 10_000
+"""Lines that a control plane begins with at most."""
 
 
 class _FileOrCommand(TyperGroup):
-    """Takes what is no command for the FILE to follow."""
+    """Takes what is no command for the FILE, or the NAME, to follow."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put ``follow`` in front of a FILE."""
+        """Put ``follow`` in front of it."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             args = [FOLLOW, *args]
         return super().parse_args(ctx, args)
@@ -38,6 +56,7 @@ tap = typer.Typer(
         "and counts them; it never holds up the capture. With [bold]teach: true[/bold] beside it the capture "
         "stands still until a reader has taken each event: step by step, and never in production.\n\n"
         "[bold]Examples[/bold]\n\n"
+        "headrace tap shop\n\n"
         "headrace tap shop.yaml\n\n"
         "headrace tap shop.yaml --raw --all --once > run.ndjson\n\n"
         "headrace tap replay run.ndjson --step"
@@ -60,7 +79,7 @@ _Panes = Annotated[
 @tap.command(FOLLOW)
 @errors_without_traceback
 def follow(
-    file: ConfigFile,
+    file: FileOrName,
     raw: _Raw = False,
     step: _Step = False,
     panes: _Panes = None,
@@ -68,22 +87,79 @@ def follow(
         int, typer.Option(min=0, help="Begin with so many of the lines there are.")
     ] = 50,
     everything: Annotated[bool, typer.Option("--all", help="Begin with the oldest line.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End where the file ends now.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="End where the file ends now; with a FILE only.")
+    ] = False,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
 ) -> None:
     """Follow the events of a running capture (the word may be left out: headrace tap FILE).
 
     Works while the replicator runs and when it does not. In teaching mode this is the reader that the capture waits
-    for: each event that is shown lets it take the next step.
+    for: each event that is shown lets it take the next step. Of a control plane's replicator at most 10,000 of the
+    lines that there are come, and a tap that teaches is for operators.
 
-    [bold]Example[/bold]  headrace tap shop.yaml --step
+    [bold]Examples[/bold]
+      headrace tap shop.yaml --step
+      headrace tap shop --lines --last 200
     """
     from headrace.cli.tap_show import show
-    from headrace.replicator import config_file
-    from headrace.replicator.tap import follow_tap
 
-    config = config_file.load(file)
-    lines, taken = follow_tap(config, last=None if everything else last, once=once)
+    name = replicator_named(file)
+    if name is not None:
+        asked = Server(server, namespace, ca)
+        lines, taken = _of_server(asked, name, _MOST if everything else last, once=once)
+    else:
+        from headrace.replicator import config_file
+        from headrace.replicator.tap import follow_tap
+
+        config = config_file.load(Path(file))
+        lines, taken = follow_tap(config, last=None if everything else last, once=once)
     show(lines, raw=raw, step=step, panes=bool(panes), taken=taken)
+
+
+@tap.command()
+@errors_without_traceback
+def listeners(
+    name: Name,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show whether the tap of a control plane's replicator tells anything, and who listens.
+
+    [bold]Example[/bold]  headrace tap listeners shop
+    """
+    from headrace.cli.plain_view import plain_view
+
+    told = Server(server, namespace, ca).within("GET", f"replicators/{name}/api/v1/tap")
+    if as_json:
+        printed(told)
+    else:
+        console.print(plain_view(told))
+
+
+def _of_server(
+    server: Server, name: str, last: int, *, once: bool
+) -> tuple[Iterable[str], Callable[[Line], None]]:
+    """Return the lines of a tap over HTTP, and what to call with each that was taken; as of a file."""
+    from headrace.errors import ConfigError
+
+    if once:
+        raise ConfigError(
+            "tap: --once is for the file of a replicator; what a control plane sends has no end.",
+            next_step="leave it out, or name the FILE on the machine where it runs.",
+        )
+    page = f"replicators/{name}/api/v1/tap"
+    teaches = server.within("GET", page)["mode"] == "teach"
+
+    def taken(line: Line) -> None:
+        if teaches and line["seq"] is not None:
+            server.within("POST", f"{page}/taken", {"runId": line["run_id"], "seq": line["seq"]})
+
+    return server.lines(f"{page}/stream", "application/x-ndjson", last=min(last, _MOST)), taken
 
 
 @tap.command("replay")
@@ -115,7 +191,6 @@ def replay(
       headrace tap replay showcase --step
       headrace tap replay .headrace/shop/tap/tap.ndjson --lines --pace 0
     """
-    from headrace.cli.output import console
     from headrace.cli.tap_show import show
     from headrace.demo.scenes import SCENES, recording
     from headrace.errors import ConfigError

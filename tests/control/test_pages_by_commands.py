@@ -1,0 +1,168 @@
+"""Commands for pages of one replicator: dead letters, runtime, row changes, and the tap, by its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headrace.cli.main import app
+from headrace.observe.tap.teaching import Bookmark
+from headrace.replicator.control.plane import ControlPlane
+from headrace.replicator.paths import StatePaths
+from headrace.replicator.tap import bookmark_file, tap_file
+from tests.control.asking import OPERATOR, TOKENS, VIEWER, Asking, served
+from tests.control.letters import put_letter
+from tests.control.planes import config_of, end_everything, environment
+from tests.control.taps import row_line, told
+from tests.requirements import req
+from tests.waiting import until
+
+SHOP = "/v1/contexts/default/replicators/shop"
+
+
+@pytest.fixture
+def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlPlane]:
+    """Give a control plane that commands find, as an operator; its replicator shop is deployed."""
+    monkeypatch.setenv("SHOP_PASSWORD", environment()["SHOP_PASSWORD"])
+    monkeypatch.setenv("HEADRACE_TOKEN", OPERATOR.secret)
+    try:
+        with served(tmp_path, tokens=TOKENS) as (found, url):
+            monkeypatch.setenv("HEADRACE_SERVER", url)
+            deploy(url)
+            yield found
+    finally:
+        end_everything(tmp_path)
+
+
+def deploy(url: str, **tap: Any) -> None:
+    config = config_of(tap={"enabled": True, **tap})
+    Asking(url, OPERATOR.secret)("PUT", SHOP, {"config": config})
+
+
+def paths_of(plane: ControlPlane) -> StatePaths:
+    row = plane.store.replicator("default", "shop")
+    return StatePaths.of(plane.folders.of(row).config(row))
+
+
+def call(*words: str, fails: bool = False) -> Result:
+    done = CliRunner().invoke(app, list(words), catch_exceptions=False, env={"COLUMNS": "200"})
+    assert (done.exit_code == 2) is fails, done.output
+    return done
+
+
+def shown(*words: str) -> Any:
+    return json.loads(call(*words, "--json").stdout)
+
+
+@req("C67", "C76")
+def test_dead_letters_are_looked_after_by_the_replicators_name(plane: ControlPlane) -> None:
+    assert call("dead-letters", "list", "shop").stdout == "no dead letter waits\n"
+    first, second = (put_letter(paths_of(plane), scn) for scn in (81, 90))
+    assert [one["letter"] for one in shown("dead-letters", "list", "shop")] == [first, second]
+    assert shown("dead-letters", "list", "shop", "--table", "public.other") == []
+    assert shown("dead-letters", "show", "shop", first)["error"]["name"] == "MissingBase"
+    seen = call("dead-letters", "show", "shop", first).stdout
+    assert f"{first} waiting: 1 changes, MissingBase: a row is missing." in seen
+    assert "next step: see to it." in seen
+    assert "secret-of-a-row" not in seen
+    (row,) = map(
+        json.loads, call("dead-letters", "show", "shop", first, "--rows").stdout.splitlines()
+    )
+    assert row["row"]["c1"] == "secret-of-a-row"
+    assert "replaying by request" in call("dead-letters", "replay", "shop", first).stdout
+    assert "discarded" in call("dead-letters", "discard", "shop", second).stdout
+    ended = shown("dead-letters", "list", "shop", "--all")
+    assert [one["state"] for one in ended] == ["replaying", "discarded"]
+    assert first in call("dead-letters", "replay", "shop", "--table", "public.orders").stdout
+    refused = call("dead-letters", "discard", "shop", first, fails=True).output
+    assert "is being replayed by request" in refused
+    assert "no dead letter public.orders@1" in call(
+        *("dead-letters", "show", "shop", "public.orders@1"), fails=True
+    ).output.replace("\n", " ")
+
+
+def test_who_may_only_look_steers_no_letter(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter = put_letter(paths_of(plane), 81)
+    monkeypatch.setenv("HEADRACE_TOKEN", VIEWER.secret)
+    assert [one["letter"] for one in shown("dead-letters", "list", "shop")] == [letter]
+    for verb in ("replay", "discard"):
+        assert "NotAllowed" in call("dead-letters", verb, "shop", letter, fails=True).output
+
+
+RUNTIME = {
+    "show": ("runtime", "queue.pendingRequests"),
+    "health": ("runtime/health", "status"),
+    "status": ("runtime/status", "requests.activeCount"),
+    "schemas": ("runtime/schemas", "stateStoreConfigured"),
+    "schema-issues": ("runtime/schema-issues", "fullDumpRequiredSignals"),
+    "metrics": ("metrics", "runtimeMeasurement.chunking.rowsRead"),
+}
+
+
+@req("C76", "H19")
+def test_each_page_of_the_runtime_has_a_command(plane: ControlPlane) -> None:
+    for command, (page, seen) in RUNTIME.items():
+        asked = json.loads(call("api", f"{SHOP}/api/v1/{page}").stdout)
+        assert shown("runtime", command, "shop").keys() == asked.keys()
+        assert seen in call("runtime", command, "shop").stdout
+        assert "no replicator nobody" in call("runtime", command, "nobody", fails=True).output
+
+
+@req("C76")
+def test_row_changes_that_the_tap_told_are_shown_and_counted(plane: ControlPlane) -> None:
+    file = tap_file(paths_of(plane).tap)
+    file.parent.mkdir(parents=True)
+    lines = [
+        row_line(0, "cdc", "public.orders", "INSERT", "1"),
+        row_line(1, "cdc", "public.items", "DELETE", "7"),
+        row_line(2, "cdc", "public.orders", "UPDATE", "2"),
+    ]
+    file.write_text("".join(f"{line}\n" for line in lines))
+    newest = shown("runtime", "events", "shop", "--limit", "2")["events"]
+    assert [one["primaryKey"] for one in newest] == ["2", "7"]
+    of_one = shown("runtime", "events", "shop", "--table", "public.orders")["events"]
+    assert [one["primaryKey"] for one in of_one] == ["2", "1"]
+    drawn = call("runtime", "events", "shop", "--table", "public.orders").stdout
+    assert [line.split()[0] for line in drawn.splitlines()] == [
+        "events",
+        "stageLabel",
+        *["SOURCE_LOG"] * 2,
+    ]
+    assert shown("runtime", "events", "shop", "--counts")["totalEvents"] == 3
+
+
+@req("H20", "C76")
+def test_a_tap_is_followed_by_the_replicators_name_and_its_lines_are_taken(
+    plane: ControlPlane,
+) -> None:
+    assert shown("tap", "listeners", "shop")["mode"] == "record"
+    deploy(os.environ["HEADRACE_SERVER"], teach=True)
+    paths = paths_of(plane)
+    file = tap_file(paths.tap)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = [told(seq) for seq in range(3)]
+    file.write_text("".join(f"{line}\n" for line in lines))
+    command = [sys.executable, "-m", "headrace.cli.main", "tap", "shop", "--raw", "--all"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert [process.stdout.readline().rstrip("\n") for _ in lines] == lines
+        taken = Bookmark(bookmark_file(paths.tap))
+        until(lambda: taken.get("run") == 2, "the last line is taken")
+        (listener,) = shown("tap", "listeners", "shop")["listeners"]
+        assert (listener["sent"], listener["dropped"]) == (3, 0)
+    finally:
+        process.kill()
+        process.wait(30)
+    assert "mode" in call("tap", "listeners", "shop").stdout
+    assert "--once is for the file" in call("tap", "shop", "--once", fails=True).output
