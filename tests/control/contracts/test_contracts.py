@@ -158,7 +158,7 @@ def test_no_operation_lacks_a_contract() -> None:
     for status, cases in ((409, CONFLICTS.keys()), (400, UNFIT.keys())):
         assert {n for n, one in operations().items() if status in one.refusals} == cases
     told_ = {status for one in operations().values() for status in one.refusals}
-    # 500 is what nobody foresaw: test_api provokes it.
+    # 500 is what nobody foresaw: api/test_requests provokes it.
     assert told_ - {500} == REFUSED.keys() | {400, 409, 429, 503}
 
 

@@ -1,0 +1,114 @@
+"""Requests to the API as such: too large, unreadable, foreign; and answers as the document says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.openapi.models import OpenAPI
+
+from headrace.replicator.api.bodies import ReplicatorList
+from headrace.replicator.api.guard import MOST_BODY_BYTES
+from tests.control.api.paths import NS
+from tests.control.asking import Asking, served
+from tests.requirements import req
+from tests.waiting import until
+
+
+@req("A-16")
+def test_a_body_that_is_too_large_is_not_read_to_its_end(operator: Asking) -> None:
+    body = json.dumps({"config": {"x": "y" * MOST_BODY_BYTES}}).encode()
+    answer = operator("PUT", f"{NS}/drafts/d", raw=body)
+    assert (answer.status, answer.error["type"]) == (413, "RequestTooLarge")
+
+
+def test_a_body_that_is_no_json_is_refused_and_not_repeated(operator: Asking) -> None:
+    answer = operator("PUT", f"{NS}/drafts/d", raw=b'{"config": open-sesame')
+    assert answer.status == 422
+    assert "open-sesame" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415),
+    ],
+)
+def test_a_foreign_page_cannot_ask(operator: Asking, headers: dict[str, str], status: int) -> None:
+    answer = operator("PUT", f"{NS}/drafts/d", {"config": {}}, headers=headers)
+    assert answer.status == status
+    assert operator.one(f"{NS}/drafts") == []
+
+
+def test_its_own_page_may_ask(operator: Asking) -> None:
+    headers = {"origin": operator.url}
+    assert operator("PUT", f"{NS}/drafts/d", {"config": {}}, headers=headers).status == 201
+
+
+def test_without_tokens_it_answers_under_this_machines_names_alone(tmp_path: Path) -> None:
+    """A page of another site can have its own name lead here; the browser then takes it for one site."""
+    with served(tmp_path) as (_, url):
+        ask = Asking(url)
+        port = url.rpartition(":")[2]
+        for host, status in (
+            (f"127.0.0.1:{port}", 200),
+            (f"localhost:{port}", 200),
+            (f"[::1]:{port}", 200),
+            (f"evil.example:{port}", 403),
+            ("evil.example", 403),
+        ):
+            assert ask("GET", "/v1/contexts", headers={"host": host}).status == status
+        assert ask("PUT", f"{NS}/drafts/d", {"config": {}}).status == 201
+        assert ask.one("/v1/audit")["audit"][0]["who"] == "local"
+
+
+@req("C105")
+def test_an_error_that_nobody_foresaw_tells_its_type_alone(
+    operator: Asking, both: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plane, _ = both
+
+    def broken(_: str) -> None:
+        # Put together here, for lines of the source are in the log.
+        raise RuntimeError("open" + "-sesame")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plane.store, "drafts", broken)
+        answer = operator("GET", f"{NS}/drafts")
+    assert answer.status == 500
+    assert answer.error["type"] == "RuntimeError"
+    until(lambda: "list_drafts" in caplog.text, "the place in the log")
+    assert "open-sesame" not in answer.text + caplog.text
+
+
+def test_the_openapi_document_is_one_and_answers_are_as_it_says(url: str, operator: Asking) -> None:
+    document = Asking(url).one("/openapi.json")
+    OpenAPI.model_validate(document)
+    assert document["openapi"].startswith("3.")
+    text = json.dumps(document)
+    named = set(document["components"]["schemas"])
+    assert set(re.findall(r"#/components/schemas/(\w+)", text)) <= named
+    ids = [op["operationId"] for methods in document["paths"].values() for op in methods.values()]
+    assert len(ids) == len(set(ids))
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            assert operation["summary"]
+            assert operation["description"]
+            assert {"403", "429", "503"} <= set(operation["responses"])
+    ReplicatorList.model_validate(operator.one(f"{NS}/replicators"))
+    assert "openapi.json" in Asking(url)("GET", "/docs").text
+
+
+def test_answers_are_not_kept_by_browsers_and_not_guessed_at(operator: Asking) -> None:
+    headers = operator("GET", f"{NS}/replicators").headers
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-type"] == "application/json"
+    assert "set-cookie" not in headers
