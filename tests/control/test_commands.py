@@ -68,6 +68,10 @@ def test_a_replicator_lives_by_commands(server: str, folder: Path) -> None:
     # A relative path begins beside the file, as with `headrace run`.
     assert shown["config"]["target"]["path"] == str(folder / "lake")
     assert "shop  RUNNING  postgres → delta" in call("replicators", "shop").stdout
+    assert call("status", "shop").stdout == call("replicators", "shop").stdout
+    assert told("status", "shop").keys() == shown.keys()
+    # A name where only a file goes.
+    assert "headrace api" in call("verify", "shop", fails=True).output
     assert told("logs", "shop") == {"process": "run", "lines": []}
     assert told("stop", "shop", "--wait")["state"] == "STOPPED"
     assert told("delete", "shop", "--source", "leave", "--wait")["state"] == "DELETED"

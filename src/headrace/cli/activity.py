@@ -92,11 +92,17 @@ def _draw(shown: dict[str, Any]) -> None:
     from rich.table import Table
 
     drawn = Table(
-        title=shown["name"], title_justify="left", title_style="bold", box=None, pad_edge=False
+        title=shown["name"],
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        # All of it goes into 80 columns where the table's name is short.
+        padding=(0, 1, 0, 0),
     )
     drawn.add_column("UTC", no_wrap=True)
     drawn.add_column("table", no_wrap=True)
-    for name in ("inserts", "updates", "deletes", "copied", "changes/s", "bytes/s"):
+    for name in ("inserts", "updates", "deletes", "copied", "rows/s", "bytes/s"):
         drawn.add_column(name, justify="right")
     spans = shown["minutes"] or shown["hours"]
     for one in spans:

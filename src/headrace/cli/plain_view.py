@@ -15,6 +15,8 @@ __all__ = ["plain_view"]
 def plain_view(told: Mapping[str, Any]) -> RenderableType:
     """Return an object of plain values as lines and tables; names of inner ones follow those of the outer."""
     single = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        single.add_column(overflow="fold")
     tables: list[Table] = []
     for name, value in _leaves(told):
         if isinstance(value, list) and value and isinstance(value[0], Mapping):

@@ -301,7 +301,8 @@ def parse(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8 text'}).",
-            next_step="name an existing YAML or JSON file; the README shows the smallest one.",
+            next_step="name an existing YAML or JSON file; the README shows the smallest one. A control plane's "
+            "replicator goes by its name where the command says FILE|NAME; for all others: headrace api.",
         ) from error
     try:
         document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)

@@ -351,7 +351,7 @@ def _draft_of(connection: Connection, namespace: str, name: str) -> Draft:
     if row is None:
         raise NotFound(
             f"Namespace {namespace} has no draft {name}.",
-            next_step=f"see those that there are: GET /v1/contexts/{namespace}/drafts.",
+            next_step=f"see those that there are: headrace draft list, or GET /v1/contexts/{namespace}/drafts.",
         )
     return _draft(row)
 
@@ -369,7 +369,7 @@ def _deployed_of(connection: Connection, namespace: str, name: str) -> Deployed:
     if row is None:
         raise NotFound(
             f"Namespace {namespace} has no replicator {name}.",
-            next_step=f"see those that there are: GET /v1/contexts/{namespace}/replicators.",
+            next_step=f"see those that there are: headrace replicators, or GET /v1/contexts/{namespace}/replicators.",
         )
     return _deployed(row)
 
