@@ -163,7 +163,7 @@ def test_source_output_place_and_form_are_others_by_configuration_alone(
             for change in ("1", "2"):
                 shop.execute("UPDATE t SET v = v || %s WHERE id < 5", (change,))
                 shop.execute("DELETE FROM t WHERE id = (SELECT max(id) FROM t)")
-                wanted = dict(shop.execute("SELECT id, v FROM t").fetchall())
+                wanted: Rows = dict(shop.execute("SELECT id, v FROM t").fetchall())
                 for (what, *words), held in outputs.items():
                     asked = partial(agrees, url, what, words, held, wanted)
                     until(asked, f"{what} behind {source} as the source has it")
