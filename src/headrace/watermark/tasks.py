@@ -127,6 +127,7 @@ class TaskQueue:
         self._line: list[Turn] = []
         self._heard: list[Turn] | None = None
         self._begun: dict[str, _Begun] = {}
+        self._closed: set[str] = set()
         self._active: _Begun | None = None
         self.rereads: dict[TableId, set[Key]] = {}
         self.last_schemas: dict[TableId, int] = {}
@@ -148,6 +149,7 @@ class TaskQueue:
         """Go back to what is durable: what was ahead of it may be missing from the change log."""
         self.pending.clear()
         self._begun.clear()
+        self._closed.clear()
         self._active = None
         self._look_again()
         self._recall()
@@ -297,6 +299,7 @@ class TaskQueue:
         queued = any(
             r.state in OPEN
             and r.request_id not in self._begun
+            and r.request_id not in self._closed
             and (r.scope, r.table) == (Scope.TABLE, table)
             # Of two that are asked for a person may cancel the one that the table needs; an adoption reads no row.
             and r.cause not in (Cause.ASKED, Cause.ADOPTED)
@@ -479,6 +482,7 @@ class TaskQueue:
         self._close(begun.request.request_id, state, " ".join(begun.reasons))
 
     def _close(self, request_id: str, state: RequestState, reason: str = "") -> None:
+        self._closed.add(request_id)
         # Whoever paused or cancelled it during its last chunk came too late to stop it; a cancelled one stays so.
         self.pending.append(lambda w: w.request_state(request_id, state, since=OPEN, reason=reason))
         self._look_again()
