@@ -19,7 +19,7 @@ from headrace.testing.mariadb_server import MariadbServer
 from tests.integration.running import Running
 from tests.waiting import until
 
-__all__ = ["Writer", "caught_up", "in_source", "writing"]
+__all__ = ["Writer", "caught_up", "in_source", "shopping", "writing"]
 
 
 def in_source(server: MariadbServer, table: TableId) -> Counter[tuple[Any, ...]]:
@@ -42,6 +42,7 @@ class Writer(threading.Thread):
         database: which its statements mean.
         seed: of what it does.
         write: one transaction or more, over and over; is given the cursor, chance, and how often it was called.
+        rest_s: between two of them.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class Writer(threading.Thread):
         database: str,
         seed: int,
         write: Callable[[Cursor, random.Random, int], None],
+        rest_s: float = 0.0,
     ) -> None:
         super().__init__(name=f"writer {seed}")
         self._connection = server.connect(database)
         self._rng = random.Random(seed)
         self._write = write
+        self._rest_s = rest_s
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self.done = 0
@@ -62,7 +65,7 @@ class Writer(threading.Thread):
     def run(self) -> None:
         try:
             with self._connection.cursor() as cursor:
-                while not self._ended.is_set():
+                while not self._ended.wait(self._rest_s):
                     self._write(cursor, self._rng, self.done)
                     self.done += 1
         except BaseException as error:  # noqa: BLE001 - shown by the test's own thread
@@ -88,3 +91,26 @@ def writing(*writers: Writer) -> Iterator[None]:
     finally:
         for writer in writers:
             writer.end()
+
+
+def shopping(cursor: Cursor, rng: random.Random, done: int, seed: int) -> None:
+    """Change rows at random, under every form of row image."""
+    cursor.execute("BEGIN")
+    for _ in range(rng.randint(1, 4)):
+        # Each writer has keys of its own, so that none waits for another.
+        id_ = 4 * rng.randint(1, 60) + seed
+        other = 4 * rng.randint(1, 60) + seed
+        image = rng.choice(("FULL", "MINIMAL", "NOBLOB"))
+        cursor.execute(f"SET SESSION binlog_row_image = {image}")
+        cursor.execute(
+            rng.choice(
+                (
+                    f"REPLACE INTO t VALUES ({id_}, {done}, 'r{done}')",
+                    f"UPDATE t SET v = {done} WHERE id = {id_}",
+                    f"UPDATE t SET b = 'b{done}' WHERE id = {id_}",
+                    f"DELETE FROM t WHERE id = {id_}",
+                    f"UPDATE IGNORE t SET id = {other} WHERE id = {id_}",
+                )
+            )
+        )
+    cursor.execute(rng.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))

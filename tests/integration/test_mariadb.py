@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import random
 from pathlib import Path
 
 import pytest
-from pymysql.cursors import Cursor
 
 from headrace.model.schema import TableId
 from headrace.sources.mysql import MysqlSource
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.watermark.settings import DumpSettings
 from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
-from tests.integration.mariadb import Writer, caught_up, in_source, writing
+from tests.integration.mariadb import Writer, caught_up, in_source, shopping, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.waiting import until
@@ -22,29 +20,6 @@ from tests.waiting import until
 __all__ = ["database", "mariadb_server", "source", "sql"]
 
 pytestmark = pytest.mark.mariadb
-
-
-def shopping(cursor: Cursor, rng: random.Random, done: int, seed: int) -> None:
-    """Change rows at random, under every form of row image."""
-    cursor.execute("BEGIN")
-    for _ in range(rng.randint(1, 4)):
-        # Each writer has keys of its own, so that none waits for another.
-        id_ = 4 * rng.randint(1, 60) + seed
-        other = 4 * rng.randint(1, 60) + seed
-        image = rng.choice(("FULL", "MINIMAL", "NOBLOB"))
-        cursor.execute(f"SET SESSION binlog_row_image = {image}")
-        cursor.execute(
-            rng.choice(
-                (
-                    f"REPLACE INTO t VALUES ({id_}, {done}, 'r{done}')",
-                    f"UPDATE t SET v = {done} WHERE id = {id_}",
-                    f"UPDATE t SET b = 'b{done}' WHERE id = {id_}",
-                    f"DELETE FROM t WHERE id = {id_}",
-                    f"UPDATE IGNORE t SET id = {other} WHERE id = {id_}",
-                )
-            )
-        )
-    cursor.execute(rng.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
 
 
 @req("H14")
@@ -57,7 +32,7 @@ def test_a_dump_among_changes_leaves_the_sources_table(
     )
     table = TableId(database, "t")
     shops = [
-        Writer(mariadb_server, database, seed, functools.partial(shopping, seed=seed))
+        Writer(mariadb_server, database, seed, functools.partial(shopping, seed=seed), rest_s=0.004)
         for seed in range(4)
     ]
     with running_capture(source, tmp_path, DumpSettings(chunk_rows=7)) as running:

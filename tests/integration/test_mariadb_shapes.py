@@ -50,6 +50,8 @@ SHAPES = {
     "replaced": ["CREATE OR REPLACE TABLE t AS SELECT id, n + 1 AS n FROM beside"],
 }
 
+ALWAYS = ("added and filled", "changed places", "dropped and made")
+
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
@@ -82,7 +84,10 @@ def whole(folder: Path, table: TableId) -> bool:
 
 
 @req("A-11", "P33", "P34", "F12", "P17")
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.long) for name in SHAPES],
+)
 def test_a_table_that_changes_inside_a_window_ends_as_at_the_source(
     name: str,
     mariadb_server: MariadbServer,
