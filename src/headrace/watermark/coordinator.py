@@ -128,7 +128,7 @@ class Coordinator:
             elif self._catalog is not None:
                 self._note_catalog(self._catalog, event)
             elif _ends(event):
-                self._give_up(event.table)
+                self._void(event)
         for body in block.bodies:
             dumps = self._queue.dumps_of(body.table)
             for task in dumps:
@@ -534,12 +534,15 @@ class Coordinator:
             catalog.note(event)
             self._look_at = 0.0
 
-    def _give_up(self, table: TableId) -> None:
-        """Give up dumps of a table that the log says is no more what it was, also the one under way."""
-        job = self._job
+    def _void(self, event: SystemEvent) -> None:
+        """Let nothing come of what is read of a table that the log says is no more what it was."""
+        job, table = self._job, event.table
         if job is not None and job.task is not None and job.task.progress.table == table:
             job.void = True
-        self._queue.give_up(table, f"{table} was dropped or renamed.")
+        if event.kind is SystemKind.TRUNCATE:
+            self._queue.begin_anew(table)
+        else:
+            self._queue.give_up(table, f"{table} was dropped or renamed.")
 
     def _is_to_be_emptied(self, task: Task) -> bool:
         """Whether a table with a gap is copied from the start; one without a key is emptied by its own window."""

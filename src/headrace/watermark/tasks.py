@@ -210,6 +210,14 @@ class TaskQueue:
                 self._store.write([_failure(request.request_id, reason)])
         self._look_again()
 
+    def begin_anew(self, table: TableId) -> None:
+        """Read a table from its first row on again in whatever has begun: it is another one by now."""
+        for begun in self._begun.values():
+            for task in begun.tasks:
+                if task.progress.table == table:
+                    task.phase, task.schema, task.keys = Phase.START, None, ()
+                    self.update(task, state="waiting", until=None, after=None, keys_done=0)
+
     def was_captured(self, table: TableId) -> bool:
         """Return whether the log may hold rows of a table."""
         if self._store.get(f"schema {table}") is not None or self.last_schemas.get(table):
