@@ -15,7 +15,7 @@ import pytest
 from headrace.testing.mariadb_server import installed as mariadb_installed
 from headrace.testing.object_store import server_program
 from headrace.testing.postgres import EmbeddedPostgres
-from tests.fixtures_read_back import READ_BACK
+from tests.fixtures_read_back import READ_BACK, WORKED_ON
 from tools.check_requirements import known_ids
 
 TESTS = Path(__file__).parent
@@ -154,12 +154,13 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many tables were read by Spark and by us."""
+    """Say what Spark did with the tables that the tests left behind."""
     reports = [report for kind in terminalreporter.stats.values() for report in kind]
     ended = [report for report in reports if getattr(report, "when", "") == "teardown"]
-    counts = [dict(report.user_properties).get(READ_BACK, 0) for report in ended]
-    if any(counts):
-        terminalreporter.write_line(f"{sum(counts):,} Delta tables were read by Spark and by us")
+    for said in (READ_BACK, WORKED_ON):
+        count = sum(dict(report.user_properties).get(said, 0) for report in ended)
+        if count:
+            terminalreporter.write_line(f"{count:,} {said}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,7 @@
-"""Under ``--long`` the Delta tables that a test leaves behind are read by Spark and by us, with equal content."""
+"""Under ``--long`` the Delta tables that a test leaves behind are read by Spark and by us, with equal content.
+
+Some of them Spark then changes, optimises, cleans and reads as of before, and still both show the same.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -18,14 +21,19 @@ from headrace.lake.delta_log import DeltaTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["READ_BACK", "every_table_is_read_back"]
+__all__ = ["READ_BACK", "WORKED_ON", "every_table_is_read_back"]
 
-READ_BACK = "tables read back"
-"""The property of a test's report that counts its tables."""
+Rows: TypeAlias = Counter[tuple[Any, ...]]
+
+READ_BACK = "Delta tables were read by Spark and by us"
+WORKED_ON = "Delta tables were worked on by Spark"
+"""The properties of a test's report that count its tables."""
 
 _MOST = 100
 """Of a test that leaves more behind so many are drawn: a table takes Spark half a second."""
 _AT_ONCE = 4
+_SHARE = 0.05
+"""Of the tests whose last table Spark works on; it does so for each of which tables are drawn, too."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,23 +46,59 @@ def every_table_is_read_back(request: pytest.FixtureRequest) -> Iterator[None]:
     folder: Path = request.getfixturevalue("tmp_path")
     spark: SparkSession = request.getfixturevalue("spark")
     yield
+    drawn = random.Random(request.node.nodeid)
     found = sorted(log.parent for log in folder.rglob("_delta_log") if any(log.glob("*.json")))
-    if len(found) > _MOST:
-        found = random.Random(request.node.nodeid).sample(found, _MOST)
+    many = len(found) > _MOST
+    if many:
+        found = drawn.sample(found, _MOST)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for _ in pool.map(partial(_read_back, spark), found):
             pass
-    request.node.user_properties.append((READ_BACK, len(found)))
+    worked_on = found[-1:] if many or drawn.random() < _SHARE else []
+    for table in worked_on:
+        _work_on(spark, table)
+    # Spark keeps what it learnt of a table for an hour; of thousands that fills its memory.
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    properties = ((READ_BACK, len(found)), (WORKED_ON, len(worked_on)))
+    request.node.user_properties.extend(properties)
 
 
-def _read_back(spark: SparkSession, table: Path) -> None:
-    held = DeltaTable(table).snapshot().to_table()
-    theirs = spark.read.format("delta").load(str(table)).toArrow()
+def _read_back(spark: SparkSession, table: Path, version: int | None = None) -> Rows:
+    """Return the rows of a table, which are the same to Spark and to us."""
+    held = DeltaTable(table).snapshot(version).to_table()
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    theirs = reader.load(str(table)).toArrow()
     assert theirs.schema.names == held.schema.names, table
-    assert _rows(theirs.cast(held.schema)) == _rows(held), table
+    found = _rows(held)
+    assert _rows(theirs.cast(held.schema)) == found, table
+    return found
 
 
-def _rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
+def _work_on(spark: SparkSession, table: Path) -> None:
+    """Have Spark update, merge, optimise and vacuum a table, and look at it after each."""
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    # As many tasks as there are folders to list, and not ten thousand.
+    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
+    before, version = _read_back(spark, table), DeltaTable(table).latest_version()
+    name = f"delta.`{table}`"
+    columns = [f"`{column}`" for column in DeltaTable(table).snapshot().schema.names]
+    equal = " AND ".join(f"t.{column} <=> s.{column}" for column in columns)
+    some = f"(SELECT DISTINCT * FROM {name} ORDER BY ALL LIMIT 3)"
+    spark.sql(f"UPDATE {name} SET {columns[-1]} = {columns[-1]}")
+    assert _read_back(spark, table) == before, table
+    spark.sql(f"MERGE INTO {name} t USING {some} s ON {equal} WHEN MATCHED THEN DELETE")
+    merged = _read_back(spark, table)
+    assert not before or merged < before, table
+    spark.sql(f"OPTIMIZE {name}")
+    assert _read_back(spark, table) == merged, table
+    assert _read_back(spark, table, version) == before, table
+    spark.sql(f"VACUUM {name} RETAIN 0 HOURS")
+    assert _read_back(spark, table) == merged, table
+
+
+def _rows(table: pa.Table) -> Rows:
     return Counter(zip(*(_comparable(column) for column in table.columns), strict=True))
 
 

@@ -90,6 +90,9 @@ def test_each_change_counts_once_whatever_the_cut_and_the_crash(bench: Bench) ->
     ends += [bench.log.complete(TABLE), bench.log.announce(TABLE)]
     ends += in_one_block(bench, TABLE, "+I(7,a,b) | =U(7,x,?) | -D(7) | +I(8,a,b)")
     ends.append(bench.log.write(TABLE, "+R(9,a,b) +R(10,a,b)"))
+    # The first block is read by two batches, and each counts its part.
+    bench.run(*ends[:2])
+    assert check(bench).rows == 3
     for key, place in enumerate(rng.sample(PLACES, len(PLACES)), 100):
         ends.append(bench.log.write(OTHER, f"+I({key},x)"))
         arm(place, crash)
