@@ -20,7 +20,6 @@ from headrace.replicator.runner import goal
 from headrace.testing.oracle import LedgerOracle
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.e2e.pipeline import Pipeline
-from tests.e2e.sources import on_each_source
 from tests.requirements import req
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -30,6 +29,9 @@ TABLES = ("shop.accounts", "shop.events", "shop.order_items", "shop.products")
 """A text key that moves, no key at all, a composite key, long texts: one of each kind."""
 on_each_kind = pytest.mark.parametrize("tables", [TABLES], ids=["each-kind"])
 on_two_kinds = pytest.mark.parametrize("tables", [TABLES[:2]], ids=["two-kinds"])
+on_each_source = pytest.mark.parametrize(
+    "kind", ["postgres", pytest.param("mysql", marks=pytest.mark.mariadb)]
+)
 VICTIMS = ("capture", "apply", "jvm", "supervisor")
 
 

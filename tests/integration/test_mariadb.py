@@ -22,7 +22,7 @@ __all__ = ["database", "mariadb_server", "source", "sql"]
 pytestmark = pytest.mark.mariadb
 
 
-@req("H14")
+@req("H11", "H14")
 def test_a_dump_among_changes_leaves_the_sources_table(
     mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
@@ -43,7 +43,7 @@ def test_a_dump_among_changes_leaves_the_sources_table(
         assert sum(shop.done for shop in shops) > 50
 
 
-@req("H14", "D32")
+@req("H11", "H14", "D32")
 def test_a_capture_goes_on_where_it_was_over_restarts_of_both_sides(
     mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ __all__ = ["database", "mariadb_server", "source", "sql"]
 pytestmark = [pytest.mark.mariadb, pytest.mark.timeout(300)]
 
 
-@req("F19", "P47", "T7", "P17")
+@req("F19", "P47", "T7")
 @pytest.mark.parametrize(
     ("rows", "width"),
     [pytest.param(100_000, 1_000, marks=pytest.mark.long), (1_000_000, 50)],

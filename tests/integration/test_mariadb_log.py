@@ -52,7 +52,7 @@ def shops(server: MariadbServer, database: str) -> list[Writer]:
     ]
 
 
-@req("C34", "D29", "P17")
+@req("C34", "D29")
 def test_files_come_and_go_under_load_while_tables_are_dumped(
     mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
@@ -85,7 +85,7 @@ def test_files_come_and_go_under_load_while_tables_are_dumped(
     assert not set(first) & {file for file, *_ in mariadb_server.query("SHOW BINARY LOGS")}
 
 
-@req("D32", "P17")
+@req("D32")
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_the_server_restarts_under_load_in_the_middle_of_a_window(
@@ -142,7 +142,7 @@ SOMEWHERE = ["capture.after_sync", "window.after_select", "window.after_emit"]
         pytest.param(EVERYWHERE, id="all", marks=pytest.mark.long),
     ],
 )
-@req("F1", "P19", "P13", "D32", "P17")
+@req("F1", "P19", "P13", "D32")
 def test_a_capture_that_dies_at_its_steps_among_writers_loses_and_repeats_nothing(
     deaths: list[str],
     mariadb_server: MariadbServer,
@@ -179,7 +179,7 @@ def test_a_capture_that_dies_at_its_steps_among_writers_loses_and_repeats_nothin
         assert running.content(table) == in_source(mariadb_server, table)
 
 
-@req("F7", "P07", "P08", "N04", "N06", "P17")
+@req("F7", "P07", "P08", "N04", "N06")
 def test_a_dump_is_paused_resumed_hurried_and_cancelled_among_writers(
     mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
@@ -232,7 +232,6 @@ def test_a_dump_is_paused_resumed_hurried_and_cancelled_among_writers(
 XA = ("XA START 'x'", "INSERT INTO t VALUES (900, 1, 'xa')", "XA END 'x'")
 
 
-@req("P17")
 def test_distributed_transactions_pass_where_they_are_ordinary_and_stop_by_name_where_not(
     mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
@@ -246,7 +245,6 @@ def test_distributed_transactions_pass_where_they_are_ordinary_and_stop_by_name_
         assert (900, 1, "xa") in running.content(table)
 
 
-@req("P17")
 @pytest.mark.parametrize(
     ("prepared", "end"),
     [

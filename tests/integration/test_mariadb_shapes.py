@@ -83,7 +83,7 @@ def whole(folder: Path, table: TableId) -> bool:
     return ended > begun
 
 
-@req("A-11", "P33", "P34", "F12", "P17")
+@req("A-11", "P33", "P34", "F12")
 @pytest.mark.parametrize(
     "name",
     [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.long) for name in SHAPES],
@@ -123,7 +123,7 @@ def test_a_table_that_changes_inside_a_window_ends_as_at_the_source(
             until(lambda: whole(tmp_path, TableId(database, "t_old")), "a dump of the old one")
 
 
-@req("P33", "F12", "P17")
+@req("P33", "F12")
 def test_tables_that_come_while_a_capture_runs_are_dumped_and_those_that_go_are_given_up(
     mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:

@@ -123,7 +123,7 @@ def gap(mariadb_server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> Itera
     opened.close()
 
 
-@req("P49", "P13", "P51", "P16", "P17")
+@req("P49", "P13")
 @pytest.mark.parametrize("by_place", [False, True], ids=["exact", "by place"])
 def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visible(
     by_place: bool,
@@ -161,7 +161,7 @@ def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visibl
             assert running.content(table) == in_source(mariadb_server, table)
 
 
-@req("P49", "P16")
+@req("P49")
 def test_a_dump_that_is_asked_for_while_a_commit_is_held_waits_for_it(
     gap: Gap,
     mariadb_server: MariadbServer,
