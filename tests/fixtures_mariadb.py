@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from headrace.sources.mysql import MysqlSource
 from headrace.testing.mariadb_server import MariadbServer
 
-__all__ = ["database", "mariadb_server", "sql"]
+__all__ = ["database", "mariadb_server", "source", "sql"]
 
 _numbers = itertools.count(1)
 
@@ -40,3 +42,11 @@ def sql(mariadb_server: MariadbServer, database: str) -> Sql:
         mariadb_server.execute(*statements, database=database)
 
     return run
+
+
+@pytest.fixture
+def source(mariadb_server: MariadbServer, database: str, tmp_path: Path) -> MysqlSource:
+    """Give a source of the test's database."""
+    return MysqlSource(
+        mariadb_server.url(), tmp_path / "source", tables=(f"{database}.*",), name=database
+    )

@@ -16,9 +16,12 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from headrace.model.schema import TableId
 from headrace.observe import failpoints
+from headrace.sources.base import Source
+from headrace.sources.mysql import MysqlSource
 from headrace.sources.postgres import PostgresSource
 from headrace.state.records import Scope
 from headrace.watermark.settings import DumpSettings
@@ -26,13 +29,22 @@ from tests.integration.running import running_capture
 from tests.waiting import until
 
 
+def source_of(url: str, folder: Path, spool_bytes: int) -> Source:
+    """Return the source that a URL means; only PostgreSQL's log has transactions that are open."""
+    parts = urlsplit(url)
+    if parts.scheme == "mysql":
+        return MysqlSource(url, folder / "source", tables=(f"{parts.path[1:]}.*",))
+    source = PostgresSource(url)
+    source.settings = replace(
+        source.settings, spool_folder=folder / "open", spool_memory_bytes=spool_bytes
+    )
+    return source
+
+
 def main() -> None:
     """Capture until the input ends."""
     url, folder, spool_bytes, *window = sys.argv[1:]
-    source = PostgresSource(url)
-    source.settings = replace(
-        source.settings, spool_folder=Path(folder) / "open", spool_memory_bytes=int(spool_bytes)
-    )
+    source = source_of(url, Path(folder), int(spool_bytes))
     dump = DumpSettings(memory_bytes=8 << 20)
     with running_capture(source, Path(folder), dump) as running:
         until(running.dumped, "the first copy")

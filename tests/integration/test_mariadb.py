@@ -2,87 +2,27 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from collections import Counter
+import functools
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace.model.schema import TableId
 from headrace.sources.mysql import MysqlSource
-from headrace.sources.mysql.connection import connect
-from headrace.sources.mysql.source import end_of_log
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.watermark.settings import DumpSettings
-from tests.fixtures_mariadb import Sql, database, mariadb_server, sql
-from tests.integration.running import Running, running_capture
+from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
+from tests.integration.mariadb import Writer, caught_up, in_source, shopping, writing
+from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "sql"]
+__all__ = ["database", "mariadb_server", "source", "sql"]
 
 pytestmark = pytest.mark.mariadb
 
 
-@pytest.fixture
-def source(mariadb_server: MariadbServer, database: str, tmp_path: Path) -> MysqlSource:
-    return MysqlSource(
-        mariadb_server.url(), tmp_path / "source", tables=(f"{database}.*",), name=database
-    )
-
-
-def in_source(server: MariadbServer, table: TableId) -> Counter[tuple[Any, ...]]:
-    return Counter(server.query(f"SELECT * FROM {table}"))
-
-
-def caught_up(running: Running, source: MysqlSource) -> None:
-    """Return when the change log has all that is committed by now."""
-    with connect(source.settings) as session:
-        end = end_of_log(session).place.scn
-    until(lambda: running.dumped() and running.reader.tail().covered_scn >= end, "all of the log")
-
-
-class Shop(threading.Thread):
-    """Changes rows at random until it is told to stop, under every form of row image."""
-
-    def __init__(self, server: MariadbServer, database: str, seed: int) -> None:
-        super().__init__()
-        self._connection = server.connect(database)
-        self._rng = random.Random(seed)
-        self._seed = seed
-        self.stop = threading.Event()
-        self.done = 0
-
-    def run(self) -> None:
-        rng = self._rng
-        with self._connection.cursor() as cursor:
-            while not self.stop.is_set():
-                cursor.execute("BEGIN")
-                for _ in range(rng.randint(1, 4)):
-                    # Each writer has keys of its own, so that none waits for another.
-                    id_ = 4 * rng.randint(1, 60) + self._seed
-                    other = 4 * rng.randint(1, 60) + self._seed
-                    image = rng.choice(("FULL", "MINIMAL", "NOBLOB"))
-                    cursor.execute(f"SET SESSION binlog_row_image = {image}")
-                    cursor.execute(
-                        rng.choice(
-                            (
-                                f"REPLACE INTO t VALUES ({id_}, {self.done}, 'r{self.done}')",
-                                f"UPDATE t SET v = {self.done} WHERE id = {id_}",
-                                f"UPDATE t SET b = 'b{self.done}' WHERE id = {id_}",
-                                f"DELETE FROM t WHERE id = {id_}",
-                                f"UPDATE IGNORE t SET id = {other} WHERE id = {id_}",
-                            )
-                        )
-                    )
-                cursor.execute(rng.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
-                self.done += 1
-        self._connection.close()
-
-
-@req("H14")
+@req("H11", "H14")
 def test_a_dump_among_changes_leaves_the_sources_table(
     mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
@@ -91,25 +31,19 @@ def test_a_dump_among_changes_leaves_the_sources_table(
         "INSERT INTO t SELECT seq, 0, 'first' FROM seq_1_to_240",
     )
     table = TableId(database, "t")
-    shops = [Shop(mariadb_server, database, seed) for seed in range(4)]
-    for shop in shops:
-        shop.start()
-    try:
-        with running_capture(source, tmp_path, DumpSettings(chunk_rows=7)) as running:
+    shops = [
+        Writer(mariadb_server, database, seed, functools.partial(shopping, seed=seed), rest_s=0.004)
+        for seed in range(4)
+    ]
+    with running_capture(source, tmp_path, DumpSettings(chunk_rows=7)) as running:
+        with writing(*shops):
             until(running.dumped, "the dump of all tables")
-            for shop in shops:
-                shop.stop.set()
-                shop.join()
-            caught_up(running, source)
-            assert running.content(table) == in_source(mariadb_server, table)
-            assert sum(shop.done for shop in shops) > 50
-    finally:
-        for shop in shops:
-            shop.stop.set()
-            shop.join()
+        caught_up(running, source)
+        assert running.content(table) == in_source(mariadb_server, table)
+        assert sum(shop.done for shop in shops) > 50
 
 
-@req("H14", "D32")
+@req("H11", "H14", "D32")
 def test_a_capture_goes_on_where_it_was_over_restarts_of_both_sides(
     mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ class Job:
 
     Attributes:
         heard: whether the log brought a change since it began.
+        void: whether its table is no more what it was: nothing may come of it.
     """
 
     future: Future[Any]
@@ -61,6 +62,7 @@ class Job:
     floor_scn: int = 0
     look: CatalogLook | None = None
     heard: bool = False
+    void: bool = False
 
 
 @dataclass(frozen=True, slots=True)

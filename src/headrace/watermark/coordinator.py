@@ -127,6 +127,8 @@ class Coordinator:
                 self._note_schema(event, block)
             elif self._catalog is not None:
                 self._note_catalog(self._catalog, event)
+            elif _ends(event):
+                self._void(event)
         for body in block.bodies:
             dumps = self._queue.dumps_of(body.table)
             for task in dumps:
@@ -153,6 +155,8 @@ class Coordinator:
             if self._queue.awaits_adoption(event.table):
                 # What the log does not carry has to lie in the dump that is made elsewhere.
                 self._queue.whole_from(event.scn, [event.table])
+            elif event.table not in self._queue.tables:
+                self._queue.add(event.table)
             else:
                 self._queue.request_again(event.table)
         if self._versions.tell(event, block.index):
@@ -200,6 +204,10 @@ class Coordinator:
             yield from self._tell(self._catalog, job.look, mark)
             return
         if job is None or job.task is None:
+            return
+        if job.void:
+            job.future.add_done_callback(_discard)
+            self._telling.voided("schema changed")
             return
         try:
             result = job.future.result(READ_DEADLINE_S)
@@ -399,9 +407,13 @@ class Coordinator:
             self._job = None
             self._window.give_up()
             self._telling.voided("read failed")
-            self._failed(job.task, error)
+            # Of a table that is gone nobody asks why it cannot be read.
+            if not (job.void and isinstance(error, HeadraceError)):
+                self._failed(job.task, error)
         elif job.look is not None:
             return
+        elif job.void and isinstance(job.future.result(), TableStart | KeysStart):
+            self._job = None
         elif isinstance(look := job.future.result(), CatalogLook):
             self._job = None
             self._compare(look)
@@ -522,6 +534,16 @@ class Coordinator:
             catalog.note(event)
             self._look_at = 0.0
 
+    def _void(self, event: SystemEvent) -> None:
+        """Let nothing come of what is read of a table that the log says is no more what it was."""
+        job, table = self._job, event.table
+        if job is not None and job.task is not None and job.task.progress.table == table:
+            job.void = True
+        if event.kind is SystemKind.TRUNCATE:
+            self._queue.begin_anew(table)
+        else:
+            self._queue.give_up(table, f"{table} was dropped or renamed.")
+
     def _is_to_be_emptied(self, task: Task) -> bool:
         """Whether a table with a gap is copied from the start; one without a key is emptied by its own window."""
         table = task.progress.table
@@ -533,6 +555,12 @@ class Coordinator:
 def _read_anew(look: CatalogLook) -> list[TableId]:
     """Return the tables of which a look asks for a dump."""
     return [look.tables[i].table for i in look.joined | look.restated if i in look.tables]
+
+
+def _ends(event: SystemEvent) -> bool:
+    """Return whether a table is no more what it was."""
+    anew = event.kind is SystemKind.TRUNCATE and event.payload.get("anew")
+    return bool(anew) or event.kind in (SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE)
 
 
 def _discard(future: Future[Any]) -> None:

@@ -127,6 +127,7 @@ class TaskQueue:
         self._line: list[Turn] = []
         self._heard: list[Turn] | None = None
         self._begun: dict[str, _Begun] = {}
+        self._closed: set[str] = set()
         self._active: _Begun | None = None
         self.rereads: dict[TableId, set[Key]] = {}
         self.last_schemas: dict[TableId, int] = {}
@@ -148,6 +149,7 @@ class TaskQueue:
         """Go back to what is durable: what was ahead of it may be missing from the change log."""
         self.pending.clear()
         self._begun.clear()
+        self._closed.clear()
         self._active = None
         self._look_again()
         self._recall()
@@ -207,6 +209,14 @@ class TaskQueue:
                 # At once: it must not be taken for the dump that the table's next life asks for.
                 self._store.write([_failure(request.request_id, reason)])
         self._look_again()
+
+    def begin_anew(self, table: TableId) -> None:
+        """Read a table from its first row on again in whatever has begun: it is another one by now."""
+        for begun in self._begun.values():
+            for task in begun.tasks:
+                if task.progress.table == table:
+                    task.phase, task.schema, task.keys = Phase.START, None, ()
+                    self.update(task, state="waiting", until=None, after=None, keys_done=0)
 
     def was_captured(self, table: TableId) -> bool:
         """Return whether the log may hold rows of a table."""
@@ -297,6 +307,7 @@ class TaskQueue:
         queued = any(
             r.state in OPEN
             and r.request_id not in self._begun
+            and r.request_id not in self._closed
             and (r.scope, r.table) == (Scope.TABLE, table)
             # Of two that are asked for a person may cancel the one that the table needs; an adoption reads no row.
             and r.cause not in (Cause.ASKED, Cause.ADOPTED)
@@ -479,6 +490,7 @@ class TaskQueue:
         self._close(begun.request.request_id, state, " ".join(begun.reasons))
 
     def _close(self, request_id: str, state: RequestState, reason: str = "") -> None:
+        self._closed.add(request_id)
         # Whoever paused or cancelled it during its last chunk came too late to stop it; a cancelled one stays so.
         self.pending.append(lambda w: w.request_state(request_id, state, since=OPEN, reason=reason))
         self._look_again()

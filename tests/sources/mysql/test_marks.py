@@ -72,6 +72,7 @@ def test_each_mark_comes_back_once_in_its_place(
     assert {body.table.name for item in items for body in item.block.bodies} == {"t"}
 
 
+@req("F3")
 @pytest.mark.parametrize(
     "statements",
     [

@@ -91,6 +91,22 @@ class Tables(Protocol):
         """Return whether a table's rows are kept."""
         ...
 
+    def found(self, table: TableId, before: int = GONE) -> int:
+        """Return the registered version of a captured table from here on.
+
+        Args:
+            table: its name.
+            before: its version under another name, which it keeps; else it is the one that the catalog has now.
+
+        Returns:
+            `GONE` when the catalog has none of that name any more.
+        """
+        ...
+
+    def fills(self, before: int, after: int) -> bool:
+        """Return whether rows got values between two versions that no event carries."""
+        ...
+
 
 class Assembler:
     """Collects events until `take`.
@@ -333,13 +349,60 @@ class Assembler:
             self._commit()
             return
         self._refuse(meaning)
-        for table in filter(self._tables.captures, meaning.tables):
-            if meaning.kind == "truncate":
-                self._event(SystemKind.TRUNCATE, table, {})
-            elif meaning.kind == "drop":
-                self._versions = {**self._versions, str(table): GONE}
+        self._migrate(meaning)
         if self._gtid.standalone or meaning.kind == "rollback":
             self._commit()
+
+    def _migrate(self, meaning: Meaning) -> None:
+        """Tell of tables that were emptied, or that came or went."""
+        kind, tables = meaning.kind, meaning.tables
+        if kind == "rename":
+            for old, new in zip(tables[::2], tables[1::2], strict=True):
+                self._rename(old, new)
+        elif kind == "drop database":
+            # Of tables that never changed since we read nothing is known; they are gone from the catalog.
+            named = (TableId.parse(name) for name, id_ in self._versions.items() if id_ != GONE)
+            for table in [table for table in named if table.schema == tables[0].schema]:
+                self._gone(table, SystemKind.DROP_TABLE, {})
+        else:
+            for table in filter(self._tables.captures, tables):
+                if kind in ("truncate", "replace"):
+                    self._event(SystemKind.TRUNCATE, table, {})
+                elif kind == "drop":
+                    self._gone(table, SystemKind.DROP_TABLE, {})
+                elif kind == "alter":
+                    self._alter(table)
+                if kind == "replace" or (kind == "create" and str(table) not in self._versions):
+                    self._versions = {**self._versions, str(table): GONE}
+
+    def _gone(self, table: TableId, kind: SystemKind, payload: dict[str, Any]) -> None:
+        self._event(kind, table, payload)
+        self._versions = {**self._versions, str(table): GONE}
+
+    def _alter(self, table: TableId) -> None:
+        """Tell of a table's new shape at once, where no row may follow that does."""
+        before = self._versions.get(str(table))
+        version = self._tables.found(table)
+        if before == GONE or version in (GONE, before):
+            return
+        payload: dict[str, Any] = {"schema_id": version}
+        if before is None or self._tables.fills(before, version):
+            payload["needs_dump"] = True
+        self._versions = {**self._versions, str(table): version}
+        self._event(SystemKind.SCHEMA, table, payload)
+
+    def _rename(self, old: TableId, new: TableId) -> None:
+        """Tell of a table under its new name at once: the rows that it brings along may be all it ever has."""
+        before = self._versions.get(str(old), GONE)
+        if self._tables.captures(old):
+            self._gone(old, SystemKind.RENAME_TABLE, {"to": str(new)})
+        if not self._tables.captures(new):
+            return
+        self._event(SystemKind.TRUNCATE, new, {"anew": True})
+        version = self._tables.found(new, before)
+        self._versions = {**self._versions, str(new): version}
+        if version != GONE:
+            self._event(SystemKind.SCHEMA, new, {"schema_id": version, "needs_dump": True})
 
     def _refuse(self, meaning: Meaning) -> None:
         """Stop at what changed rows and does not say which."""

@@ -33,6 +33,12 @@ _WRITES = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE", "WITH", "CALL", "DO", "EXECUTE"}
 )
 _PARTS = frozenset({"PARTITION", "TABLESPACE"})
+_PARTS_OF_TABLES = frozenset({"COLUMN", "INDEX", "KEY"})
+_ALTERING = frozenset({"CHANGE", "MODIFY", "CONVERT"})
+_NO_COLUMNS = frozenset(
+    {"INDEX", "KEY", "UNIQUE", "PRIMARY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
+    | {"PARTITION", "PERIOD", "SYSTEM"}
+)
 _TAKING = frozenset({"TRUNCATE", "DROP", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT"})
 
 
@@ -41,9 +47,12 @@ class Meaning:
     """What a statement is.
 
     Attributes:
-        kind: ``commit``, ``rollback``, ``rollback to``, ``truncate``, ``drop``, ``parts`` (rows went or came with a
-            partition), ``write`` (rows were changed by the statement itself), or ``other``.
-        tables: which tables it is about, where that matters.
+        kind: ``commit``, ``rollback``, ``rollback to``, ``truncate``, ``drop``, ``drop database``, ``rename``,
+            ``alter`` (columns may be others, with values that no row event carries), ``create``, ``replace`` (created
+            in place of one of that name), ``parts`` (rows went or came with a partition), ``write`` (rows were changed
+            by the statement itself), or ``other``.
+        tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
+            database`` one without a name of its own.
         word: its first word.
     """
 
@@ -69,14 +78,53 @@ def meaning_of(query: Query) -> Meaning:
         return Meaning("truncate", names.listed(2 if words[1:2] == ["TABLE"] else 1), first)
     if first == "DROP":
         return _drop(words, names)
-    if first == "ALTER" and _takes_parts(words):
-        at = words.index("TABLE") + 1 if "TABLE" in words else len(words)
-        return Meaning("parts", names.listed(_past_exists(words, at))[:1], first)
+    if first == "CREATE":
+        return _create(words, names)
+    if first == "RENAME" and words[1:2] in (["TABLE"], ["TABLES"]):
+        return Meaning("rename", names.renamed(_past_exists(words, 2)), first)
+    if first == "ALTER" and "TABLE" in words:
+        return _alter(words, names)
     return Meaning("other", word=first)
+
+
+def _alter(words: list[str], names: _Names) -> Meaning:
+    table, at = names.one(_past_exists(words, words.index("TABLE") + 1))
+    if _takes_parts(words):
+        return Meaning("parts", (table,), "ALTER")
+    altered = False
+    for place in range(at, len(words) - 1):
+        # One action among others that commas are between; else it is a name, or renames a column or an index.
+        begins = place == at or words[place - 1].isdigit() or words[place - 1] == "NOWAIT"
+        if not begins and names.sign(place - 1) != ",":
+            continue
+        altered |= words[place] in _ALTERING or (
+            words[place] == "ADD" and words[place + 1] not in _NO_COLUMNS
+        )
+        altered |= words[place : place + 2] == ["RENAME", "COLUMN"]
+        if words[place] == "RENAME" and words[place + 1] not in _PARTS_OF_TABLES:
+            to = (
+                place + 2
+                if words[place + 1] in ("TO", "AS") or names.sign(place + 1) == "="
+                else place + 1
+            )
+            return Meaning("rename", (table, names.one(to)[0]), "ALTER")
+    return Meaning("alter" if altered else "other", (table,) if altered else (), "ALTER")
+
+
+def _create(words: list[str], names: _Names) -> Meaning:
+    replaces = words[1:3] == ["OR", "REPLACE"]
+    at = 3 if replaces else 1
+    if words[at : at + 1] != ["TABLE"]:
+        return Meaning("other", word="CREATE")
+    at = at + 4 if words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"] else at + 1
+    return Meaning("replace" if replaces else "create", (names.one(at)[0],), "CREATE")
 
 
 def _drop(words: list[str], names: _Names) -> Meaning:
     at = 1
+    if words[at : at + 1] in (["DATABASE"], ["SCHEMA"]):
+        table, _ = names.one(_past_exists(words, at + 1))
+        return Meaning("drop database", (TableId(table.name, ""),), "DROP")
     if words[at : at + 1] == ["TEMPORARY"]:
         return Meaning("other", word="DROP")
     if words[at : at + 1] not in (["TABLE"], ["TABLES"]):
@@ -103,23 +151,46 @@ class _Names:
         """Return the names from a token on that commas are between."""
         found = []
         while True:
-            parts: list[str] = []
-            while at < len(self._tokens) and self._tokens[at][0] in ("word", "quoted", "double"):
-                parts.append(self._tokens[at][1])
+            table, at = self.one(at)
+            found.append(table)
+            if self.sign(at) != ",":
+                return tuple(table for table in found if table.name)
+            at += 1
+
+    def renamed(self, at: int) -> tuple[TableId, ...]:
+        """Return old and new name in turn, from a token on, of pairs that commas are between."""
+        found: list[TableId] = []
+        while True:
+            old, at = self.one(at)
+            while at < len(self._tokens) and self._word(at) != "TO":
                 at += 1
-                if self._sign(at) != ".":
-                    break
-                at += 1
-            if parts:
-                found.append(TableId(parts[-2] if len(parts) > 1 else self._schema, parts[-1]))
-            if self._sign(at) != ",":
+            new, at = self.one(at + 1)
+            found += (old, new)
+            if self.sign(at) != ",":
                 return tuple(found)
             at += 1
 
-    def _sign(self, at: int) -> str:
-        return (
-            self._tokens[at][1] if at < len(self._tokens) and self._tokens[at][0] == "sign" else ""
-        )
+    def one(self, at: int) -> tuple[TableId, int]:
+        """Return the name at a token, and the token behind it; an empty name where none is."""
+        parts: list[str] = []
+        while at < len(self._tokens) and self._tokens[at][0] in ("word", "quoted", "double"):
+            parts.append(self._tokens[at][1])
+            at += 1
+            if self.sign(at) != ".":
+                break
+            at += 1
+        if not parts:
+            return TableId(self._schema, ""), at
+        return TableId(parts[-2] if len(parts) > 1 else self._schema, parts[-1]), at
+
+    def sign(self, at: int) -> str:
+        """Return the sign at a token, empty where there is none."""
+        there = at < len(self._tokens) and self._tokens[at][0] == "sign"
+        return self._tokens[at][1] if there else ""
+
+    def _word(self, at: int) -> str:
+        kind, text = self._tokens[at]
+        return text.upper() if kind == "word" else ""
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, str]]:

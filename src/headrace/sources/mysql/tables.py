@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import SchemaStore
 from headrace.sources.mysql.assembler import Described
-from headrace.sources.mysql.catalog import TableFacts
+from headrace.sources.mysql.catalog import TableFacts, facts_schema
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.events import Event
 from headrace.sources.mysql.marks import MARKS_TABLE
@@ -51,6 +52,24 @@ class LoggedTables:
         """Return whether a table's rows are kept."""
         return self._settings.selects(table)
 
+    def fills(self, before: int, after: int) -> bool:
+        """Return whether rows got values that no event carries: in a new column, or in one of another type.
+
+        The log does not say what a new column's default was, nor how values were converted.
+        """
+        known = {column.name: column for column in self._schemas.get(before).columns}
+        return any(
+            column.name not in known or known[column.name].source_type != column.source_type
+            for column in self._schemas.get(after).columns
+        )
+
+    def found(self, table: TableId, before: int = GONE) -> int:
+        """Return a table's version from here on; see `headrace.sources.mysql.assembler.Tables`."""
+        if before != GONE:
+            return self._schemas.put(replace(self._schemas.get(before), table=table))
+        facts = self._catalog(table)
+        return GONE if facts is None else self._schemas.put(facts_schema(facts))
+
     def describe(self, event: Event, known: Mapping[str, int]) -> Described:
         """Return what rows behind a table map are; see `headrace.sources.mysql.assembler.Tables`."""
         _, table, raw = table_map_id(event)
@@ -77,22 +96,11 @@ class LoggedTables:
     def _announce(
         self, schema: TableSchema, schema_id: int, known: Mapping[str, int]
     ) -> dict[str, Any] | None:
-        last = known.get(str(schema.table), GONE)
+        last = known.get(str(schema.table))
         if last == schema_id:
             return None
         payload: dict[str, Any] = {"schema_id": schema_id}
-        if last != GONE and _needs_dump(self._schemas.get(last), schema):
+        # Nobody knows what rows a table that came back brought along.
+        if last == GONE or (last and self.fills(last, schema_id)):
             payload["needs_dump"] = True
         return payload
-
-
-def _needs_dump(last: TableSchema, schema: TableSchema) -> bool:
-    """Return whether rows got values that no event carries: in a new column, or in one of another type.
-
-    The log does not say what a new column's default was, nor how values were converted.
-    """
-    before = {column.name: column for column in last.columns}
-    return any(
-        column.name not in before or before[column.name].source_type != column.source_type
-        for column in schema.columns
-    )

@@ -1,0 +1,200 @@
+"""Commits that are in the binary log and that no select sees yet.
+
+What holds them is semi-synchronous replication without a replica: with ``AFTER_SYNC`` a commit waits between its place
+in the log, whose readers have it already, and its visibility. The rule that takes the place up to which the log has
+come for what a select sees ends stale in the same test.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pymysql.cursors import Cursor
+
+from headrace.model.block import Block
+from headrace.model.schema import TableId
+from headrace.observe import failpoints
+from headrace.sources.base import Chunk, ReceivedMark
+from headrace.sources.mysql import MysqlSource
+from headrace.sources.mysql.connection import connect
+from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
+from headrace.state.records import Scope
+from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.oracle import OracleViolation
+from headrace.watermark.closing import Closed, Closing, Job
+from headrace.watermark.reconciler import Reconciler
+from headrace.watermark.settings import DumpSettings
+from headrace.watermark.tasks import Task
+from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
+from tests.integration.mariadb import Writer, caught_up, in_source, writing
+from tests.integration.running import running_capture
+from tests.requirements import req
+from tests.scenarios.test_random_histories import _BeforeLow
+from tests.waiting import until
+
+__all__ = ["database", "mariadb_server", "source", "sql"]
+
+pytestmark = pytest.mark.mariadb
+
+WRITERS, ROWS, DUMPS = 8, 2_000, 5
+
+
+class Gap:
+    """Lets commits be in the log and not visible.
+
+    Attributes:
+        received: SCN up to which the stream has come.
+        by_place: take what the stream had brought before a select for what the select saw.
+        selects: that lack a commit which the stream had brought before.
+    """
+
+    def __init__(self, server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._server = server
+        self.received = self.selects = self._before = 0
+        self.by_place = False
+        remember, close = Reconciler.remember, Closing.chunk
+
+        def remembered(reconciler: Reconciler, block: Block, *, idle: bool) -> None:
+            remember(reconciler, block, idle=idle)
+            self.received = max(self.received, block.last_scn)
+
+        def closed(
+            closing: Closing, job: Job, task: Task, chunk: Chunk, mark: ReceivedMark
+        ) -> Closed:
+            assert isinstance(chunk.visibility, PlaceSnapshot)
+            self.selects += chunk.visibility.place.scn < self._before
+            if self.by_place:
+                seen = _BeforeLow(self._before)
+                chunk = Chunk(chunk.schema, chunk.rows, seen, chunk.last_key)
+            return close(closing, job, task, chunk, mark)
+
+        monkeypatch.setattr(Reconciler, "remember", remembered)
+        monkeypatch.setattr(Closing, "chunk", closed)
+
+    def open(self) -> None:
+        """Hold back whatever is committed from now on."""
+        self._server.execute(
+            "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
+            "SET GLOBAL rpl_semi_sync_master_timeout = 60000",
+            "SET GLOBAL rpl_semi_sync_master_enabled = ON",
+        )
+
+    def close(self) -> None:
+        """Let all commits go through."""
+        self._server.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+
+    def visible(self) -> int:
+        """Return the SCN up to which a select sees now."""
+        with (
+            connect(MysqlSettings(self._server.url())) as session,
+            consistent_snapshot(session) as seen,
+        ):
+            return seen.place.scn
+
+    @contextmanager
+    def before_each_select(self) -> Iterator[None]:
+        """Let each chunk be selected while the stream has a commit that no select sees."""
+
+        def held() -> None:
+            self.open()
+            until(lambda: self.received > self.visible(), "a commit that only the stream has")
+            self._before = self.received
+
+        failpoints.arm("window.after_low", held)
+        failpoints.arm("window.after_select", self.close)
+        try:
+            yield
+        finally:
+            failpoints.disarm()
+            self.close()
+
+
+@pytest.fixture
+def gap(mariadb_server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gap]:
+    opened = Gap(mariadb_server, monkeypatch)
+    yield opened
+    opened.close()
+
+
+@req("P49", "P13")
+@pytest.mark.parametrize("by_place", [False, True], ids=["exact", "by place"])
+def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visible(
+    by_place: bool,
+    gap: Gap,
+    mariadb_server: MariadbServer,
+    database: str,
+    sql: Sql,
+    source: MysqlSource,
+    tmp_path: Path,
+) -> None:
+    table = TableId(database, "t")
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, n int)",
+        f"INSERT INTO t SELECT seq, 0 FROM seq_1_to_{ROWS}",
+    )
+
+    def write(cursor: Cursor, rng: random.Random, done: int) -> None:
+        cursor.execute(f"UPDATE t SET n = n + 1 WHERE id = {rng.randint(1, ROWS)}")
+
+    writers = [Writer(mariadb_server, database, seed, write) for seed in range(WRITERS)]
+    dump = DumpSettings(chunk_rows=ROWS, request_interval_s=0.02)
+    with running_capture(source, tmp_path, dump) as running:
+        until(running.dumped, "the first copy")
+        gap.by_place = by_place
+        with gap.before_each_select(), writing(*writers):
+            for _ in range(DUMPS):
+                running.state.submit(Scope.TABLE, table)
+                until(running.dumped, "a dump among writers")
+        caught_up(running, source)
+        assert gap.selects >= DUMPS
+        if by_place:
+            with pytest.raises(OracleViolation):
+                running.content(table)
+        else:
+            assert running.content(table) == in_source(mariadb_server, table)
+
+
+@req("P49")
+def test_a_dump_that_is_asked_for_while_a_commit_is_held_waits_for_it(
+    gap: Gap,
+    mariadb_server: MariadbServer,
+    database: str,
+    sql: Sql,
+    source: MysqlSource,
+    tmp_path: Path,
+) -> None:
+    table = TableId(database, "t")
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'old'), (2, 'b')")
+    selected = threading.Event()
+    with ThreadPoolExecutor(1) as beside, running_capture(source, tmp_path) as running:
+        until(running.dumped, "the first dump")
+        failpoints.arm("window.after_select", selected.set)
+        gap.open()
+        update = beside.submit(sql, "UPDATE t SET v = 'new' WHERE id = 1")
+        until(lambda: (1, "new") in running.content(table), "the commit in the change log")
+        assert (1, "old") in in_source(mariadb_server, table)
+        running.state.submit(Scope.TABLE, table)
+        # The low mark's commit waits behind the other one, and no select begins before it.
+        until(lambda: "watermarks" in waiting(mariadb_server), "the low mark")
+        assert not selected.is_set()
+        gap.close()
+        caught_up(running, source)
+        update.result()
+        assert selected.is_set()
+        assert running.content(table) == {(1, "new"): 1, (2, "b"): 1}
+    failpoints.disarm()
+
+
+def waiting(server: MariadbServer) -> str:
+    """Return what sessions that wait for the end of a commit are about."""
+    found = server.query(
+        "SELECT info FROM information_schema.processlist WHERE info LIKE 'UPDATE %' AND state LIKE 'Commit%'"
+    )
+    return " ".join(text for (text,) in found)
