@@ -58,7 +58,9 @@ def every_table_is_read_back(request: pytest.FixtureRequest) -> Iterator[None]:
     for table in worked_on:
         _work_on(spark, table)
     # Spark keeps what it learnt of a table for an hour; of thousands that fills its memory.
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    java = spark._jvm
+    assert java is not None
+    java.org.apache.spark.sql.delta.DeltaLog.clearCache()
     properties = ((READ_BACK, len(found)), (WORKED_ON, len(worked_on)))
     request.node.user_properties.extend(properties)
 
