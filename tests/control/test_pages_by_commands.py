@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
+from headrace.cli.output import console
 from headrace.observe.tap.teaching import Bookmark
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.paths import StatePaths
@@ -52,8 +53,14 @@ def paths_of(plane: ControlPlane) -> StatePaths:
     return StatePaths.of(plane.folders.of(row).config(row))
 
 
+@pytest.fixture(autouse=True)
+def a_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not by the environment, which is read once: by the first test of the process that draws something.
+    monkeypatch.setattr(console, "_width", 200)
+
+
 def call(*words: str, fails: bool = False) -> Result:
-    done = CliRunner().invoke(app, list(words), catch_exceptions=False, env={"COLUMNS": "200"})
+    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
     assert (done.exit_code == 2) is fails, done.output
     return done
 
