@@ -5,12 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from headrace.replicator.section import Section
 from headrace.replicator.units import Listen
 
 __all__ = ["ActivityConfig", "DropConfig", "LineageConfig", "MetricsConfig", "ObjectiveConfig"]
+
+
+def _address(value: SecretStr | None) -> SecretStr | None:
+    if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
+        raise ValueError("a URL such as https://host/path")
+    return value
+
+
+_Address = Annotated[SecretStr | None, AfterValidator(_address)]
 
 
 class MetricsConfig(Section):
@@ -47,13 +56,8 @@ class ObjectiveConfig(Section):
     share: Annotated[float, Field(gt=0, le=1)] = 0.99
     within_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0
     over_s: Annotated[int, Field(ge=60, le=604_800)] = 86_400
-    webhook: SecretStr | None = None
+    webhook: _Address = None
     secret: SecretStr | None = None
-
-    @field_validator("webhook")
-    @classmethod
-    def _is_an_address(cls, value: SecretStr | None) -> SecretStr | None:
-        return _address(value)
 
     @model_validator(mode="after")
     def _signs_what_is_sent(self) -> Self:
@@ -78,13 +82,8 @@ class DropConfig(Section):
     over_s: Annotated[int, Field(ge=120, le=3_600, multiple_of=60)] = 600
     against: Annotated[int, Field(ge=3, le=12)] = 6
     least: Annotated[int, Field(ge=1)] = 100
-    webhook: SecretStr | None = None
+    webhook: _Address = None
     secret: SecretStr | None = None
-
-    @field_validator("webhook")
-    @classmethod
-    def _is_an_address(cls, value: SecretStr | None) -> SecretStr | None:
-        return _address(value)
 
     @model_validator(mode="after")
     def _signs_what_is_sent(self) -> Self:
@@ -117,15 +116,10 @@ class LineageConfig(Section):
         token: sent to the collector as ``Authorization: Bearer``; put it into the environment, ``${env:NAME}``.
     """
 
-    url: SecretStr | None = None
+    url: _Address = None
     file: Path | None = None
     namespace: Annotated[str, Field(min_length=1, max_length=200)] = "headrace"
     token: SecretStr | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _is_an_address(cls, value: SecretStr | None) -> SecretStr | None:
-        return _address(value)
 
     @model_validator(mode="after")
     def _goes_somewhere(self) -> Self:
@@ -134,9 +128,3 @@ class LineageConfig(Section):
         if self.token is not None and self.url is None:
             raise ValueError("token only with a url")
         return self
-
-
-def _address(value: SecretStr | None) -> SecretStr | None:
-    if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
-        raise ValueError("a URL such as https://host/path")
-    return value
