@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -102,7 +104,6 @@ def tail(
       headrace tail shop.yaml --format json --resume place.json --seconds 60
       headrace tail shop.yaml --format none --stats
     """
-    import logging
     import threading
     from dataclasses import replace
 
@@ -143,8 +144,6 @@ def tail(
         on_suspended="raise",
         settings=settings,
     )
-    # What ends the subscription ends the command, which says it.
-    logging.getLogger("headrace").addHandler(logging.NullHandler())
     place = checkpoints.load()
     notes.print(
         f"{stream.source} at {stream.urls[0]}: {_held(stream.state, stream.oldest_scn, stream.covered_scn)}; "
@@ -164,7 +163,7 @@ def tail(
     if stats:
         threading.Thread(target=count_each_second, daemon=True).start()
     try:
-        with ending_on_signals(subscription.stop):
+        with ending_on_signals(subscription.stop), _unlogged():
             subscription.run()
         if consumer.place is not None:
             checkpoints.store(consumer.place)
@@ -175,6 +174,19 @@ def tail(
         notes.print(consumer.seen.line(), soft_wrap=True)
         if stats:
             notes.print(consumer.seen.table())
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep what ends a subscription from the log: it ends the command, which says it."""
+    import logging
+
+    log, nowhere = logging.getLogger("headrace"), logging.NullHandler()
+    log.addHandler(nowhere)
+    try:
+        yield
+    finally:
+        log.removeHandler(nowhere)
 
 
 def _held(state: str, oldest_scn: int, covered_scn: int) -> str:

@@ -40,10 +40,15 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "server_id": "1",
     "innodb_buffer_pool_size": "32M",
     "innodb_log_file_size": "16M",
+    # Asynchronous reads are counted for the whole machine: where others have used them up, no server would start.
+    "innodb_use_native_aio": "OFF",
     "max_connections": "60",
     "skip_name_resolve": "ON",
 }
 """Settings of every server, before the caller's own."""
+
+_OF_THE_ENGINE = ("innodb_buffer_pool_size", "innodb_log_file_size", "innodb_use_native_aio")
+"""What the program that makes the data folder must be told as well: it starts a server of its own."""
 
 _FAST: Mapping[str, str] = {
     "innodb_flush_log_at_trx_commit": "2",
@@ -216,15 +221,17 @@ class MariadbServer:
     def _initialise(self) -> None:
         done = subprocess.run(
             [str(_INSTALL), "--no-defaults", f"--datadir={self.data}", "--skip-test-db"]
-            + ["--auth-root-authentication-method=normal", "--skip-name-resolve"],
+            + ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
+            + [f"--{name}={self._settings[name]}" for name in _OF_THE_ENGINE],
             capture_output=True,
             text=True,
             **self._identity(),
         )
         if done.returncode:
             raise SourceUnavailable(
-                f"{_INSTALL.name} failed for {self.folder}: {done.stdout.strip()[-500:]}",
-                next_step="make the folder writable and usable for an unprivileged user.",
+                f"{_INSTALL.name} failed for {self.folder}: "
+                f"{(done.stderr.strip() or done.stdout.strip())[-1500:]}",
+                next_step="free what it complains about; an unprivileged user writes into the folder.",
             )
 
     def _wait_until_ready(self) -> None:
