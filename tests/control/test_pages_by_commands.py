@@ -1,4 +1,4 @@
-"""Commands for pages of one replicator: dead letters, runtime, row changes, and the tap, by its name."""
+"""Commands for pages of one replicator: dumps and pace, dead letters, runtime, row changes, and the tap, by its name."""
 
 from __future__ import annotations
 
@@ -104,6 +104,85 @@ def test_who_may_only_look_steers_no_letter(
     assert [one["letter"] for one in shown("dead-letters", "list", "shop")] == [letter]
     for verb in ("replay", "discard"):
         assert "NotAllowed" in call("dead-letters", verb, "shop", letter, fails=True).output
+
+
+@req("C76", "H19")
+def test_dumps_are_asked_for_shown_and_steered_by_the_replicators_name(plane: ControlPlane) -> None:
+    """And are told as beside the file, which names the same ones."""
+    row = plane.store.replicator("default", "shop")
+    folder = plane.folders.of(row)
+    folder.config(row)
+    beside = str(folder.file(row.revision))
+
+    def same(*words: str) -> Any:
+        one, *rest = words[2:]
+        assert one == "shop"
+        told = shown(*words)
+        there = shown(*words[:2], beside, *rest)
+        for each in (told, there):
+            for request in each if isinstance(each, list) else [each]:
+                # To the microsecond by the one, and as it is by the other.
+                request.pop("created_s", None)
+        assert told == there
+        return told
+
+    assert call("dump", "list", "shop").stdout == "no request waits\n"
+    orders = ("dump", "start", "shop", "--table", "public.orders")
+    some = shown(*orders, "--where", "id > 3", "--priority", "5")
+    assert (some["scope"], some["where"], some["priority"]) == ("PREDICATE", "id > 3", 5)
+    keys = shown(*orders, "--keys", "7", "--keys", "8", "--delete-missing")
+    assert (keys["scope"], keys["keys"], keys["delete_missing"]) == ("PRIMARY_KEYS", 2, True)
+    whole = shown("dump", "start", "shop", "--table", "all")
+    assert (whole["scope"], whole["table"], whole["cause"]) == ("ALL_TABLES", None, "ASKED")
+    refused = call("dump", "start", "shop", "--table", "all", "--where", "true", fails=True).output
+    assert "belong to one table" in refused
+    assert [one["request"] for one in same("dump", "list", "shop")] == [
+        one["request"] for one in (some, keys, whole)
+    ]
+    name = some["request"]
+    # By the beginning of its name, as beside the file.
+    assert "paused" in call("dump", "pause", "shop", name[:12]).stdout
+    assert same("dump", "show", "shop", name)["state"] == "PAUSED"
+    assert "resumed" in call("dump", "resume", "shop", name).stdout
+    assert "priority 9" in call("dump", "prioritise", "shop", name, "9").stdout
+    own = ("dump", "pace", "shop", "--request", name)
+    assert shown(*own, "--rows-per-second", "50")["rows_per_s"] == 50
+    assert "rows_per_s 50" in call(*own).stdout
+    assert (same("dump", "show", "shop", name)["priority"]) == 9
+    assert "cancelled" in call("dump", "cancel", "shop", name).stdout
+    assert len(same("dump", "list", "shop")) == 2
+    assert len(same("dump", "list", "shop", "--all")) == 3
+    ended = call("dump", "resume", "shop", name, fails=True).output
+    assert "CANCELLED" in ended
+    seen = call("dump", "show", "shop", keys["request"]).stdout
+    assert "2 keys of public.orders, deleting missing ones" in seen
+
+    call("dump", "pace", "shop", "--load", "0.5", "--chunk-rows", "auto")
+    assert same("dump", "pace", "shop")["load"] == 0.5
+    assert "load               0.5  set" in call("dump", "pace", "shop").stdout
+    call("dump", "pace", "shop", "--reset")
+    assert same("dump", "pace", "shop")["load"] is None
+
+
+@req("C76", "H19")
+def test_the_log_is_held_back_and_kept_by_the_replicators_name(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("log", "pace", "shop", "--rows-per-second", "5000")
+    ask = Asking(os.environ["HEADRACE_SERVER"], OPERATOR.secret)
+    assert ask.one(f"{SHOP}/api/v1/pace")["log_rows_per_s"] == 5000
+    assert "kept for late readers: 1,073,741,824 bytes" in call("log", "retain", "shop").stdout
+    kept = call("log", "retain", "shop", "--size", "4GiB", "--seconds", "60").stdout
+    assert "4,294,967,296 bytes, and what is younger than 60 s" in kept
+    call("start", "shop", "--wait")
+    call("log", "pause", "shop")
+    ask.reaches("PAUSED")
+    assert ask.one(f"{SHOP}/api/v1/pace")["log_paused"] is True
+    call("log", "resume", "shop")
+    ask.reaches("RUNNING")
+    monkeypatch.setenv("HEADRACE_TOKEN", VIEWER.secret)
+    for words in (("log", "pause", "shop"), ("dump", "start", "shop", "--table", "all")):
+        assert "NotAllowed" in call(*words, fails=True).output
 
 
 RUNTIME = {

@@ -36,12 +36,15 @@ class Log:
         self.registry = FileRegistry(folder / "schemas")
         self.writer = ChangeLogWriter.open(folder, sync=lambda _descriptor: None)
         self.scn = 0
+        self._read_from: dict[TableId, int] = {}
 
     def write(self, schema: TableSchema, history: str, origin: int = ORIGIN_LOG) -> int:
         """Append the transactions of one table, a block for each, and return the last SCN."""
         schema_id = self.registry.put(schema)
         for part in history.split("|"):
             parsed = parse_history(part, self._next())
+            if "+R(" in part:
+                self._read_from.setdefault(schema.table, self.scn)
             body = Body(schema_id, schema.table, change_batch(schema, parsed.rows))
             events = tuple(
                 SystemEvent(scn, order, SystemKind.TRUNCATE, schema.table)
@@ -78,8 +81,11 @@ class Log:
         return self._system(schema, SystemKind.GAP)
 
     def tell(self, kind: SystemKind, table: TableId, **payload: Any) -> int:
-        """Append one system event and return its SCN."""
-        self._append((), (SystemEvent(self._next(), 0, kind, table, payload),))
+        """Append one system event and return its SCN; the end of a dump says where its rows begin."""
+        scn = self._next()
+        if kind is SystemKind.DUMP_COMPLETE:
+            payload.setdefault("first_scn", self._read_from.pop(table, scn))
+        self._append((), (SystemEvent(scn, 0, kind, table, payload),))
         self.writer.sync()
         return self.scn
 

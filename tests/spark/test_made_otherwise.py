@@ -145,8 +145,6 @@ def test_a_table_that_was_moved_away_without_a_dump_is_told_as_copying(bench: Be
     begun(bench, MADE)
     asks(bench, ASKED)
     life = Life(bench)
-    # The end of a dump that filled the table which is moved away only then.
-    life.process(dumped(bench, (1, "a", "b"), (2, "c", "d")))
     shutil.rmtree(bench.folder(TABLE))
     life.now += 60.0
     life.process(bench.log.write(OTHER, "+I(2,b)"))
@@ -155,6 +153,66 @@ def test_a_table_that_was_moved_away_without_a_dump_is_told_as_copying(bench: Be
     life.applier.close()
     assert life.states == {"public.t": "live", "public.other": "live"}
     assert softly(bench) == [(1, "a", "b"), (2, "c", "d")]
+
+
+def test_a_dump_that_a_table_did_not_take_fills_the_one_in_its_place(bench: Bench) -> None:
+    """It came while the table failed, which is moved away only then."""
+    begun(bench, MADE)
+    asks(bench, ASKED)
+    life = Life(bench)
+    life.process(dumped(bench, (1, "a", "b"), (2, "c", "d")))
+    assert life.states == {"public.t": "failing", "public.other": "live"}
+    shutil.rmtree(bench.folder(TABLE))
+    life.now += 60.0
+    life.process(bench.log.write(OTHER, "+I(2,b)"))
+    life.applier.close()
+    assert life.states == {"public.t": "live", "public.other": "live"}
+    assert softly(bench) == [(1, "a", "b"), (2, "c", "d")]
+
+
+@req("C-14")
+def test_a_table_that_was_moved_away_inside_a_dump_is_whole_with_the_next_one(bench: Bench) -> None:
+    """That dump's first rows went with it; a restart forgets that no more than the job does."""
+    begun(bench, MADE)
+    life = Life(bench)
+    life.process(bench.log.write(TABLE, "+R(1,a,b)"))
+    shutil.rmtree(bench.folder(TABLE))
+    life.process(bench.log.write(TABLE, "+R(2,c,d)"))
+    assert life.states == {"public.t": "copying", "public.other": "live"}
+    life.applier.close()
+    life = Life(bench)
+    life.process(bench.log.complete(TABLE))
+    assert life.states == {"public.t": "copying", "public.other": "live"}
+    life.process(dumped(bench, (1, "a", "b"), (2, "c", "d")))
+    life.applier.close()
+    assert life.states == {"public.t": "live", "public.other": "live"}
+    assert sorted(bench.rows(TABLE)) == [(1, "a", "b"), (2, "c", "d")]
+
+
+@req("C-14")
+def test_a_dump_of_a_table_that_was_moved_away_may_come_in_one_batch(bench: Bench) -> None:
+    begun(bench, MADE)
+    life = Life(bench)
+    shutil.rmtree(bench.folder(TABLE))
+    life.process(dumped(bench, (1, "a", "b"), (2, "c", "d")))
+    life.applier.close()
+    assert life.states == {"public.t": "live", "public.other": "live"}
+    assert sorted(bench.rows(TABLE)) == [(1, "a", "b"), (2, "c", "d")]
+
+
+@req("C-14")
+def test_a_table_that_was_moved_away_inside_a_dump_while_nothing_ran_is_no_other(
+    bench: Bench,
+) -> None:
+    begun(bench, MADE)
+    trimmed(bench)
+    bench.run(bench.log.write(TABLE, "+R(1,a,b)"))
+    shutil.rmtree(bench.folder(TABLE))
+    life = Life(bench)
+    bench.log.write(TABLE, "+R(2,c,d)")
+    life.process(bench.log.complete(TABLE))
+    assert life.states == {"public.t": "copying", "public.other": "live"}
+    life.applier.close()
 
 
 def test_a_table_that_was_moved_away_from_a_log_that_was_cut_needs_a_dump_alone(

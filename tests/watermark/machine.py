@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from headrace.model.block import SystemKind
+from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.mark import MarkKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.observe import failpoints
@@ -121,9 +121,13 @@ class Machine:
 
     def completions(self) -> list[TableId]:
         """Return the tables that the change log says are complete, in its order."""
+        return [event.table for event in self.ends()]
+
+    def ends(self) -> list[SystemEvent]:
+        """Return the ends of dumps that the change log holds, in its order."""
         log, _ = open_log(self.folder)
         found = [
-            event.table
+            event
             for block in log.blocks(0)
             for event in block.system
             if event.kind is SystemKind.DUMP_COMPLETE

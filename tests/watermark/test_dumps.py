@@ -43,6 +43,12 @@ def test_a_dump_over_all_tables_goes_on_where_a_crash_left_it(
     assert 30 <= total <= 30 + CHUNK
     ends = [entry.completed_scn for entry in progress.values()]
     assert ends == sorted(ends)
+    # From there on the log has the whole dump, the process that died before its end included.
+    for end, schema in zip(machine.ends(), (ONE, TWO, THREE), strict=True):
+        from_scn = end.payload["first_scn"]
+        assert from_scn == progress[schema.table].first_scn
+        assert len(set(machine.read_rows(schema, from_scn - 1))) == 10
+        assert len(set(machine.read_rows(schema, from_scn))) < 10
 
 
 @req("H10", "T10")

@@ -8,8 +8,17 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.opened import requests_of
-from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.dumps import configured, dumps_of
+from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.server import (
+    DEFAULT_URL,
+    AsJson,
+    Authority,
+    FileOrName,
+    Namespace,
+    Server,
+    ServerUrl,
+)
 
 __all__ = ["dump"]
 
@@ -17,11 +26,12 @@ dump = typer.Typer(
     help=(
         "Read tables, or parts of them, from the source again, while everything else goes on.\n\n"
         "Requests are durable: a running replicator takes one up, and whatever is done to it, within a second; "
-        "one that does not run takes it up when it starts. Rows flow through watermark windows, so nothing that "
+        "one that does not run takes it up when it starts. In the place of a file the name of a control plane's "
+        "replicator will do. Rows flow through watermark windows, so nothing that "
         "a table shows ever goes back to an older state.\n\n"
         "[bold]Examples[/bold]\n\n"
         "  headrace dump start shop.yaml --table public.orders --wait\n\n"
-        "  headrace dump list shop.yaml\n\n"
+        "  headrace dump list shop\n\n"
         "  headrace dump pause shop.yaml 3f2a\n\n"
         "  headrace dump pace shop.yaml --load 0.5"
     ),
@@ -33,13 +43,12 @@ dump = typer.Typer(
 Request = Annotated[
     str, typer.Argument(metavar="REQUEST", help="The request's name, or the beginning of it.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 @dump.command()
 @errors_without_traceback
 def start(
-    file: ConfigFile,
+    file: FileOrName,
     table: Annotated[str, typer.Option(help="schema.table, or 'all'.")],
     keys: Annotated[
         list[str] | None,
@@ -62,6 +71,9 @@ def start(
     wait: Annotated[
         bool, typer.Option("--wait", help="Return when the rows are in the change log.")
     ] = False,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask for tables, one table, the rows of a condition, or single keys.
@@ -78,7 +90,7 @@ def start(
     """
     from headrace.cli.dump_view import outcome
 
-    with requests_of(file) as requests:
+    with dumps_of(file, Server(server, namespace, ca)) as requests:
         asked = requests.start(
             table,
             keys=keys or (),
@@ -98,8 +110,11 @@ def start(
 @dump.command(name="list")
 @errors_without_traceback
 def list_(
-    file: ConfigFile,
+    file: FileOrName,
     every: Annotated[bool, typer.Option("--all", help="Those that have ended, too.")] = False,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
     as_json: AsJson = False,
 ) -> None:
     """List the requests that have not ended, with how far they are.
@@ -108,7 +123,7 @@ def list_(
     """
     from headrace.cli.dump_view import requests_table
 
-    with requests_of(file) as requests:
+    with dumps_of(file, Server(server, namespace, ca)) as requests:
         found = requests.all(ended=every)
     if as_json:
         typer.echo(json.dumps([shown.to_json() for shown in found], indent=2))
@@ -120,7 +135,14 @@ def list_(
 
 @dump.command()
 @errors_without_traceback
-def show(file: ConfigFile, request: Request, as_json: AsJson = False) -> None:
+def show(
+    file: FileOrName,
+    request: Request,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
+    as_json: AsJson = False,
+) -> None:
     """Show one request, table by table: rows, rate, time left.
 
     The time left is an estimate: the catalog's number of rows at the present rate.
@@ -129,7 +151,7 @@ def show(file: ConfigFile, request: Request, as_json: AsJson = False) -> None:
     """
     from headrace.cli.dump_view import request_view
 
-    with requests_of(file) as requests:
+    with dumps_of(file, Server(server, namespace, ca)) as requests:
         shown = requests.show(request)
     if as_json:
         typer.echo(json.dumps(shown.to_json(), indent=2))
@@ -139,31 +161,49 @@ def show(file: ConfigFile, request: Request, as_json: AsJson = False) -> None:
 
 @dump.command()
 @errors_without_traceback
-def pause(file: ConfigFile, request: Request) -> None:
+def pause(
+    file: FileOrName,
+    request: Request,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
+) -> None:
     """Let a request rest after its present chunk, and return when that is over. Nothing that it has read is read again.
 
     [bold]Example[/bold]  headrace dump pause shop.yaml 3f2a
     """
-    with requests_of(file) as requests:
+    with dumps_of(file, Server(server, namespace, ca)) as requests:
         paused = requests.pause(request)
     console.print(f"paused: request {paused.request_id}")
 
 
 @dump.command()
 @errors_without_traceback
-def resume(file: ConfigFile, request: Request) -> None:
+def resume(
+    file: FileOrName,
+    request: Request,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
+) -> None:
     """Let a paused request go on with its next chunk.
 
     [bold]Example[/bold]  headrace dump resume shop.yaml 3f2a
     """
-    with requests_of(file) as requests:
+    with dumps_of(file, Server(server, namespace, ca)) as requests:
         resumed = requests.resume(request)
     console.print(f"resumed: request {resumed.request_id}")
 
 
 @dump.command()
 @errors_without_traceback
-def cancel(file: ConfigFile, request: Request) -> None:
+def cancel(
+    file: FileOrName,
+    request: Request,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
+) -> None:
     """Give a request up after its present chunk.
 
     A table that was complete stays so. One whose first copy is cancelled is incomplete until another is asked for: it
@@ -171,7 +211,7 @@ def cancel(file: ConfigFile, request: Request) -> None:
 
     [bold]Example[/bold]  headrace dump cancel shop.yaml 3f2a
     """
-    with requests_of(file) as requests:
+    with dumps_of(file, Server(server, namespace, ca)) as requests:
         cancelled = requests.cancel(request)
         incomplete = requests.incomplete()
     console.print(f"cancelled: request {cancelled.request_id}")
@@ -185,15 +225,18 @@ def cancel(file: ConfigFile, request: Request) -> None:
 @dump.command()
 @errors_without_traceback
 def prioritise(
-    file: ConfigFile,
+    file: FileOrName,
     request: Request,
     priority: Annotated[int, typer.Argument(help="From -100 to 100; 0 is usual.")],
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
 ) -> None:
     """Give a request another priority. The highest goes first; what it overtakes waits where it is.
 
     [bold]Example[/bold]  headrace dump prioritise shop.yaml 3f2a 10
     """
-    with requests_of(file) as requests:
+    with dumps_of(file, Server(server, namespace, ca)) as requests:
         moved = requests.steer(request, priority=priority)
     console.print(f"priority {moved.priority}: request {moved.request_id}")
 
@@ -201,7 +244,7 @@ def prioritise(
 @dump.command()
 @errors_without_traceback
 def pace(
-    file: ConfigFile,
+    file: FileOrName,
     chunk_rows: Annotated[
         str | None,
         typer.Option(help="Rows of one select; 'auto' lets the size follow the time it takes."),
@@ -224,6 +267,9 @@ def pace(
         str | None,
         typer.Option(help="Of this request alone: its rows per chunk, delay and rows per second."),
     ] = None,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
     as_json: AsJson = False,
 ) -> None:
     """Change how fast tables are read, also while they are; without an option, show it.
@@ -238,8 +284,6 @@ def pace(
     """
     from headrace.cli.dump_view import chunk_size, pace_lines
     from headrace.errors import ConfigError
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
 
     given = {
         "chunk_rows": None if chunk_rows is None else chunk_size(chunk_rows),
@@ -249,7 +293,7 @@ def pace(
         "rows_per_s": rows_per_second,
     }
     wanted = {name: value for name, value in given.items() if reset or value is not None}
-    config = config_file.load(file)
+    at = Server(server, namespace, ca)
     if request is not None:
         if given["chunk_s"] is not None or given["load"] is not None:
             raise ConfigError(
@@ -257,7 +301,7 @@ def pace(
                 next_step="leave --request out to set the others for all of them.",
             )
         own = {name: value for name, value in wanted.items() if name not in ("chunk_s", "load")}
-        with Requests(config) as requests:
+        with dumps_of(file, at) as requests:
             asked = requests.steer(request, priority=None, **own) if own else None
             steered = asked or requests.show(request).request
         set_ = ", ".join(f"{name} {value:g}" for name, value in steered.pace.settings.items())
@@ -266,9 +310,9 @@ def pace(
         else:
             console.print(f"request {steered.request_id}: {set_ or 'as the others'}")
         return
-    with Requests(config) as requests:
+    with dumps_of(file, at) as requests:
         now = requests.set_pace(**wanted) if wanted else requests.pace()
     if as_json:
         typer.echo(json.dumps({name: getattr(now, name) for name in given}, indent=2))
     else:
-        console.print("\n".join(pace_lines(config.dump, now)))
+        console.print("\n".join(pace_lines(configured(file, at)[0], now)))

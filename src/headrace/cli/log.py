@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.opened import requests_of
-from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.dumps import configured, dumps_of
+from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.server import DEFAULT_URL, Authority, FileOrName, Namespace, Server, ServerUrl
 
 __all__ = ["log"]
 
@@ -15,7 +16,8 @@ log = typer.Typer(
     help=(
         "Pause or throttle the delivery of the source's log, and say how much of it is kept.\n\n"
         "What is held back stays at the source, whose disk must have room for it; nothing is lost. Dumps wait too "
-        "while the log is paused: their windows close by marks in it. headrace status shows both.\n\n"
+        "while the log is paused: their windows close by marks in it. headrace status shows both. Of a control plane's "
+        "replicator, which its name stands for in the place of a file, pausing the log is headrace pause.\n\n"
         "[bold]Examples[/bold]\n\n"
         "  headrace log pause shop.yaml\n\n"
         "  headrace log resume shop.yaml\n\n"
@@ -30,33 +32,46 @@ log = typer.Typer(
 
 @log.command()
 @errors_without_traceback
-def pause(file: ConfigFile) -> None:
+def pause(
+    file: FileOrName,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
+) -> None:
     """Stop taking changes from the source, until resume.
 
     [bold]Example[/bold]  headrace log pause shop.yaml
     """
-    _set(file, log_paused=True)
+    _set(file, Server(server, namespace, ca), log_paused=True)
     console.print("paused: the source keeps its log; headrace log resume FILE goes on")
 
 
 @log.command()
 @errors_without_traceback
-def resume(file: ConfigFile) -> None:
+def resume(
+    file: FileOrName,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
+) -> None:
     """Take changes from the source again, from where it stopped.
 
     [bold]Example[/bold]  headrace log resume shop.yaml
     """
-    _set(file, log_paused=False)
+    _set(file, Server(server, namespace, ca), log_paused=False)
     console.print("resumed")
 
 
 @log.command()
 @errors_without_traceback
 def pace(
-    file: ConfigFile,
+    file: FileOrName,
     rows_per_second: Annotated[
         float, typer.Option(help="Most change rows delivered per second; 0 lifts the limit.")
     ],
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
 ) -> None:
     """Deliver no more than so many change rows per second, on average.
 
@@ -64,7 +79,7 @@ def pace(
 
     [bold]Example[/bold]  headrace log pace shop.yaml --rows-per-second 5000
     """
-    _set(file, log_rows_per_s=rows_per_second)
+    _set(file, Server(server, namespace, ca), log_rows_per_s=rows_per_second)
     limit = f"at most {rows_per_second:,.0f} rows/s" if rows_per_second else "no limit"
     console.print(f"log delivery: {limit}")
 
@@ -72,7 +87,7 @@ def pace(
 @log.command()
 @errors_without_traceback
 def retain(
-    file: ConfigFile,
+    file: FileOrName,
     size: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Keep so much for late readers: 4GiB, or bytes."),
@@ -83,6 +98,9 @@ def retain(
     reset: Annotated[
         bool, typer.Option("--reset", help="First take both as the file has them.")
     ] = False,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
 ) -> None:
     """Change what the change log keeps for readers that come late; without an option, show it.
 
@@ -95,16 +113,14 @@ def retain(
       headrace log retain shop.yaml --size 4GiB --seconds 86400
       headrace log retain shop.yaml --reset
     """
-    from headrace.replicator import config_file
-    from headrace.replicator.requests import Requests
-
     given = {"retain_bytes": None if size is None else _size(size), "retain_s": seconds}
     wanted = {name: value for name, value in given.items() if reset or value is not None}
-    config = config_file.load(file)
-    with Requests(config) as requests:
+    at = Server(server, namespace, ca)
+    with dumps_of(file, at) as requests:
         now = requests.set_pace(**wanted) if wanted else requests.pace()
-    kept = config.changelog.retain if now.retain_bytes is None else now.retain_bytes
-    for_s = config.changelog.retain_s if now.retain_s is None else now.retain_s
+    changelog = configured(file, at)[1]
+    kept = changelog.retain if now.retain_bytes is None else now.retain_bytes
+    for_s = changelog.retain_s if now.retain_s is None else now.retain_s
     console.print(f"kept for late readers: {kept:,} bytes, and what is younger than {for_s:,.0f} s")
 
 
@@ -118,6 +134,6 @@ def _size(text: str) -> int:
         raise ConfigError(f"--size: {text!r} is no size.", next_step=f"write {error}.") from error
 
 
-def _set(file: ConfigFile, **settings: float | bool) -> None:
-    with requests_of(file) as requests:
+def _set(file: str, server: Server, **settings: float | bool) -> None:
+    with dumps_of(file, server) as requests:
         requests.set_pace(**settings)

@@ -40,6 +40,7 @@ class TableEntry:
         state: whether the table is part of the frontier ("live") or why it is not.
         reason: why it left, empty otherwise.
         counts: what of its history the target has.
+        since_scn: what came up to here went with a target table that somebody removed; 0 when none was.
     """
 
     version: int
@@ -48,6 +49,7 @@ class TableEntry:
     state: TableMode
     reason: str = ""
     counts: TableCounts = NO_COUNTS
+    since_scn: int = 0
 
     def __post_init__(self) -> None:
         if self.state not in get_args(TableMode):

@@ -68,7 +68,9 @@ class SystemKind(Enum):
     SCHEMA = "schema"
     """From here on ``table`` has the schema id in ``payload["schema_id"]``."""
     DUMP_COMPLETE = "dump_complete"
-    """The dump ``payload["request_id"]`` of ``table`` and its re-read list lie before this position."""
+    """The dump ``payload["request_id"]`` of ``table`` and its re-read list lie before this position, from
+    ``payload["first_scn"]`` on: a copy that lost what came up to there lacks rows of it, and one that lost anything
+    lacks some where that is 0, which no whole dump has."""
     GAP = "gap"
     """Changes of ``table`` before this position may be missing: it is incomplete until its next dump completion."""
     DROP_TABLE = "drop_table"

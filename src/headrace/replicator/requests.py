@@ -14,7 +14,7 @@ when it starts::
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -36,7 +36,7 @@ from headrace.state.records import (
 )
 from headrace.state.store import StateStore
 
-__all__ = ["ALL", "PRIORITIES", "Requests", "Shown"]
+__all__ = ["ALL", "PRIORITIES", "Requests", "Shown", "scope_of", "wait_for"]
 
 ALL = "all"
 """Said in place of a table's name: every captured table."""
@@ -172,25 +172,9 @@ class Requests:
             ConfigError: the arguments do not fit together; nothing was asked for.
         """
         _check_priority(priority)
-        if table == ALL and (keys or where):
-            raise ConfigError(
-                "dump: keys and conditions belong to one table, and all were asked for.",
-                next_step="name the table: --table schema.table.",
-            )
-        if keys and where:
-            raise ConfigError(
-                "dump: either keys or a condition choose the rows.", next_step="ask twice."
-            )
-        if delete_missing and not keys:
-            raise ConfigError(
-                "dump: only rows that are named by their keys can be found missing.",
-                next_step="name them: --keys KEY; headrace verify FILE tells which tables differ.",
-            )
-        scope = Scope.ALL_TABLES if table == ALL else Scope.TABLE
+        scope = scope_of(table, keys=keys, where=where, delete_missing=delete_missing)
         chosen = None if table == ALL else self._captured(table)
         parsed = parse_keys(keys, self._key_of(chosen)) if chosen and keys else []
-        if keys or where:
-            scope = Scope.PRIMARY_KEYS if keys else Scope.PREDICATE
         return self._store.submit(
             scope,
             chosen,
@@ -258,27 +242,7 @@ class Requests:
         Raises:
             StateError: it failed, was cancelled, or did not end in time.
         """
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            shown = self.show(request)
-            found = shown.request
-            if found.state is RequestState.COMPLETED:
-                return shown
-            if found.state is RequestState.FAILED:
-                raise StateError(
-                    f"request {found.request_id}: {found.reason}",
-                    next_step="correct the cause, then ask again.",
-                )
-            if found.state is RequestState.CANCELLED:
-                raise StateError(
-                    f"request {found.request_id} was cancelled.",
-                    next_step="ask again when its rows are wanted: headrace dump start FILE …",
-                )
-            time.sleep(_POLL_S)
-        raise StateError(
-            f"request {request}: not finished after {timeout_s:.0f} s.",
-            next_step="see whether the replicator runs: headrace status FILE.",
-        )
+        return wait_for(self.show, request, timeout_s)
 
     # -- steer ------------------------------------------------------------------------------------
 
@@ -378,6 +342,67 @@ class Requests:
             return self._store.set_pace(**settings)
         except ValueError as error:
             raise ConfigError(f"pace: {error}.", next_step="choose another value.") from error
+
+
+def scope_of(
+    table: str, *, keys: Sequence[str] = (), where: str = "", delete_missing: bool = False
+) -> Scope:
+    """Return what kind of request `Requests.start` makes of its arguments.
+
+    Raises:
+        ConfigError: they do not fit together.
+    """
+    if table == ALL and (keys or where):
+        raise ConfigError(
+            "dump: keys and conditions belong to one table, and all were asked for.",
+            next_step="name the table: --table schema.table.",
+        )
+    if keys and where:
+        raise ConfigError(
+            "dump: either keys or a condition choose the rows.", next_step="ask twice."
+        )
+    if delete_missing and not keys:
+        raise ConfigError(
+            "dump: only rows that are named by their keys can be found missing.",
+            next_step="name them: --keys KEY; headrace verify FILE tells which tables differ.",
+        )
+    if keys or where:
+        return Scope.PRIMARY_KEYS if keys else Scope.PREDICATE
+    return Scope.ALL_TABLES if table == ALL else Scope.TABLE
+
+
+def wait_for(show: Callable[[str], Shown], request: str, timeout_s: float = 24 * 3600.0) -> Shown:
+    """Return a request once it is completed.
+
+    Args:
+        show: gives it by its name.
+        request: its name.
+        timeout_s: longest wait.
+
+    Raises:
+        StateError: it failed, was cancelled, or did not end in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        shown = show(request)
+        found = shown.request
+        if found.state is RequestState.COMPLETED:
+            return shown
+        if found.state is RequestState.FAILED:
+            raise StateError(
+                f"request {found.request_id}: {found.reason}",
+                next_step="correct the cause, then ask again.",
+            )
+        if found.state is RequestState.CANCELLED:
+            raise StateError(
+                f"request {found.request_id} was cancelled.",
+                next_step="ask again when its rows are wanted: headrace dump start FILE …",
+            )
+        time.sleep(_POLL_S)
+    raise StateError(
+        f"request {request}: not finished after {timeout_s:.0f} s.",
+        next_step="see whether the replicator runs: headrace status FILE.",
+    )
 
 
 def _check_priority(priority: int) -> None:

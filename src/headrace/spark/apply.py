@@ -121,6 +121,9 @@ class Applier:
         for table in self._tables.values():
             entry = manifest.tables.get(str(table.id)) if manifest else None
             table.left = entry.reason if entry and entry.state == "left" else ""
+            table.since_scn = entry.since_scn if entry else 0
+            if entry and table.version < entry.version:
+                table.since_scn = table.position
             # Its end was written down, and a crash came before it was carried out.
             table.goes = bool(table.left and entry and entry.version < 0 and table.version >= 0)
             if self._fits(table, start.tables[table.id].state):
@@ -215,7 +218,7 @@ class Applier:
                     # Its target may have been moved away for this dump.
                     self._ask(entry)
                 if self._again.completes(entry, event):
-                    entry.complete_scn = max(entry.complete_scn or 0, event.scn)
+                    entry.complete(event)
             elif event.kind is SystemKind.GAP and (entry.complete_scn or 0) < event.scn:
                 entry.complete_scn = None
             elif event.kind is SystemKind.TRUNCATE and event.payload.get("anew"):

@@ -58,6 +58,8 @@ class TableAtWork:
         waits: whether it stays where it is until a dump that is made elsewhere was adopted.
         failures: attempts that failed since the newest frontier.
         aside: transactions that were put aside and whose changes it lacks.
+        since_scn: what came up to here went with a target table that somebody removed, 0 when none was.
+        first_scn: where the rows of the dump begin that last ended, 0 when that is not known.
     """
 
     id: TableId
@@ -76,6 +78,8 @@ class TableAtWork:
     waits: bool = False
     failures: int = 0
     aside: int = 0
+    since_scn: int = 0
+    first_scn: int = 0
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
@@ -105,7 +109,13 @@ class TableAtWork:
     def entry(self, counts: TableCounts) -> TableEntry:
         """Return its line in the frontier, with what was counted of it up to there."""
         return TableEntry(
-            self.version, self.position, self.complete_scn, self.mode, self.left, counts
+            self.version,
+            self.position,
+            self.complete_scn,
+            self.mode,
+            self.left,
+            counts,
+            self.since_scn,
         )
 
     @property
@@ -184,12 +194,24 @@ class TableAtWork:
 
     def begin_anew(self) -> None:
         """Leave the frontier set until the next copy: somebody removed the target table, and its rows with it."""
+        self.since_scn = self.position
+        if self.complete_scn is not None and self.first_scn > self.since_scn:
+            # The dump that fills the new one ends in the batch at work.
+            return
         self.complete_scn = None
         _LOG.warning(
             "%s: its target table was removed; the new one has only what came since. Next step: "
             "headrace dump start FILE --table %s",
             *(self.id, self.id),
         )
+
+    def complete(self, end: SystemEvent) -> None:
+        """Take note of the end of a dump, unless rows of that dump went with a target table that was removed."""
+        first_scn = int(end.payload.get("first_scn", 0))
+        if self.since_scn and first_scn <= self.since_scn:
+            return
+        self.complete_scn = max(self.complete_scn or 0, end.scn)
+        self.first_scn = first_scn
 
     def recover(self) -> None:
         """Come back."""

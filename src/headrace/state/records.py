@@ -145,6 +145,7 @@ class DumpProgress:
         completed_scn: position of the completion, 0 before.
         keys_done: requested keys that were looked for.
         rows_per_s: rows read per second of late, pauses between chunks included; 0 when not known yet.
+        first_scn: position of the rows of its first chunk, 0 before.
     """
 
     request_id: str
@@ -160,6 +161,7 @@ class DumpProgress:
     completed_scn: int = 0
     keys_done: int = 0
     rows_per_s: float = 0.0
+    first_scn: int = 0
 
     @property
     def seconds_left(self) -> float | None:

@@ -423,6 +423,7 @@ def _progress(row: Any) -> DumpProgress:
         row["completed_scn"],
         row["keys_done"],
         row["rows_per_s"],
+        row["first_scn"],
     )
 
 

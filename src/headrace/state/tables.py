@@ -52,6 +52,7 @@ progress = Table(
     Column("completed_scn", BigInteger, nullable=False),
     Column("keys_done", BigInteger, nullable=False, server_default="0"),
     Column("rows_per_s", Float, nullable=False, server_default="0"),
+    Column("first_scn", BigInteger, nullable=False, server_default="0"),
 )
 """One table of one request. ``after`` is the last key of the last finished chunk, JSON, empty at the start."""
 

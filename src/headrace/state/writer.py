@@ -116,6 +116,7 @@ class StateWriter:
             "completed_scn": progress.completed_scn,
             "keys_done": progress.keys_done,
             "rows_per_s": progress.rows_per_s,
+            "first_scn": progress.first_scn,
         }
         self._connection.execute(_PUT_PROGRESS, row)
 

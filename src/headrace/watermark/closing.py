@@ -181,7 +181,7 @@ class Closing:
                 keys = self._reads.render_keys(chunk.schema, result.unsettled)
                 self._queue.add_reread(chunk.schema.table, keys)
                 self._telling.listed(chunk.schema.table, keys, "unsettled in chunk")
-            self._advance(job, task, chunk, emitted)
+            self._advance(job, task, chunk, emitted, mark.scn)
         elif task.phase is Phase.REREAD:
             self._settle_rereads(job, task, chunk, result.unsettled)
         else:
@@ -216,7 +216,7 @@ class Closing:
         self._versions.adopt(schema)
         self._queue.note_schema(schema.table, schema.schema_id)
 
-    def _advance(self, job: Job, task: Task, chunk: Chunk, emitted: int) -> None:
+    def _advance(self, job: Job, task: Task, chunk: Chunk, emitted: int, scn: int) -> None:
         p = task.progress
         self._queue.update(
             task,
@@ -225,6 +225,7 @@ class Closing:
             rows_read=p.rows_read + chunk.rows.num_rows,
             rows_emitted=p.rows_emitted + emitted,
             rows_per_s=self._rate(task, chunk.rows.num_rows),
+            first_scn=p.first_scn or scn,
         )
         short = chunk.rows.num_rows < job.limit and not chunk.cut
         if short or chunk.last_key in (None, p.until):
@@ -293,7 +294,9 @@ class Closing:
         self._telling.completed(mark, emitted, 0)
         self.forget(spool.visibility)
         task.schema, task.phase = spool.schema, Phase.END
-        self._queue.update(task, chunks=1, rows_read=spool.rows, rows_emitted=emitted)
+        self._queue.update(
+            task, chunks=1, rows_read=spool.rows, rows_emitted=emitted, first_scn=mark.scn
+        )
 
     def _unseen_of(self, spool: Spool, floor_scn: int, high_scn: int) -> pa.Table:
         """Return the folded effect of the streamed transactions before the mark that the snapshot did not see."""
@@ -337,7 +340,9 @@ class Closing:
             return
         self._registry.put(task.schema)
         failpoint("dump.before_complete")
-        yield complete_block(mark, task.schema, task.request.request_id)
+        # A repair reads no row that the target has: of one that has none it makes nothing whole.
+        first_scn = 0 if task.repairs else task.progress.first_scn or mark.scn
+        yield complete_block(mark, task.schema, task.request.request_id, first_scn)
         failpoint("dump.after_complete")
         self._queue.close_gap(table)
         self._telling.table_completed(task, mark)

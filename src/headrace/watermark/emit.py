@@ -107,9 +107,18 @@ def gap_block(
     return Block(transaction_index([entry]), (), tuple(events), scn)
 
 
-def complete_block(mark: ReceivedMark, schema: TableSchema, request_id: str) -> Block:
-    """Return the system row that ends a table's dump, at the end mark's own SCN."""
-    payload = {"request_id": request_id, "schema_id": schema.schema_id}
+def complete_block(
+    mark: ReceivedMark, schema: TableSchema, request_id: str, first_scn: int
+) -> Block:
+    """Return the system row that ends a table's dump, at the end mark's own SCN.
+
+    Args:
+        mark: the end mark.
+        schema: the table's version.
+        request_id: what asked for the dump.
+        first_scn: the dump's first rows are here; 0 when it did not read the whole table.
+    """
+    payload = {"request_id": request_id, "schema_id": schema.schema_id, "first_scn": first_scn}
     event = SystemEvent(mark.scn, 0, SystemKind.DUMP_COMPLETE, schema.table, payload)
     index = transaction_index([(mark.scn, mark.commit_us, 0, 1, ORIGIN_SELECT, 1)])
     return Block(index, (), (event,), mark.scn)

@@ -216,7 +216,9 @@ class TaskQueue:
             for task in begun.tasks:
                 if task.progress.table == table:
                     task.phase, task.schema, task.keys = Phase.START, None, ()
-                    self.update(task, state="waiting", until=None, after=None, keys_done=0)
+                    self.update(
+                        task, state="waiting", until=None, after=None, keys_done=0, first_scn=0
+                    )
 
     def was_captured(self, table: TableId) -> bool:
         """Return whether the log may hold rows of a table."""

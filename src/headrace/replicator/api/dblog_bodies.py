@@ -132,6 +132,19 @@ class WindowShown(BaseModel):
     secondsLeft: float | None
 
 
+class RequestTableShown(BaseModel):
+    """How far one table of a request is."""
+
+    table: str
+    state: str
+    chunks: int
+    rowsRead: int
+    rowsEmitted: int
+    rowsVoided: int
+    rowsEstimated: int
+    rowsPerSecond: float
+
+
 class RequestShown(BaseModel):
     """A dump request."""
 
@@ -149,6 +162,12 @@ class RequestShown(BaseModel):
     rowsEstimated: int
     priority: int
     pace: OwnPaceShown
+    cause: str = Field(
+        description="Why it exists: ASKED by somebody, or what headrace needs it for."
+    )
+    where: str
+    deleteMissing: bool
+    tables: list[RequestTableShown] = Field(description="Those begun, in the order of work.")
 
 
 class Accepted(BaseModel):

@@ -15,6 +15,7 @@ from headrace.replicator.api.dblog_bodies import (
     QueueShown,
     RequestShown,
     RequestsNow,
+    RequestTableShown,
     RuntimeHealth,
     SourceRuntime,
     TableEvents,
@@ -81,6 +82,22 @@ def request_shown(shown: Shown) -> RequestShown:
         rowsEstimated=shown.rows_estimated,
         priority=request.priority,
         pace=OwnPaceShown(**asdict(request.pace)),
+        cause=request.cause.value,
+        where=request.predicate,
+        deleteMissing=request.delete_missing,
+        tables=[
+            RequestTableShown(
+                table=str(one.table),
+                state=one.state,
+                chunks=one.chunks,
+                rowsRead=one.rows_read,
+                rowsEmitted=one.rows_emitted,
+                rowsVoided=one.rows_voided,
+                rowsEstimated=one.rows_estimated,
+                rowsPerSecond=one.rows_per_s,
+            )
+            for one in shown.progress
+        ],
     )
 
 
