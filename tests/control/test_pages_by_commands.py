@@ -1,4 +1,4 @@
-"""Commands for pages of one replicator: dumps and pace, dead letters, runtime, row changes, and the tap, by its name."""
+"""Commands for pages of one replicator: dumps, pace, dead letters, runtime, row changes, and the tap, by its name."""
 
 from __future__ import annotations
 
@@ -110,9 +110,7 @@ def test_who_may_only_look_steers_no_letter(
 def test_dumps_are_asked_for_shown_and_steered_by_the_replicators_name(plane: ControlPlane) -> None:
     """And are told as beside the file, which names the same ones."""
     row = plane.store.replicator("default", "shop")
-    folder = plane.folders.of(row)
-    folder.config(row)
-    beside = str(folder.file(row.revision))
+    beside = str(plane.folders.of(row).write(row))
 
     def same(*words: str) -> Any:
         one, *rest = words[2:]

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from pydantic import BaseModel, SecretStr
@@ -108,6 +108,12 @@ def test_an_address_that_holds_a_secret_is_refused(held: str) -> None:
     assert "swordfish" not in str(refused.value)
 
 
+def forms(value: str) -> list[str]:
+    """Return a secret as it is, and as a URL's parts, a form and JSON have it."""
+    escaped = (quote(value, safe=""), quote(value), quote_plus(value), json.dumps(value)[1:-1])
+    return list(dict.fromkeys((value, *escaped)))
+
+
 class Secrets:
     """Random secrets, put where references find them: environment, files, a keyring, in turns."""
 
@@ -119,8 +125,8 @@ class Secrets:
 
     def reference(self, field: str) -> str:
         """Make one, and return what stands for it."""
-        # Signs that a URL escapes, so that both forms are looked for; a webhook is a URL itself.
-        value = f"{secrets.token_urlsafe(18)}@/ %{secrets.token_urlsafe(6)}"
+        # Signs that a URL, a form or JSON escapes, so that each form is another; a webhook is a URL itself.
+        value = f'{secrets.token_urlsafe(18)}@/ %"{secrets.token_urlsafe(6)}'
         if field.endswith(("webhook", "lineage__url")):
             value = f"http://127.0.0.1:1/{secrets.token_urlsafe(24)}"
         number = len(self.values)
@@ -142,7 +148,7 @@ class Secrets:
         return [
             name
             for name, value in self.values.items()
-            for form in {value, quote(value, safe=""), quote(value), json.dumps(value)[1:-1]}
+            for form in forms(value)
             if form.encode() in text
         ]
 
@@ -255,7 +261,7 @@ def _lived(
     log = plane.folders.of(row).log
     with log.open("a") as file:
         for value in own:
-            file.write(f"a library says {value} and {quote(value, safe='')}!\n")
+            file.write(f"a library says {' and '.join(forms(value))}!\n")
     shown = ask("GET", f"{path}/logs?lines=100").text
     assert "a library says ${" in shown
     said.append(shown)

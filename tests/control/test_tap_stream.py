@@ -156,18 +156,24 @@ def test_a_tap_that_tells_nothing_and_one_that_is_edited(serving: Any) -> None:
 
 @req("H19")
 def test_a_tap_that_teaches_is_out_of_a_viewers_reach(serving: Any) -> None:
-    _, url = serving
+    plane, url = serving
     file = deployed(serving, teach=True)
     file.parent.mkdir(parents=True)
     file.write_text(told(0, run="r") + "\n")
     viewer, operator = Asking(url, VIEWER.secret), Asking(url, OPERATOR.secret)
     body = {"runId": "r", "seq": 0}
-    with contextlib.closing(Stream(url, VIEWER.secret)) as refused:
-        # An answer that is none has no end.
-        assert refused.answer.status == 403
+    for accept in ("*/*", "text/event-stream"):
+        with contextlib.closing(Stream(url, VIEWER.secret, "?last=1", accept)) as refused:
+            # An answer that is none has no end.
+            assert refused.answer.status == 403
+            assert json.loads(refused.answer.read())["error"]["type"] == "NotAllowed"
+    assert plane.listeners.of(plane.store.replicator("default", "shop").number) == []
     answer = viewer("POST", f"{TAP}/taken", body)
     assert (answer.status, answer.error["type"]) == (403, "NotAllowed")
     bookmark = Bookmark(bookmark_file(file.parent))
+    assert bookmark.get("r") == -1
+    # That it teaches, and who listens, anybody may see.
+    assert viewer.one(TAP)["mode"] == "teach"
     with listening(url, OPERATOR.secret, "?last=1") as stream:
         assert stream.line()["seq"] == 0
         assert bookmark.get("r") == -1, "who only listens lets nothing go on"

@@ -242,7 +242,7 @@ def test_story_16_a_replicator_is_tested_before_it_runs(admin: Admin, source: So
     source.does("drop table public.bag")
 
 
-@req("C18")
+@req("C18", "C01")
 def test_story_12_a_part_of_the_source_is_replicated(admin: Admin, source: Source) -> None:
     names = {one["name"] for one in admin.detail(SHOP)["table_list"]}
     assert names == {"shop.orders", "shop.customers", "shop.notes"}
@@ -250,6 +250,10 @@ def test_story_12_a_part_of_the_source_is_replicated(admin: Admin, source: Sourc
     assert {path.name for path in lake.iterdir()} == {"orders", "customers", "notes"}
     columns = DeltaTable(lake / "customers").snapshot().schema.names
     assert columns == ["id", "full_name", "email", "phone", "domain"]
+    # All of them by one file and one start.
+    keys = {"orders": "id", "customers": "id", "notes": "note"}
+    rows = {table: len(admin.rows(f"shop.{table}", (key,))) for table, key in keys.items()}
+    assert rows == {"orders": 50, "customers": 5, "notes": 4}
     # Neither the table nor the column ever leaves the source.
     for segment in (admin.state / "replicators").rglob("*"):
         assert not segment.is_file() or b"secret-of-customers" not in segment.read_bytes(), segment

@@ -71,7 +71,8 @@ def test_speed_is_told_in_changes_and_bytes_per_second() -> None:
     assert (said["changes_per_s"], said["bytes_per_s"]) == (3.5, 100.0)
     assert said["minute_s"] == BEGIN * 60
     hour = replace(one, at=BEGIN // 60, span_s=HOUR_S).to_json()
-    assert (hour["changes_per_s"], hour["hour_s"]) == (0.058, BEGIN // 60 * 3_600)
+    assert (hour["changes_per_s"], hour["bytes_per_s"]) == (0.058, 1.667)
+    assert hour["hour_s"] == BEGIN // 60 * 3_600
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -8,12 +8,13 @@ its place, so who may write a configuration may not read other files with it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 __all__ = [
     "DEFAULT_FOLDER",
@@ -100,7 +101,8 @@ def written(reference: Reference, environment: Mapping[str, str]) -> set[str]:
         value = Reference(reference.kind, reference.name).value(environment)
     except SecretMissing:
         return set()
-    return {value, quote(value, safe=""), quote(value)}
+    escaped = {quote(value, safe=""), quote(value), quote_plus(value)}
+    return {value, *escaped, json.dumps(value)[1:-1]}
 
 
 def _of_environment(name: str, environment: Mapping[str, str]) -> str:

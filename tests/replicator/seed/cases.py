@@ -135,7 +135,7 @@ CASES = (
         {"tables": [{**TABLE, "database": "other"}]},
     ),
     warning("field-unsupported", "ddlBlacklist", over={"ddlBlacklist": ["CREATE_TABLE"]}),
-    warning("field-unsupported", "retries", over={"retries": {"maxDurationSeconds": 60}}),
+    Case("configuration", "retry.for_s", over={"retries": {"maxDurationSeconds": "many"}}),
     warning("field-unsupported", "parallelism", over={"parallelism": {"numInstances": 2}}),
     warning("field-unsupported", "offsetBasePath", over={"offsetBasePath": "hdfs://x/y"}),
     warning("field-unsupported", "service", over={"service": "assessor"}),

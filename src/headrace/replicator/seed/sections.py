@@ -213,14 +213,13 @@ def _blocked(
 def _retries(given: Given) -> Iterator[Problem]:
     wanted = given.part("retries")
     yield from _strange("retries", wanted, frozenset({"maxDurationSeconds", "delaySeconds"}))
-    if given.document.get("retries") is not None:
-        yield _warning(
-            "field-unsupported",
-            "retries",
-            "retries has no counterpart: what may work at the next try is tried again, with growing pauses and without "
-            "an end; everything else stops at once.",
-            "Take it away.",
-        )
+    for_s, longest_s = wanted.get("maxDurationSeconds"), wanted.get("delaySeconds")
+    retry = given.mapping.setdefault("retry", {}) if for_s or longest_s else {}
+    if for_s:
+        # There a replicator ends with the first failure that lasts, whatever its table.
+        retry |= {"for_s": for_s, "ends": "replicator"}
+    if longest_s:
+        retry["longest_s"] = longest_s
 
 
 def _parallelism(given: Given) -> Iterator[Problem]:
@@ -230,7 +229,8 @@ def _parallelism(given: Given) -> Iterator[Problem]:
             "field-unsupported",
             "parallelism",
             "parallelism has no counterpart: one process reads the log for all tables, and Spark's tasks share them.",
-            "Give Spark more cores in its place: resources: {vcores: …}, or headrace: {spark: {master: …}}.",
+            "Give Spark more cores in its place: resources: {vcores: …}, or headrace: {spark: {master: …}}. Tables "
+            "that are to stand by themselves take a replicator of their own.",
         )
     yield from _strange("parallelism", wanted, frozenset({"numInstances", "instances"}))
 
