@@ -75,6 +75,9 @@ COMMANDS = {
 }
 """The command for each page, with the options that the page's parameters became. `headrace api` asks any of them."""
 
+BESIDE = {"assess", "export"}
+"""Commands that do what their page does of a file that is here; `headrace api` asks for the page."""
+
 NO_JSON = {
     # They run until somebody ends them, and draw; what they look after has commands that tell of it.
     "demo",
@@ -132,6 +135,7 @@ def test_every_operation_of_the_api_has_a_command() -> None:
         name, *options = command.split(" --")
         assert name in there, operation
         assert {f"--{option}" for option in options} <= there[name], operation
+        assert ("--server" in there[name]) is (name not in BESIDE), f"{name} asks nobody"
 
 
 @req("C76")

@@ -110,7 +110,9 @@ def folded(changes: Iterator[tuple[str, dict[str, object]]]) -> Rows:
 
 
 def lines() -> Rows:
-    told = [json.loads(line) for line in Path("lines").read_text().splitlines()]
+    written = Path("lines").read_text().splitlines()
+    assert len(written) == len(set(written)), "its place was kept: nothing came twice"
+    told = [json.loads(line) for line in written]
     return folded((one["op"], one["row"]) for one in told if "op" in one)
 
 
