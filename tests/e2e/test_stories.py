@@ -385,10 +385,15 @@ def test_story_05_failures_are_counted_and_story_14_the_logs_say_why(
     source.does("create table shop.parcels (id int primary key)")
     source.does("insert into shop.parcels values (1)")
     seen(admin, lambda: failures(admin, "shop.parcels") >= 1, "a failure that is counted")
-    state = admin.ask.does("POST", f"{NS}/getState", {"name": SHOP}, 200)
-    (failing,) = (one for one in state["tables"] if one["table"] == "parcels")
-    assert failing["state"] == "FAILING"
-    assert "shop.parcels" in failing["error"]["message"]
+
+    def why() -> Any:
+        state = admin.ask.does("POST", f"{NS}/getState", {"name": SHOP}, 200)
+        (found,) = (one for one in state["tables"] if one["table"] == "parcels")
+        assert found["state"] == "FAILING"
+        # The frontier says so at once, the job why, at most every half second.
+        return found["error"]
+
+    assert "shop.parcels" in until(why, "the reason", 60)["message"]
     # The others go on.
     source.does("insert into shop.orders (id, total) values (300, 1)")
     caught_up(admin, source)
