@@ -13,8 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from headrace.replicator.paths import StatePaths
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.cli.test_documents import typed
+from tests.control.letters import put_letter
 from tests.requirements import req
 
 PAGES = ("docs/assessment.md", "docs/sources.md", "docs/operations.md")
@@ -88,6 +90,8 @@ def test_every_command_of_the_guide_does_what_it_says(tmp_path: Path) -> None:
         (tmp_path / "shop.yaml").write_text(FILE)
         operator = Operator(tmp_path, url)
         operator.types("headrace run shop.yaml --once")
+        for scn in (81, 90):
+            put_letter(StatePaths(tmp_path / ".headrace" / "shop"), scn)
         run = [line for page in PAGES for line in typed(page) if not elsewhere(line)]
         assert len(run) > 30
         for line in run:
