@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -68,6 +70,10 @@ class Operator:
         if word == "3f2a":
             waiting: list[dict[str, Any]] = json.loads(self.types("headrace dump list shop.yaml --json"))
             return str(waiting[-1]["request"])
+        if word == "81":
+            return str(json.loads(self.types("headrace status shop.yaml --json"))["frontier_scn"])
+        if re.match(r"\d{4}-\d\d-\d\dT", word):
+            return dt.datetime.now(dt.UTC).isoformat()
         return str(self.folder / "exported") if word == "/srv/delta" else word
 
 
