@@ -35,7 +35,7 @@ demo-mariadb: setup ## The same from a live MariaDB, which has to be installed
 ##### Test it
 
 .PHONY: setup-tests
-setup-tests: ## As setup, and the servers of the tests: Debian's PostgreSQL 15 and MariaDB, an object store (needs Go)
+setup-tests: ## As setup, and the servers of the tests: Debian's PostgreSQL 15 and MariaDB, MySQL, an object store (needs Go)
 	@$(PYTHON) tools/setup.py --tests
 
 .PHONY: test

@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from headrace.testing.mariadb_server import installed as mariadb_installed
+from headrace.testing.mysql_server import installed as mysql_installed
 from headrace.testing.object_store import server_program
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.fixtures_read_back import READ_BACK, WORKED_ON
@@ -77,6 +78,7 @@ MARKERS = (
     "object_store: starts versitygw; skipped where the set-up could not build it",
     "debian_postgres: needs Debian's PostgreSQL 15; skipped where it is not installed",
     "mariadb: needs Debian's MariaDB; skipped where it is not installed",
+    "mysql: needs a MySQL server; skipped where the set-up could not unpack one",
 )
 
 # Spark's workers are started by name otherwise, and would miss the packages of this environment.
@@ -143,6 +145,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "mariadb",
         "/usr/sbin/mariadbd is missing: install Debian's mariadb-server-core",
         unless=mariadb_installed(),
+    )
+    _skip(
+        items,
+        "mysql",
+        "there is no MySQL server: `make setup-tests` says why",
+        unless=mysql_installed(),
     )
 
 

@@ -4,7 +4,7 @@ Needs a Python of at least 3.11 and nothing else; uses only the standard library
 virtual environment remembers what was set up from which files, so a second run returns at once.
 
     python3 tools/setup.py            what `headrace demo` and `headrace run` need
-    python3 tools/setup.py --tests    the same and the servers of the tests: PostgreSQL, MariaDB, an object store
+    python3 tools/setup.py --tests    the same and the servers of the tests: PostgreSQL, MariaDB, MySQL, an object store
     python3 tools/setup.py --lock     rewrite requirements.lock from pyproject.toml
 """
 
@@ -67,6 +67,7 @@ EXTENSION_SOURCES = (
 STAMPED = (
     "requirements.lock",
     "tools/setup.py",
+    "tools/unpack_mysql.py",
     "src/headrace/spark/archive.py",
     "src/headrace/spark/jars.py",
     "src/headrace/spark/jars.lock",
@@ -121,6 +122,7 @@ def set_up(*, tests: bool) -> None:
         system = beside.submit(find_or_install_system, tests=tests)
         make_venv()
         objects = beside.submit(find_or_build_object_store) if tests else None
+        mysql = beside.submit(find_or_unpack_mysql) if tests else None
         if anew:
             install_packages()
         proof |= system.result()
@@ -131,6 +133,8 @@ def set_up(*, tests: bool) -> None:
             own.result()
         if objects is not None:
             proof["object_store"] = objects.result()
+        if mysql is not None:
+            proof["mysql"] = mysql.result()
     write_stamp(proof)
     say(f"ready after {time.monotonic() - started:.0f} s")
 
@@ -196,12 +200,14 @@ def is_ready(stamp: Mapping[str, object], *, tests: bool) -> bool:
     """Whether the stamp is of these very files and what it found is still there."""
     if stamp.get("fingerprint") != fingerprint() or not PYTHON.exists():
         return False
-    if tests and not {"postgres", "mariadb", "object_store"} <= stamp.keys():
+    if tests and not {"postgres", "mariadb", "mysql", "object_store"} <= stamp.keys():
         return False
     if stamp.get("java_file") != file_mark(str(stamp.get("java"))):
         # A package manager has put another one in its place: the archive of classes does not fit it.
         return False
-    places = [stamp.get(name) for name in ("archive", "postgres", "mariadb", "object_store")]
+    places = [
+        stamp.get(name) for name in ("archive", "postgres", "mariadb", "mysql", "object_store")
+    ]
     places += _strings(stamp.get("jars"))
     return all(Path(str(place)).exists() for place in places if place)
 
@@ -548,6 +554,28 @@ def find_or_install_mariadb() -> str | None:
     why = "not root" if os.geteuid() else "no package of it to be had from apt-get"
     say(f"no {MARIADB} and {why}: tests against MariaDB will be skipped")
     return None
+
+
+def find_or_unpack_mysql() -> str | None:
+    """Path of a MySQL server program in headrace's cache, or nothing when its tests must be skipped."""
+    cache = os.environ.get("HEADRACE_CACHE") or Path.home() / ".cache" / "headrace"
+    folder = Path(cache).resolve() / "mysql"
+    program = folder / "usr" / "sbin" / "mysqld"
+    if program.exists():
+        return str(program)
+    say("unpacking the MySQL server of the tests")
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "unpack_mysql.py"), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if made.returncode:
+        why = made.stdout.strip() or _tail(made.stderr, 3).strip()
+        say(f"no MySQL server, {why}: tests against MySQL will be skipped")
+        return None
+    return str(program)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -105,6 +105,7 @@ def test_tests_need_their_servers_or_the_word_that_there_are_none() -> None:
             "archive": None,
             "postgres": None,
             "mariadb": None,
+            "mysql": None,
             "object_store": None,
         }
     )
