@@ -71,7 +71,7 @@ def test_a_replicator_lives_by_commands(server: str, folder: Path) -> None:
     assert call("status", "shop").stdout == call("replicators", "shop").stdout
     assert told("status", "shop").keys() == shown.keys()
     # A name where only a file goes.
-    assert "headrace api" in call("verify", "shop", fails=True).output
+    assert "headrace api" in call("resync", "shop", fails=True).output
     assert told("logs", "shop") == {"process": "run", "lines": []}
     assert told("stop", "shop", "--wait")["state"] == "STOPPED"
     assert told("delete", "shop", "--source", "leave", "--wait")["state"] == "DELETED"
@@ -128,6 +128,15 @@ def test_what_cannot_be_done_says_what_to_do(
     assert named in failed.output
     assert "next step" in failed.output
     assert "Traceback" not in failed.output
+
+
+def test_what_reads_a_file_finds_that_of_a_name(server: str, folder: Path) -> None:
+    told("deploy", str(folder / "shop.yaml"))
+    for command in ("verify", "maintain"):
+        assert "is not on this machine" in call(command, "shop", fails=True).output
+    told("start", "shop", "--wait")
+    assert "SourceUnavailable" in call("verify", "shop", fails=True).output
+    assert "nothing to do" in call("maintain", "shop").output
 
 
 def test_something_else_that_answers_is_not_taken_for_a_control_plane() -> None:

@@ -190,6 +190,7 @@ def test_from_serve_to_a_second_running_replicator_and_on(newcomer: Newcomer, ur
         until(lambda: frontier(newcomer, "shop") > before, "the frontier", 30)
         assert newcomer.shows("shop")["tables"] == {"REPLICATING": 1}
         earlier = frontier(newcomer, "shop")
+        assert "source = target" in newcomer.types("headrace verify shop")
         # Within minutes, though nobody told the replicator of the table.
         connection.execute("create table shop.late (id int primary key)")
         connection.execute("insert into shop.late values (1), (2)")

@@ -6,7 +6,7 @@ from hashlib import md5
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ScnNotFound, SourceError
+from headrace.errors import ChangeLogLost, ScnNotFound, SourceError
 from headrace.lake import CorruptTable, Manifest, TableEntry, app_id, table_path
 from headrace.model.schema import TableId
 from headrace.replicator import verify_compare, verify_tail
@@ -66,6 +66,14 @@ def test_equal_tables_are_equal(shop):
     assert orders.target_version == 0
     assert "comparing public.orders" in lines
     assert len(lines) == len(set(lines))
+
+
+def test_a_log_that_the_target_is_not_fed_from_is_refused(shop, tmp_path):
+    """As of a file whose replicator a control plane runs, in a state folder of its own."""
+    source = PostgresSource(shop.url, name=PIPELINE)
+    with pytest.raises(ChangeLogLost, match="ends at SCN 0, and the target shows") as caught:
+        verify(source, ["public.orders"], tmp_path / "none", DeltaReplicas(shop.lake, PIPELINE))
+    assert "headrace verify NAME" in caught.value.next_step
 
 
 def test_a_lost_row_is_missing(shop):

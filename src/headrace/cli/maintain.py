@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.server import (
+    DEFAULT_URL,
+    Authority,
+    FileOrName,
+    Namespace,
+    Server,
+    ServerUrl,
+    file_of,
+)
 
 if TYPE_CHECKING:
     from headrace.replicator.maintain import TableMaintained
@@ -18,13 +27,16 @@ __all__ = ["maintain"]
 
 @errors_without_traceback
 def maintain(
-    file: ConfigFile,
+    file: FileOrName,
     table: Annotated[
         str | None, typer.Option("--table", help="Only this table: schema.name.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON array, for programs.")
     ] = False,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
 ) -> None:
     """Bring the files of Delta tables into order now: merge small ones, sort by key, drop deleted rows.
 
@@ -37,7 +49,7 @@ def maintain(
     """
     from headrace.replicator import config_file, runner
 
-    done = runner.maintain(config_file.load(file), table)
+    done = runner.maintain(config_file.load(file_of(file, Server(server, namespace, ca))), table)
     if as_json:
         typer.echo(json.dumps([entry.to_json() for entry in done], indent=2))
     else:

@@ -65,7 +65,7 @@ def one_view(shown: dict[str, Any]) -> RenderableType:
             f"{one['lag_changes']:,}",
             Text(one["error"], style="red"),
         )
-    foot = f"behind {_lag(shown['lag_s'])}, {shown['lag_changes']:,} changes"
+    foot = f"behind {_lag(shown['lag_s']) or 'not yet'}, {shown['lag_changes']:,} changes"
     wrong = [shown["reason"], shown["seen_error"]]
     wrong += [
         f"{name}: {role['error']['name']}: {role['error']['message']}"

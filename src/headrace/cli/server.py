@@ -28,6 +28,7 @@ __all__ = [
     "Server",
     "ServerUrl",
     "Wait",
+    "file_of",
     "printed",
     "replicator_named",
 ]
@@ -248,6 +249,28 @@ def _headers(accepted: str) -> dict[str, str]:
 def replicator_named(given: str) -> str | None:
     """Return the name of a control plane's replicator, None where a file is meant."""
     return given if _NAME.fullmatch(given) else None
+
+
+def file_of(given: str, server: Server) -> Path:
+    """Return the configuration that a command works with, which stands beside the replicator's state.
+
+    Args:
+        given: a file, or the name of a replicator.
+        server: where its control plane is.
+
+    Raises:
+        ConfigError: the replicator never ran, or another machine runs it.
+    """
+    name = replicator_named(given)
+    if name is None:
+        return Path(given)
+    path = Path(server.replicator(name)["file"])
+    if not path.exists():
+        raise ConfigError(
+            f"{name}: {path} is not on this machine.",
+            next_step="call it on the machine of the control plane, and once the replicator has been started.",
+        )
+    return path
 
 
 def printed(value: Any) -> None:

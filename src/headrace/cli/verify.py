@@ -9,7 +9,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.server import (
+    DEFAULT_URL,
+    Authority,
+    FileOrName,
+    Namespace,
+    Server,
+    ServerUrl,
+    file_of,
+)
 
 if TYPE_CHECKING:
     from headrace.replicator.verify_report import TableReport, VerifyReport
@@ -26,15 +35,19 @@ _WHY = {
 
 @errors_without_traceback
 def verify(
-    file: ConfigFile,
+    file: FileOrName,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, for programs.")
     ] = False,
+    server: ServerUrl = DEFAULT_URL,
+    namespace: Namespace = "default",
+    ca: Authority = None,
 ) -> None:
     """Compare every table with the source, row by row, while writes go on.
 
     The source's side is one snapshot, rendered and hashed by the server itself; the target's side is a
-    frontier plus exactly the later transactions that the snapshot sees.
+    frontier plus exactly the later transactions that the snapshot sees. One that a control plane runs is named by its
+    name, on the control plane's machine.
 
     Exit code: 0 when all tables are equal, 1 when one is not, 2 on an error.
 
@@ -42,7 +55,7 @@ def verify(
     """
     from headrace.replicator import config_file, runner
 
-    report = runner.verify(config_file.load(file))
+    report = runner.verify(config_file.load(file_of(file, Server(server, namespace, ca))))
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:

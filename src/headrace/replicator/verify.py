@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.changelog.reader import ChangeLogReader
+from headrace.errors import ChangeLogLost
 from headrace.lake.frontier import Manifest, TableEntry
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
@@ -54,6 +55,7 @@ def verify(
 
     Raises:
         SourceError: the source cannot be read.
+        ChangeLogLost: the log ends before what the target shows.
         ScnNotFound: the log no longer holds the changes since the target's frontier.
         TargetError: a target table cannot be read.
     """
@@ -61,6 +63,7 @@ def verify(
     run = _Run(
         source=source,
         tables=names,
+        changelog=changelog,
         reader=ChangeLogReader(changelog),
         registry=FileRegistry(changelog / "schemas"),
         replicas=replicas,
@@ -93,6 +96,7 @@ def _once(progress: Callable[[str], None] | None) -> Callable[[str], None]:
 class _Run:
     source: Compared
     tables: tuple[TableId, ...]
+    changelog: Path
     reader: ChangeLogReader
     registry: FileRegistry
     replicas: Replicas
@@ -101,6 +105,7 @@ class _Run:
     life: Incarnation
 
     def execute(self, copy_deadline: float) -> VerifyReport:
+        self._require_log()
         copying = self._await_copies(copy_deadline)
         while True:
             # The target first: what it shows is then older than what the source does.
@@ -116,6 +121,17 @@ class _Run:
                     return self._report(view, shown, log, manifest, ready, covered)
             self.say("waiting for a frontier that the source's snapshot sees whole")
             time.sleep(_POLL_S)
+
+    def _require_log(self) -> None:
+        """Refuse a log that ends before what the target shows: it is not the one that the target is fed from."""
+        manifest = self.replicas.latest()
+        covered = self.reader.tail().covered_scn
+        if manifest is not None and manifest.scn > covered:
+            raise ChangeLogLost(
+                f"The change log in {self.changelog} ends at SCN {covered}, and the target shows SCN {manifest.scn}.",
+                next_step="name the replicator that feeds this target: by its own file, or, if a control plane runs "
+                "it, by its name: headrace verify NAME.",
+            )
 
     def _await_copies(self, deadline: float) -> list[TableId]:
         """Wait until every dump is complete; return the tables whose dump is not."""

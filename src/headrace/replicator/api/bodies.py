@@ -201,6 +201,9 @@ class ReplicatorDetail(ReplicatorShown):
     """A replicator, with everything that is known of it."""
 
     config: dict[str, Any] = Field(description="As it was given, references to secrets unresolved.")
+    file: str = Field(
+        description="What its process reads on the control plane's machine; commands there take it as theirs."
+    )
     pid: int | None = Field(
         description="Of its process; null where there is none, or it runs elsewhere."
     )

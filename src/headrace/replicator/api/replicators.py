@@ -87,7 +87,9 @@ def replicators(plane: ControlPlane) -> APIRouter:
     ) -> ReplicatorDetail:
         """Show a replicator: configuration, state, tables, positions, lag."""
         row = plane.store.replicator(namespace, name)
-        return detail(row, plane.pictures.seen(row), plane.reconciler.processes().get(row.number))
+        pid = plane.reconciler.processes().get(row.number)
+        file = plane.folders.of(row).file(row.revision)
+        return detail(row, plane.pictures.seen(row), pid, file)
 
     def steered(command: Command) -> Callable[..., ReplicatorShown]:
         let_through: Who = Depends(changes(command.value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from headrace.replicator.api.bodies import (
@@ -26,12 +27,13 @@ def shown(row: Deployed, seen: Seen | None) -> ReplicatorShown:
     return ReplicatorShown(**_of_both(row, seen))
 
 
-def detail(row: Deployed, seen: Seen, pid: int | None) -> ReplicatorDetail:
+def detail(row: Deployed, seen: Seen, pid: int | None, file: Path) -> ReplicatorDetail:
     """Return everything that is known of a replicator."""
     picture = seen.picture
     return ReplicatorDetail(
         **_of_both(row, seen),
         config=dict(row.config),
+        file=str(file),
         pid=pid,
         positions=Positions(
             captured_scn=picture.captured_scn,
