@@ -101,6 +101,7 @@ def running(*replicators: Replicator) -> Iterator[None]:
 
 
 @req("P71")
+@pytest.mark.long
 def test_old_and_new_structure_are_equal_at_any_commit_until_everybody_moves(
     url: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,7 +124,13 @@ def gap(mariadb_server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 @req("P49", "P13")
-@pytest.mark.parametrize("by_place", [False, True], ids=["exact", "by place"])
+@pytest.mark.parametrize(
+    "by_place",
+    [
+        pytest.param(False, id="exact"),
+        pytest.param(True, id="by place", marks=pytest.mark.long),
+    ],
+)
 def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visible(
     by_place: bool,
     gap: Gap,

@@ -139,6 +139,7 @@ def agrees(url: str, what: str, words: list[str], held: Callable[[], Rows], want
 
 
 @req("P66")
+@pytest.mark.long
 def test_source_output_place_and_form_are_others_by_configuration_alone(
     shop: psycopg.Connection,
     sources: dict[str, str],

@@ -282,6 +282,7 @@ def test_a_column_whose_old_name_came_back_is_no_reason_to_fail_once_the_table_i
     assert {row[:2] for row in bench.rows(TABLE)} == {(1, "x"), (2, "c"), (3, "e"), (4, "g")}
 
 
+@pytest.mark.long
 def test_changes_in_the_middle_of_a_dump_are_not_passed_over(bench: Bench) -> None:
     """The end of that dump would speak of rows that are not there."""
     renamed_back(bench)
@@ -294,6 +295,7 @@ def test_changes_in_the_middle_of_a_dump_are_not_passed_over(bench: Bench) -> No
     assert [type(error) for error in applier.failing] == [UnfitSettings]
 
 
+@pytest.mark.long
 def test_a_dump_that_ended_among_passed_changes_makes_nothing_complete(bench: Bench) -> None:
     renamed_back(bench)
     bench.log.announce(MAIL, {name: at for at, name in enumerate(MAIL.names, 1)})
