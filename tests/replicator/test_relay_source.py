@@ -38,6 +38,15 @@ def test_the_smallest_file_is_read(tmp_path: Path) -> None:
     assert (source.urls, source.token, source.ca) == (("http://a:7070",), None, None)
 
 
+def test_it_is_called_as_the_relays_call_it(tmp_path: Path) -> None:
+    url = "urls: ['http://a']"
+    assert load(write(tmp_path, f"{{type: relay, {url}}}")).source_name == "shop"
+    config = load(write(tmp_path, f"{{type: relay, {url}, source: big-shop}}", "relay: {}\n"))
+    assert (config.name, config.source_name) == ("shop", "big-shop")
+    (served_as,) = relay_settings({tmp_path / "shop.yaml": config}).sources
+    assert served_as.name == "big-shop"
+
+
 def test_its_authority_lies_beside_the_file_and_its_token_is_not_shown(tmp_path: Path) -> None:
     said = f"{{type: relay, urls: ['https://a'], token: {TOKEN}, ca: certificates/ca.pem}}"
     config = load(write(tmp_path, said))
@@ -54,6 +63,8 @@ def test_its_authority_lies_beside_the_file_and_its_token_is_not_shown(tmp_path:
         ("{type: relay, urls: ['ftp://a']}", "", "source.urls: expected a list of URLs"),
         ("{type: relay, urls: ['http://a'], tokn: x}", "", "source.tokn: unknown name; did you"),
         ("{urls: ['http://a']}", "", "source.type: missing"),
+        ("{type: relay, urls: ['http://a'], tables: [orders]}", "", "source.tables"),
+        ("{type: relay, urls: ['http://a'], source: 'The Shop'}", "", "source.source"),
         (
             "{type: relay, urls: ['http://a']}",
             "changes: {incompatible: recopy}",
@@ -85,6 +96,8 @@ def test_preflight_and_the_goal_ask_the_relay(tmp_path: Path) -> None:
     log.append(window(7))
     with served({"shop": log.folder}) as url:
         config = load(write(tmp_path, f"{{type: relay, urls: ['{url}']}}"))
+        other = load(write(tmp_path, f"{{type: relay, urls: ['{url}'], source: other}}"))
+        assert [finding.name for finding in runner.preflight(other)] == ["no-relay"]
         assert runner.preflight(config) == []
         assert runner.goal(config) == (7, frozenset())
     log.close()

@@ -23,6 +23,7 @@ from headrace.replicator.relay_config import RelayConfig, RelaySourceConfig
 from headrace.replicator.retries import RetryConfig
 from headrace.replicator.section import Section
 from headrace.replicator.source_config import (
+    NAME,
     ColumnsConfig,
     DatabaseConfig,
     Identifier,
@@ -396,7 +397,7 @@ class StateConfig(Section):
 class Config(Section):
     """One replicator."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+    name: Annotated[str, Field(pattern=NAME)]
     source: Annotated[PostgresConfig | MysqlConfig | RelaySourceConfig, Field(discriminator="type")]
     target: Annotated[
         TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
@@ -425,6 +426,13 @@ class Config(Section):
         if isinstance(self.target, ParquetTargetConfig):
             return self.target.path
         return self.state_dir / "target"
+
+    @property
+    def source_name(self) -> str:
+        """What relays call the source."""
+        if isinstance(self.source, RelaySourceConfig) and self.source.source:
+            return self.source.source
+        return self.name
 
     @property
     def state_dir(self) -> Path:

@@ -10,6 +10,7 @@ from pydantic import Field
 from headrace.replicator.config import ChangeLogConfig, StateConfig
 from headrace.replicator.relay_config import FollowingRelayConfig
 from headrace.replicator.section import Section
+from headrace.replicator.source_config import NAME
 
 __all__ = ["FOLLOWER", "FollowerConfig"]
 
@@ -27,10 +28,15 @@ class FollowerConfig(Section):
         state: where that lies.
     """
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+    name: Annotated[str, Field(pattern=NAME)]
     relay: FollowingRelayConfig
     changelog: ChangeLogConfig = ChangeLogConfig()
     state: StateConfig = StateConfig()
+
+    @property
+    def source_name(self) -> str:
+        """What relays call the source."""
+        return self.name
 
     @property
     def state_dir(self) -> Path:

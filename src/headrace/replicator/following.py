@@ -92,7 +92,7 @@ def follow(config: Config, source: RelaySourceConfig, stop: threading.Event, tel
     if config.name not in jobs(paths.changelog):
         # Before the first block: nothing may be dropped that the target does not have.
         register_job(paths.changelog, config.name, 0)
-    upstream = RelayUpstream(source.urls, config.name, http_of(source, "source"))
+    upstream = RelayUpstream(source.urls, config.source_name, http_of(source, "source"))
     with _interrupted_by(stop, upstream):
         _follower(config, upstream, tell).run(stop)
 
@@ -119,7 +119,7 @@ def _interrupted_by(stop: threading.Event, upstream: RelayUpstream) -> Iterator[
 def _follower(config: Config | FollowerConfig, upstream: RelayUpstream, tell: Tell) -> Follower:
     paths = StatePaths.of(config)
     return Follower(
-        name=config.name,
+        name=config.source_name,
         upstream=upstream,
         folder=paths.changelog,
         settings=log_settings(config.changelog),

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace.replicator.section import Section
+from headrace.replicator.source_config import NAME, Pattern
 from headrace.replicator.units import Listen
 
 __all__ = [
@@ -138,9 +139,17 @@ class UpstreamConfig(Section):
 
 
 class RelaySourceConfig(UpstreamConfig):
-    """The source of a replicator that reads its changes from relays, and no database."""
+    """The source of a replicator that reads its changes from relays, and no database.
+
+    Attributes:
+        source: its name as the relays have it; that of the replicator when absent.
+        tables: patterns ``schema.table`` of those that the replicator looks after; empty means all. The log is copied
+            whole.
+    """
 
     type: Literal["relay"]
+    source: Annotated[str, Field(pattern=NAME)] | None = None
+    tables: tuple[Pattern, ...] = ()
 
 
 class FollowingRelayConfig(RelayConfig):

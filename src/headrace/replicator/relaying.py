@@ -56,7 +56,7 @@ def _source(file: Path, config: Config | FollowerConfig, relay: RelayConfig | No
     paths = StatePaths.of(config)
     status = _told_by_follower(config, paths)
     return ServedSource(
-        config.name,
+        config.source_name,
         paths.changelog,
         paths.registry,
         paths.database if status is None else None,

@@ -102,7 +102,7 @@ def _reach(config: Config, source: RelaySourceConfig) -> int:
     from headrace.replicator.following import http_of
 
     settings = Settings(http=http_of(source, "source"), patience_s=_PATIENCE_S)
-    with contextlib.closing(Ranges(source.urls, config.name, settings)) as ranges:
+    with contextlib.closing(Ranges(source.urls, config.source_name, settings)) as ranges:
         return int(ranges.reach()["covered_scn"])
 
 
@@ -278,11 +278,12 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
     from headrace.replicator.config import ParquetTargetConfig, TargetConfig
     from headrace.replicator.copies import ask_for_copy
     from headrace.replicator.dead_letters import replayed
+    from headrace.replicator.relay_config import RelaySourceConfig
     from headrace.spark.at_work import Patience
     from headrace.spark.job import ApplySettings, run_apply
 
     rewind.finish(config)
-    given = config.target
+    given, source = config.target, config.source
     settings = ApplySettings(
         pipeline=config.name,
         changelog=paths.changelog,
@@ -295,6 +296,8 @@ def apply(config: Config, paths: StatePaths, stop: threading.Event, report: Repo
         master=config.spark.master,
         driver_memory=config.spark.driver_memory,
         spark_conf=dict(config.spark.conf),
+        # Capture takes no others from a database; a relay's log is copied with all that it has.
+        tables=source.tables if isinstance(source, RelaySourceConfig) else (),
         max_rows_per_batch=config.apply.max_rows,
         trigger_s=config.apply.trigger_s,
         freshness=paths.freshness,

@@ -20,6 +20,7 @@ __all__ = [
     "postgres_url",
 ]
 
+NAME = r"^[a-z][a-z0-9_-]{0,39}$"
 Pattern = Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=63)]
 _Table = Annotated[str, Field(pattern=r"^[^.*?]+\.[^.*?]+$")]

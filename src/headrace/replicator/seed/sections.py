@@ -228,9 +228,9 @@ def _parallelism(given: Given) -> Iterator[Problem]:
         yield _warning(
             "field-unsupported",
             "parallelism",
-            "parallelism has no counterpart: one process reads the log for all tables, and Spark's tasks share them.",
-            "Give Spark more cores in its place: resources: {vcores: …}, or headrace: {spark: {master: …}}. Tables "
-            "that are to stand by themselves take a replicator of their own.",
+            "One process reads the log for all tables, and Spark's tasks share them; a replicator is one such job.",
+            "Give Spark more cores in its place: resources: {vcores: …}, or headrace: {spark: {master: …}}. Or "
+            "spread the tables over several replicators that read one relay: source: {type: relay, source, tables}.",
         )
     yield from _strange("parallelism", wanted, frozenset({"numInstances", "instances"}))
 
