@@ -96,11 +96,15 @@ def test_every_command_of_the_guide_does_what_it_says(tmp_path: Path) -> None:
         (tmp_path / "shop.yaml").write_text(FILE)
         operator = Operator(tmp_path, url)
         operator.types("headrace run shop.yaml --once")
-        for scn in (81, 90):
-            put_letter(StatePaths(tmp_path / ".headrace" / "shop"), scn)
         run = [line for page in PAGES for line in typed(page) if not elsewhere(line)]
         assert len(run) > 30
-        for line in run:
+        letters = run.index("headrace dead-letters list shop.yaml")
+        for line in run[:letters]:
+            operator.types(line)
+        # Only now: a run to the end says that they are there, as an error.
+        for scn in (81, 90):
+            put_letter(StatePaths(tmp_path / ".headrace" / "shop"), scn)
+        for line in run[letters:]:
             operator.types(line)
     assert list((tmp_path / "exported").rglob("state.json"))
 

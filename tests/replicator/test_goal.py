@@ -84,6 +84,24 @@ def test_what_only_a_person_ends_ends_the_run_with_its_name() -> None:
     assert goal.is_reached(PICTURE, DONE, [request("asked", RequestState.CANCELLED)])
 
 
+@req("N08", "C67")
+def test_changes_that_were_put_aside_end_the_run_once_everything_else_is_done() -> None:
+    goal = Goal.of(90, frozenset({NAME}), [])
+    error = f"DeadLetters: {NAME} goes on without the changes of 2 transactions"
+    lacking = replace(PICTURE.tables[0], phase="failing", error=error, applied_scn=90)
+    with pytest.raises(StateError, match=rf"put aside: {NAME}\.") as caught:
+        goal.is_reached(replace(PICTURE, tables=(lacking,)), DONE, [])
+    assert f"headrace dead-letters list FILE --table {NAME}" in caught.value.next_step
+    # Until then the run has work: what it lacks beside them, and the other tables.
+    behind = replace(lacking, applied_scn=89, lag_changes=1)
+    assert not goal.is_reached(replace(PICTURE, tables=(behind,)), DONE, [])
+    early = replace(PICTURE, tables=(lacking,), frontier_scn=89, covered_scn=89, lag_changes=1)
+    assert not goal.is_reached(early, DONE, [])
+    # What time may heal is waited for.
+    failing = replace(lacking, error="TargetUnavailable: it is away")
+    assert not goal.is_reached(replace(PICTURE, tables=(failing,)), DONE, [])
+
+
 @req("C60")
 def test_a_request_that_fails_ends_the_run_with_its_reason() -> None:
     goal = Goal.of(90, frozenset({NAME}), [])

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import StateError
-from headrace.replicator.picture import Picture
+from headrace.replicator.picture import Picture, TablePicture
 from headrace.state.store import DumpProgress, DumpRequest, RequestState
 
 __all__ = ["Goal"]
+
+_PUT_ASIDE = "DeadLetters"
+"""The error of a table that goes on without changes that its target does not take."""
 
 _OVER = (RequestState.COMPLETED, RequestState.FAILED, RequestState.CANCELLED)
 
@@ -43,7 +46,7 @@ class Goal:
 
         Raises:
             StateError: something that only a person ends stands in the way: a request that failed or was paused, a
-                copy that was cancelled, a log that was paused.
+                copy that was cancelled, a log that was paused; or all is done but for changes that were put aside.
         """
         _refuse_what_waits_for_people(picture, requests)
         fresh = [request for request in requests if request.request_id not in self.over]
@@ -55,10 +58,28 @@ class Goal:
                 )
         copied = {name for name, entry in progress.items() if entry.completed_scn}
         live = {table.name for table in picture.tables if table.phase == "live"}
-        if not self.tables <= (copied & live) or any(r.state not in _OVER for r in fresh):
+        lacking = [table for table in picture.tables if _lacks_only_letters(table)]
+        done = copied & (live | {table.name for table in lacking})
+        if not self.tables <= done or any(r.state not in _OVER for r in fresh):
             return False
-        return picture.shows(
-            max(self.scn, *(progress[name].completed_scn for name in self.tables), 0)
+        end = max(self.scn, *(progress[name].completed_scn for name in self.tables), 0)
+        if not picture.shows(end) or any(t.lag_changes and t.applied_scn < end for t in lacking):
+            return False
+        _tell_of_letters([table for table in lacking if table.name in self.tables])
+        return True
+
+
+def _lacks_only_letters(table: TablePicture) -> bool:
+    return table.phase == "failing" and table.error.partition(":")[0] == _PUT_ASIDE
+
+
+def _tell_of_letters(tables: Sequence[TablePicture]) -> None:
+    """Refuse to call a run good whose tables are not the source's; they would fail until a person sees to them."""
+    if tables:
+        names = ", ".join(table.name for table in tables)
+        raise StateError(
+            f"All is copied but for changes that were put aside: {names}.",
+            next_step=f"headrace dead-letters list FILE --table {tables[0].name}, then replay or discard them.",
         )
 
 
