@@ -60,6 +60,7 @@ class MariadbServer(MysqlProtocolServer):
     def _initialise(self) -> None:
         self._make_data(
             [str(_INSTALL), "--no-defaults", f"--datadir={self.data}", "--skip-test-db"]
+            + [f"--tmpdir={self.scratch}"]
             + ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
             + [f"--{name}={self._settings[name]}" for name in _OF_THE_ENGINE]
         )

@@ -75,6 +75,11 @@ class MysqlProtocolServer(abc.ABC):
         return self.folder / "data"
 
     @property
+    def scratch(self) -> Path:
+        """The folder of temporary tables: in a shared one, two servers' names collide."""
+        return self.folder / "scratch"
+
+    @property
     def log(self) -> Path:
         """The server's error log."""
         return self.folder / "server.log"
@@ -179,6 +184,7 @@ class MysqlProtocolServer(abc.ABC):
             "port": str(self.port),
             "socket": str(self._socket),
             "pid_file": str(self.folder / "server.pid"),
+            "tmpdir": str(self.scratch),
         }
 
     def _identity(self) -> dict[str, Any]:
@@ -192,9 +198,10 @@ class MysqlProtocolServer(abc.ABC):
     def _make_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._sockets.mkdir(exist_ok=True)
+        self.scratch.mkdir(exist_ok=True)
         self.log.touch()
         if self._user is not None:
-            for path in (self.folder, self._sockets, self.log):
+            for path in (self.folder, self._sockets, self.log, self.scratch):
                 os.chown(path, self._user.pw_uid, self._user.pw_gid)
 
     @abc.abstractmethod

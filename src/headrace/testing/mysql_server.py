@@ -90,6 +90,7 @@ class MysqlServer(MysqlProtocolServer):
         engine = ("innodb_redo_log_capacity", "innodb_use_native_aio", "performance_schema")
         self._make_data(
             [*self._command(), "--initialize-insecure", f"--datadir={self.data}"]
+            + [f"--tmpdir={self.scratch}"]
             + [f"--{name}={self._settings[name]}" for name in engine]
         )
 
