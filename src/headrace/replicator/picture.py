@@ -339,7 +339,7 @@ class Observer:
     ) -> tuple[TablePicture, ...]:
         copies = self._copies()
         entries = manifest.tables if manifest else {}
-        shown = {name for name, copy in copies.items() if copy.progress.state != "gone"}
+        shown = {n for n, copy in copies.items() if copy.progress.state not in ("gone", "dropped")}
         awaited = self._awaiting_adoption()
         pictures = []
         for name in sorted({*shown, *entries, *awaited}):
