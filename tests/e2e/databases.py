@@ -23,7 +23,7 @@ def each_source(*, long: Sequence[str] = ()) -> pytest.MarkDecorator:
         long: kinds that wait for ``--long``.
     """
     of_kind: dict[str, tuple[pytest.MarkDecorator, ...]] = {"mysql": (pytest.mark.mariadb,)}
-    later = {kind: (pytest.mark.long,) for kind in long}
+    later = dict.fromkeys(long, (pytest.mark.long,))
     return pytest.mark.parametrize(
         "kind",
         [

@@ -15,7 +15,7 @@ from headrace.observe.status import ProcessState, ProcessStatus
 from headrace.relay.follow import FELL_OFF, FOLLOWING, REFUSED, WAITING_FOR_UPSTREAM
 from headrace.replicator.goal import Goal
 from headrace.replicator.picture import Picture, TablePicture
-from headrace.state.store import Cause, DumpProgress, DumpRequest, RequestState, Scope
+from headrace.state.records import Cause, DumpProgress, DumpRequest, RequestState, Scope
 from tests.requirements import req
 
 TABLE = TableId("public", "t")
