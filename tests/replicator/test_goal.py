@@ -58,6 +58,15 @@ def test_it_waits_for_requests_and_not_for_old_ones() -> None:
     assert goal.is_reached(PICTURE, DONE, after)
 
 
+@req("P05", "F20")
+def test_it_waits_for_rows_that_a_repair_read_though_the_source_wrote_nothing() -> None:
+    goal = Goal.of(90, frozenset({NAME}), [])
+    ended = [request("asked", RequestState.COMPLETED)]
+    shown = replace(PICTURE, captured_scn=110, covered_scn=110, lag_changes=4)
+    assert not goal.is_reached(shown, DONE, ended, 105)
+    assert goal.is_reached(replace(shown, frontier_scn=105), DONE, ended, 105)
+
+
 @req("D34")
 def test_a_table_that_awaits_a_dump_made_elsewhere_ends_the_run_with_its_name() -> None:
     goal = Goal.of(90, frozenset({NAME}), [])

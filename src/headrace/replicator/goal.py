@@ -44,8 +44,15 @@ class Goal:
         picture: Picture,
         progress: Mapping[str, DumpProgress],
         requests: Sequence[DumpRequest],
+        read_scn: int = 0,
     ) -> bool:
-        """Whether every table is complete and shows the moment, and no request waits.
+        """Whether every table is complete and shows the moment, no request waits, and what they read is there.
+
+        Args:
+            picture: how things stand.
+            progress: of each table's copy.
+            requests: every one; looked at after the progress.
+            read_scn: position of the rows that any of them read last; looked at after the requests.
 
         Raises:
             StateError: something that only a person ends stands in the way: a request that failed or was paused, a
@@ -60,7 +67,8 @@ class Goal:
         done = copied & (live | {table.name for table in lacking})
         if not self.tables <= done or any(r.state not in _OVER for r in fresh):
             return False
-        end = max(self.scn, *(progress[name].completed_scn for name in self.tables), 0)
+        completed = (progress[name].completed_scn for name in self.tables)
+        end = max(self.scn, read_scn, *completed)
         if not picture.shows(end) or any(t.lag_changes and t.applied_scn < end for t in lacking):
             return False
         _tell_of_letters([table for table in lacking if table.name in self.tables])
