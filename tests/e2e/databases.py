@@ -11,7 +11,7 @@ import psycopg
 import pymysql
 import pytest
 
-__all__ = ["KINDS", "asked", "each_source", "said"]
+__all__ = ["KINDS", "asked", "connected", "each_source", "said"]
 
 KINDS = ("postgres", "mysql")
 
@@ -33,7 +33,8 @@ def each_source(*, long: Sequence[str] = ()) -> pytest.MarkDecorator:
     )
 
 
-def _connected(url: str) -> Any:
+def connected(url: str) -> Any:
+    """Return a session in which each statement is a transaction."""
     parts = urlsplit(url)
     if parts.scheme != "mysql":
         return psycopg.connect(url, autocommit=True)
@@ -49,13 +50,13 @@ def _connected(url: str) -> Any:
 
 def said(url: str, *statements: str) -> None:
     """Run statements in one session, each in a transaction of its own unless they say otherwise."""
-    with contextlib.closing(_connected(url)) as connection, connection.cursor() as cursor:
+    with contextlib.closing(connected(url)) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
 
 
 def asked(url: str, query: str) -> list[tuple[Any, ...]]:
     """Return the rows of a query."""
-    with contextlib.closing(_connected(url)) as connection, connection.cursor() as cursor:
+    with contextlib.closing(connected(url)) as connection, connection.cursor() as cursor:
         cursor.execute(query)
         return list(cursor.fetchall())
