@@ -171,3 +171,38 @@ def test_preflight_problems_stop_run_before_anything_is_created(
             "select count(*) from pg_replication_slots where database = current_database()"
         ).fetchone() == (0,)
     assert not pipeline.paths.changelog.exists()
+
+
+@pytest.mark.long
+@each_source()
+@req("C101", "P17")
+def test_tables_go_back_to_a_frontier_and_come_forward_again(
+    kind: str, shop_url: str, shop: Pipeline
+) -> None:
+    def held() -> list[tuple[int, str]]:
+        table = DeltaTable(table_path(shop.config.lake, TableId("shop", "t"))).snapshot()
+        rows = table.to_table(["id", "v"]).to_pylist()
+        return sorted((row["id"], row["v"]) for row in rows)
+
+    said(
+        shop_url,
+        "create schema shop",
+        "create table shop.t (id int primary key, v varchar(9) not null)",
+        "insert into shop.t values (1, 'a'), (2, 'b'), (3, 'c')",
+    )
+    shop.succeed("run", "--once")
+    first, before = shop.frontier(), held()
+    said(
+        shop_url,
+        "update shop.t set v = 'z' where id = 1",
+        "delete from shop.t where id = 2",
+        "update shop.t set id = 30 where id = 3",
+    )
+    shop.succeed("run", "--once")
+    after = held()
+    assert after != before
+    shop.succeed("rewind", "--to", str(first))
+    assert held() == before
+    shop.succeed("run", "--once")
+    assert held() == after
+    assert json.loads(shop.succeed("verify", "--json"))["equal"]
