@@ -39,7 +39,7 @@ def shop_url(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
         return
     server = request.getfixturevalue("mariadb")
     yield server.url()
-    server.execute("DROP DATABASE IF EXISTS shop", "DROP DATABASE IF EXISTS headrace")
+    server.execute(*(f"DROP DATABASE IF EXISTS {name}" for name in ("shop", "away", "headrace")))
 
 
 @pytest.fixture

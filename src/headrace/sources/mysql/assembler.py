@@ -208,7 +208,7 @@ class Assembler:
             self._describe(event)
         elif event.type in ROWS:
             self._add_rows(event)
-        elif event.type == EventType.XID:
+        elif event.type in (EventType.XID, EventType.XA_PREPARE):
             self._commit()
         elif event.type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
             self._statement(event)
@@ -281,11 +281,9 @@ class Assembler:
         if self.open:
             raise broken("a transaction begins inside another")
         gtid = parse_gtid(event)
-        if gtid.xa:
-            raise SourceError(
-                f"Transaction {gtid} is a distributed one (XA {gtid.xa}), which is not carried over.",
-                next_step="keep XA transactions away from this server, and dump every table again.",
-            )
+        if gtid.xa == "complete" and gtid.xid not in self._resume.prepared:
+            # Prepared before our place, or by who changed captured tables: its rows are not here.
+            raise _distributed(gtid)
         scn = Place.of(self._file, self._at).scn
         if scn <= self._last_scn:
             raise broken("a transaction is not behind the one before it")
@@ -331,6 +329,8 @@ class Assembler:
     def _describe(self, event: Event) -> None:
         self._needs_transaction()
         table_id, table, raw = table_map_id(event)
+        if self._gtid is not None and self._gtid.xa and self._tables.captures(table):
+            raise _distributed(self._gtid)
         known = self._maps.get(table_id)
         if known is not None and known[0] == raw:
             return
@@ -465,3 +465,10 @@ class Assembler:
                 f"{taken[0]}: rows came or went with a partition, and the log does not say which.",
                 next_step="dump every table again: headrace resync FILE.",
             )
+
+
+def _distributed(gtid: Gtid) -> SourceError:
+    return SourceError(
+        f"Transaction {gtid} is a distributed one (XA {gtid.xa}), which is not carried over.",
+        next_step="keep XA transactions away from captured tables, and dump every table again.",
+    )

@@ -209,6 +209,7 @@ def parse_rotate(event: Event) -> Rotate:
 
 
 _STANDALONE = 1
+_GROUP_COMMIT = 2
 _PREPARED_XA = 64
 _COMPLETED_XA = 128
 
@@ -223,6 +224,7 @@ class Gtid:
         number: rises within the domain.
         standalone: the group is this and one more event, without a commit at its end.
         xa: ``prepare`` or ``complete`` of a distributed transaction, empty for none.
+        xid: whose; as the server writes it in statements, such as ``X'6162',X'',1``.
     """
 
     domain: int
@@ -230,6 +232,7 @@ class Gtid:
     number: int
     standalone: bool
     xa: str
+    xid: str = ""
 
     def __str__(self) -> str:
         return f"{self.domain}-{self.server}-{self.number}"
@@ -241,7 +244,15 @@ def parse_gtid(event: Event) -> Gtid:
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     xa = "prepare" if flags & _PREPARED_XA else "complete" if flags & _COMPLETED_XA else ""
     server = int.from_bytes(event.data[5:9], "little")
-    return Gtid(domain, server, number, bool(flags & _STANDALONE), xa)
+    xid = _xid(body, grouped=bool(flags & _GROUP_COMMIT)) if xa else ""
+    return Gtid(domain, server, number, bool(flags & _STANDALONE), xa, xid)
+
+
+def _xid(body: Reading, *, grouped: bool) -> str:
+    if grouped:
+        body.take(8)
+    kind, first, second = body.number(4), body.number(1), body.number(1)
+    return f"X'{body.take(first).hex()}',X'{body.take(second).hex()}',{kind}"
 
 
 def parse_gtid_list(event: Event) -> list[Gtid]:

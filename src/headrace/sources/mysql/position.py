@@ -87,12 +87,14 @@ class Resume:
         scn: its own.
         gtids: the last id of each domain up to there.
         tables: the version of each table that was seen up to there, `GONE` of one that was dropped.
+        prepared: distributed transactions that are prepared and not ended; none of them changed a captured table.
     """
 
     place: Place
     scn: int
     gtids: Mapping[int, str]
     tables: Mapping[str, int]
+    prepared: frozenset[str] = frozenset()
 
     def render(self) -> str:
         """Return the text form; `parse` reads it back."""
@@ -103,6 +105,7 @@ class Resume:
                 "scn": self.scn,
                 "gtids": self.start,
                 "tables": dict(self.tables),
+                "prepared": sorted(self.prepared),
             },
             sort_keys=True,
         )
@@ -118,7 +121,8 @@ class Resume:
             value = json.loads(text)
             place = Place.of(value["file"], value["position"])
             tables = {str(name): int(id_) for name, id_ in value["tables"].items()}
-            return cls(place, int(value["scn"]), gtid_state(value["gtids"]), tables)
+            prepared = frozenset(map(str, value.get("prepared", ())))
+            return cls(place, int(value["scn"]), gtid_state(value["gtids"]), tables, prepared)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 "A stored position of the log does not read.",
@@ -132,4 +136,7 @@ class Resume:
 
     def behind(self, place: Place, scn: int, gtid: Gtid, tables: Mapping[str, int]) -> Resume:
         """Return where reading goes on behind one more transaction."""
-        return Resume(place, scn, {**self.gtids, gtid.domain: str(gtid)}, tables)
+        prepared = self.prepared
+        if gtid.xa:
+            prepared = prepared | {gtid.xid} if gtid.xa == "prepare" else prepared - {gtid.xid}
+        return Resume(place, scn, {**self.gtids, gtid.domain: str(gtid)}, tables, prepared)

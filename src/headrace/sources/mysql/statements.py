@@ -69,6 +69,8 @@ def meaning_of(query: Query) -> Meaning:
     if first in _ENDS:
         partial = "TO" in words[1:4]
         return Meaning("rollback to" if partial else _ENDS[first], word=first)
+    if first == "XA" and words[1:2] in (["COMMIT"], ["ROLLBACK"]):
+        return Meaning("commit", word=first)
     if first in _NOTHING:
         return Meaning("other", word=first)
     if first in _WRITES:
