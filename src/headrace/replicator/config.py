@@ -30,6 +30,7 @@ from headrace.replicator.source_config import (
     MysqlConfig,
     Pattern,
     PostgresConfig,
+    TriggerConfig,
     postgres_url,
 )
 from headrace.replicator.units import Bytes
@@ -62,6 +63,7 @@ __all__ = [
     "TableConfig",
     "TapConfig",
     "TargetConfig",
+    "TriggerConfig",
 ]
 
 _Expression = Annotated[str, Field(min_length=1)]
@@ -398,7 +400,10 @@ class Config(Section):
     """One replicator."""
 
     name: Annotated[str, Field(pattern=NAME)]
-    source: Annotated[PostgresConfig | MysqlConfig | RelaySourceConfig, Field(discriminator="type")]
+    source: Annotated[
+        PostgresConfig | MysqlConfig | TriggerConfig | RelaySourceConfig,
+        Field(discriminator="type"),
+    ]
     target: Annotated[
         TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
         Field(discriminator="type"),

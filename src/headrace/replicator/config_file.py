@@ -34,6 +34,7 @@ from headrace.replicator.config import (
     RelaySourceConfig,
     StateConfig,
     TargetConfig,
+    TriggerConfig,
 )
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.relay_config import FollowingRelayConfig
@@ -53,7 +54,12 @@ _UNRESOLVED = "unset-secret"
 """Stands for what a reference did not give: the rest of the check goes on, and the file is refused anyway."""
 
 SECTIONS: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
-    "source": {"postgres": PostgresConfig, "mysql": MysqlConfig, "relay": RelaySourceConfig},
+    "source": {
+        "postgres": PostgresConfig,
+        "mysql": MysqlConfig,
+        "trigger": TriggerConfig,
+        "relay": RelaySourceConfig,
+    },
     "target": {
         "delta": TargetConfig,
         "duckdb": DuckdbTargetConfig,

@@ -17,6 +17,7 @@ from headrace.replicator.config import (
     PostgresConfig,
     PostgresTargetConfig,
     TargetConfig,
+    TriggerConfig,
 )
 
 __all__ = ["Dataset", "source_dataset", "target_dataset"]
@@ -36,7 +37,7 @@ class Dataset:
 def source_dataset(config: Config, table: TableId) -> Dataset:
     """Return the name of a table of the source."""
     source = config.source
-    if isinstance(source, PostgresConfig):
+    if isinstance(source, PostgresConfig | TriggerConfig):
         return _in_postgres(source.url.get_secret_value(), table)
     if isinstance(source, MysqlConfig):
         parts = urlsplit(source.url.get_secret_value())
