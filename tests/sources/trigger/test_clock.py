@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from headrace.errors import SlotLost
 from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.postgres.connection import connect
-from headrace.sources.trigger import TriggerSource
 from headrace.sources.trigger.clock import Striker, newly_seen, tick_behind
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
@@ -239,7 +238,10 @@ def test_polling_by_time_stamp_loses_what_commits_late(
         sql("INSERT INTO t (id, v) VALUES (2, 2)")
         copy |= next(polls)
         slow.commit()
-        sql("INSERT INTO t (id, v) VALUES (3, 3)", "UPDATE t SET v = 30, changed = clock_timestamp() WHERE id = 3")
+        sql(
+            "INSERT INTO t (id, v) VALUES (3, 3)",
+            "UPDATE t SET v = 30, changed = clock_timestamp() WHERE id = 3",
+        )
         sql("DELETE FROM t WHERE id = 2")
         copy |= next(polls)
         source = dict(poller.execute("SELECT id, v FROM t").fetchall())
@@ -269,7 +271,10 @@ def test_writers_in_every_order_end_in_the_sources_rows(
 ) -> None:
     """Sessions that overlap at random, with savepoints and rollbacks; each key's last image is the source's."""
     rng = random.Random(7)
-    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t SELECT g, 0 FROM generate_series(0, 19) g")
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "INSERT INTO t SELECT g, 0 FROM generate_series(0, 19) g",
+    )
     with opened(database, tmp_path) as log:
         copy = dict.fromkeys(range(20), 0)
         sessions = [psycopg.connect(database) for _ in range(4)]
@@ -280,7 +285,10 @@ def test_writers_in_every_order_end_in_the_sources_rows(
                 key = 4 * rng.randrange(5) + n
                 act = rng.random()
                 if act < 0.5:
-                    one.execute("INSERT INTO t VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET v = %s", (key, step, step))
+                    one.execute(
+                        "INSERT INTO t VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET v = %s",
+                        (key, step, step),
+                    )
                 elif act < 0.6:
                     one.execute("DELETE FROM t WHERE id = %s", (key,))
                 elif act < 0.7:

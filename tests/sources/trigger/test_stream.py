@@ -46,7 +46,9 @@ def test_every_type_is_the_same_by_trigger_and_by_select(
         # Literals are read as everybody reads them, and written under the database's own settings.
         writer.execute("SET DateStyle = 'SQL, YMD'")
         for place in range(20):
-            writer.execute(f"INSERT INTO t VALUES (%s, {casts})".encode(), (place, *cells(place, rng)))
+            writer.execute(
+                f"INSERT INTO t VALUES (%s, {casts})".encode(), (place, *cells(place, rng))
+            )
         batches = [b.batch for block in log.covered().blocks for b in block.bodies]
         kept = pa.Table.from_batches(batches).combine_chunks()
         reader = log.source.chunks()
@@ -92,7 +94,9 @@ def test_a_transaction_comes_whole_over_its_tables_and_none_that_was_rolled_back
         assert collected.changes("public.t") == [("+I", 1, "a"), ("-U", 1, "a"), ("+U", 5, "b")]
         assert collected.changes("public.u") == [("+I", 7)]
         ((scn, _),) = transactions_of(collected)
-        assert {row["_scn"] for table in ("public.t", "public.u") for row in collected.rows(table)} == {scn}
+        assert {
+            row["_scn"] for table in ("public.t", "public.u") for row in collected.rows(table)
+        } == {scn}
 
 
 @req("D117")
@@ -301,7 +305,10 @@ def test_triggers_of_the_user_that_write_the_same_table_end_in_the_sources_rows(
     with opened(database, tmp_path) as log:
         # A row that a BEFORE trigger has changed may not be changed by its own statement.
         last = 4 if moment == "AFTER" else 2
-        sql("INSERT INTO t SELECT g, 0 FROM generate_series(1, 5) g", f"UPDATE t SET v = v + 7 WHERE id < {last}")
+        sql(
+            "INSERT INTO t SELECT g, 0 FROM generate_series(1, 5) g",
+            f"UPDATE t SET v = v + 7 WHERE id < {last}",
+        )
         assert folded(log) == in_source(database)
 
 

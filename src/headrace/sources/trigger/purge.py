@@ -20,7 +20,7 @@ _PIECE_ROWS = 5_000
 
 _ABANDONED = """
 UPDATE headrace.txlog_readers SET scn = NULL
- WHERE scn IS NOT NULL AND seen_at < clock_timestamp() - $1::float8 * interval '1 second'
+ WHERE scn IS NOT NULL AND name <> $2 AND seen_at < clock_timestamp() - $1::float8 * interval '1 second'
 RETURNING name
 """
 # The tick that every pipeline has behind it stays: the next one's transactions are told by it.
@@ -52,7 +52,7 @@ def purge(session: Session, settings: TriggerSettings) -> bool:
     session.run("BEGIN")
     try:
         session.run(objects.LOCK)
-        for (name,) in session.rows(_ABANDONED, repr(settings.abandon_s)):
+        for (name,) in session.rows(_ABANDONED, repr(settings.abandon_s), settings.name):
             _LOG.warning(
                 "%s was not seen for %.0f h: its changes are kept no longer. Next step: none if it is gone for good; "
                 "else headrace resync FILE when it comes back.",
