@@ -132,7 +132,7 @@ def test_triggers_that_somebody_took_away_are_a_loss_that_is_named(
     source = TriggerSource(database)
     source.prepare()
     sql(act)
-    with pytest.raises(SlotLost, match="public.t") as raised:
+    with pytest.raises(SlotLost, match=r"public\.t") as raised:
         source.prepare()
     assert "resync" in (raised.value.next_step or "")
     source.prepare(fresh=True)

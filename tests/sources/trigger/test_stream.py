@@ -213,14 +213,20 @@ def test_marks_come_back_once_in_their_place_and_never_as_data(
         assert first.items[-1].block.covered_scn == mark.scn - 1
 
 
+WRITE = (
+    "INSERT INTO headrace.txlog_changes (xid, seq, relid, op, first, after) "
+    "VALUES (pg_current_xact_id(), nextval('headrace.txlog_seq'), 0, 'M', {}, '{}')"
+)
+
+
 @pytest.mark.parametrize(
     "statement",
     [
-        "INSERT INTO headrace.txlog_changes (xid, seq, relid, op, first, after) "
-        "VALUES (pg_current_xact_id(), nextval('headrace.txlog_seq'), 0, 'M', true, 'rubbish')",
-        "BEGIN; INSERT INTO t VALUES (1); INSERT INTO headrace.txlog_changes "
-        "(xid, seq, relid, op, first, after) VALUES (pg_current_xact_id(), nextval('headrace.txlog_seq'), "
-        "0, 'M', false, '[\"headrace\", \"low a b\"]'); COMMIT",
+        WRITE.format("true", "rubbish"),
+        WRITE.format("true", "[1, 2, 3]"),
+        "BEGIN; INSERT INTO t VALUES (1); "
+        + WRITE.format("false", '["headrace", "low a b"]')
+        + "; COMMIT",
     ],
 )
 def test_a_mark_that_nobody_of_us_wrote_stops_the_log(
