@@ -244,7 +244,7 @@ def test_polling_by_time_stamp_loses_what_commits_late(
         )
         sql("DELETE FROM t WHERE id = 2")
         copy |= next(polls)
-        source = dict(poller.execute("SELECT id, v FROM t").fetchall())
+        source: dict[int, int] = dict(poller.execute("SELECT id, v FROM t").fetchall())
         # The first row was stamped before the poller's last look and became visible after it, and nobody deletes.
         assert copy == {2: 2, 3: 30}
         assert source == {1: 1, 3: 30}

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from headrace.errors import PreflightFailed, SlotLost, SourceUnavailable
+from headrace.errors import PreflightFailed, SlotLost, SourceError, SourceUnavailable
 from headrace.sources.base import Severity
 from headrace.sources.trigger import TriggerSource
 from headrace.sources.trigger.objects import TRIGGERS
@@ -173,6 +173,20 @@ def test_what_a_plain_role_lacks_is_said_and_an_administrator_makes_it(
     (finding,) = plain.preflight()
     sql(*finding.suggestion.rstrip(";").split("; "))
     assert plain.preflight() == []
+
+
+@req("D117")
+def test_what_a_role_may_not_remove_stays_whole(database: str, sql: Sql, role: str) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", f"GRANT SELECT ON t TO {role}")
+    plain = TriggerSource(as_role(database, role))
+    sql(plain.script())
+    plain.prepare()
+    with pytest.raises(SourceError, match="owner of"):
+        plain.drop()
+    assert triggered(database) == {"t"}
+    plain.prepare()
+    TriggerSource(database).drop()
+    assert triggered(database) == set()
 
 
 def test_a_role_that_owns_its_tables_makes_all_by_itself(

@@ -201,9 +201,8 @@ def test_going_back_to_the_beginning_costs_more_the_more_there_is(
     costs = []
     for turn in range(3):
         for n in range(20):
-            sql(
-                f"INSERT INTO t SELECT g, 0 FROM generate_series({1000 * (20 * turn + n)}, {1000 * (20 * turn + n) + 9}) g"
-            )
+            first = 1000 * (20 * turn + n)
+            sql(f"INSERT INTO t SELECT g, 0 FROM generate_series({first}, {first + 9}) g")
             TriggerSource(database).end_scn()
         name = f"back{turn}"
         with opened(database, tmp_path / name, name=name, start="oldest") as back:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.errors import SourceError
 from headrace.model.schema import TableId
-from headrace.sources.postgres.connection import QueryFailed, Session
+from headrace.sources.postgres.connection import Session
 from headrace.sources.trigger import objects
 from headrace.sources.trigger.settings import TriggerSettings
 
@@ -26,13 +25,16 @@ SELECT w.oid FROM unnest($1::oid[]) AS w(oid)
            AND t.tgname = ANY ($2::text[]) AND t.tgfoid::regproc::text LIKE 'headrace.txlog%') < $3::int
 """
 _NOBODY_USES = """
-SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE c.oid = ANY ($1::oid[])
+SELECT n.nspname, c.relname FROM headrace.txlog_readers o, pg_class c
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE o.name = $1 AND c.oid = ANY (o.tables)
    AND NOT EXISTS (SELECT FROM headrace.txlog_readers r
-                    WHERE r.scn IS NOT NULL AND c.oid = ANY (r.tables))
+                    WHERE r.name <> o.name AND r.scn IS NOT NULL AND c.oid = ANY (r.tables))
  ORDER BY 1, 2
 """
-_NOBODY_LEFT = "SELECT NOT EXISTS (SELECT FROM headrace.txlog_readers WHERE scn IS NOT NULL)"
+_NOBODY_LEFT = """
+SELECT NOT EXISTS (SELECT FROM headrace.txlog_readers WHERE name <> $1 AND scn IS NOT NULL)
+"""
 # Those of abandoned pipelines too.
 _ALL_OURS = """
 SELECT DISTINCT n.nspname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
@@ -81,32 +83,25 @@ def remove(session: Session, settings: TriggerSettings) -> list[TableId]:
         tables whose triggers were removed.
 
     Raises:
-        SourceError: the role may not.
+        QueryFailed: the role may not.
         SourceUnavailable: a table was not free in time; repeat it.
     """
     if not has_objects(session):
         return []
-    try:
-        rows = session.rows(
-            "DELETE FROM headrace.txlog_readers WHERE name = $1 RETURNING tables::text",
-            settings.name,
-        )
-        last = session.value(_NOBODY_LEFT) == "t"
-        if last:
-            found = session.rows(_ALL_OURS, "{" + ",".join(objects.TRIGGERS) + "}")
-        else:
-            found = session.rows(_NOBODY_USES, rows[0][0] or "{}") if rows else []
-        tables = [TableId(schema or "", name or "") for schema, name in found]
-        limit = f"SET LOCAL lock_timeout = '{int(settings.lock_s * 1000)}ms'"
-        for table in tables:
-            _together(session, (limit, *objects.drop_triggers(table)))
-        if last:
-            _together(session, (objects.LOCK, *objects.drop_objects()))
-    except QueryFailed as error:
-        raise SourceError(
-            f"The triggers of {settings.name} cannot be removed: {error.message}",
-            next_step="let the role that made them do it: headrace source triggers remove FILE.",
-        ) from error
+    last = session.value(_NOBODY_LEFT, settings.name) == "t"
+    if last:
+        found = session.rows(_ALL_OURS, "{" + ",".join(objects.TRIGGERS) + "}")
+    else:
+        found = session.rows(_NOBODY_USES, settings.name)
+    tables = [TableId(schema or "", name or "") for schema, name in found]
+    limit = f"SET LOCAL lock_timeout = '{int(settings.lock_s * 1000)}ms'"
+    for table in tables:
+        _together(session, (limit, *objects.drop_triggers(table)))
+    if last:
+        _together(session, (objects.LOCK, *objects.drop_objects()))
+    else:
+        # At last: until then it may be repeated.
+        session.run("DELETE FROM headrace.txlog_readers WHERE name = $1", settings.name)
     return tables
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Self
 
 import pyarrow as pa
 
-from headrace.errors import PreflightFailed, SourceError
+from headrace.errors import PreflightFailed
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import Finding, SchemaStore, Severity
 from headrace.sources.description import SourceDescription
 from headrace.sources.postgres import described
 from headrace.sources.postgres.catalog import TableFacts, TypeCache, describe, read_tables
 from headrace.sources.postgres.catalog_look import Seen
-from headrace.sources.postgres.connection import QueryFailed, Session, connect
+from headrace.sources.postgres.connection import Session, connect
 from headrace.sources.postgres.digest import SourceView
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import PostgresSettings
@@ -27,6 +28,7 @@ from headrace.sources.trigger.chunks import TriggerChunkReader, lost_triggers
 from headrace.sources.trigger.clock import Striker, head
 from headrace.sources.trigger.marks import MarkWriter
 from headrace.sources.trigger.preflight import preflight
+from headrace.sources.trigger.refused import refusals
 from headrace.sources.trigger.settings import TriggerSettings
 from headrace.sources.trigger.stream import TriggerLogReader
 from headrace.sources.trigger.versions import LayoutVersions
@@ -99,17 +101,20 @@ class TriggerSource:
     def __repr__(self) -> str:
         return f"TriggerSource(name={self.name!r}, tables={self.settings.database.tables!r})"
 
-    def _connect(self) -> Session:
-        return connect(self.settings.database)
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[Session]:
+        """Give a connection, and name what is refused there."""
+        with connect(self.settings.database) as session, refusals():
+            yield session
 
     def preflight(self) -> list[Finding]:
         """Return everything that stands in the way; changes nothing."""
-        with self._connect() as session:
+        with self._asked() as session:
             return preflight(session, self.settings)
 
     def tables(self) -> list[TableSchema]:
         """Return the captured tables by name."""
-        with self._connect() as session:
+        with self._asked() as session:
             return [
                 describe(session, self._types, as_published(session, self.settings.database, one))
                 for one in read_tables(session, self.settings.database.filter)
@@ -125,7 +130,7 @@ class TriggerSource:
 
     def written_bytes(self) -> int:
         """Return how many bytes of log the server has written, which is at least what we are to read; likewise."""
-        with self._connect() as session:
+        with self._asked() as session:
             return described.written_bytes(session)
 
     # -- life -------------------------------------------------------------------------------------
@@ -141,7 +146,7 @@ class TriggerSource:
             SlotLost: our place is gone, or triggers were, of tables that are captured.
             SourceUnavailable: writers held a table for too long.
         """
-        with self._connect() as session:
+        with self._asked() as session:
             errors = [f for f in preflight(session, self.settings) if f.severity is Severity.ERROR]
             if errors:
                 raise PreflightFailed(
@@ -149,14 +154,7 @@ class TriggerSource:
                     + "; ".join(f"{f.description} [{f.name}]" for f in errors),
                     next_step=" ".join(dict.fromkeys(f.suggestion for f in errors)),
                 )
-            try:
-                self._prepare(session, fresh=fresh)
-            except QueryFailed as error:
-                raise SourceError(
-                    f"The change tables cannot be made: {error.message}",
-                    next_step="run `headrace preflight FILE`, which lists what is missing; or let an administrator "
-                    "run what `headrace source triggers show FILE` prints.",
-                ) from error
+            self._prepare(session, fresh=fresh)
 
     def _prepare(self, session: Session, *, fresh: bool) -> None:
         there = installed.has_objects(session)
@@ -195,7 +193,7 @@ class TriggerSource:
 
     def incarnation(self) -> str:
         """Return cluster, database and clock."""
-        with self._connect() as session:
+        with self._asked() as session:
             return session.value(_INCARNATION)
 
     def departs(self, incarnation: str, scn: int) -> str:
@@ -203,7 +201,7 @@ class TriggerSource:
         now = self.incarnation()
         if now != incarnation:
             return "transactions are numbered anew there"
-        with self._connect() as session:
+        with self._asked() as session:
             last = head(session).last_scn
         if last < scn:
             return f"its clock ends at {last}, and was captured up to {scn}: an older state was restored"
@@ -219,23 +217,19 @@ class TriggerSource:
         side = SideSession(self.settings.database)
         session: Session | None = None
         try:
-            side.get().run(_UNSYNCED)
-            scn = readers.required_scn(side.get(), self.name)
-            session = self._connect()
+            with refusals():
+                side.get().run(_UNSYNCED)
+                scn = readers.required_scn(side.get(), self.name)
+            session = connect(self.settings.database)
             for setting in _BY_INDEX:
                 session.run(setting)
             versions = LayoutVersions(self.settings, side, self._types, schemas, self._seen)
             assembler = Assembler(self.settings, versions, scn)
             return TriggerLogReader(session, side, self.settings, assembler, scn, self._wake)
-        except BaseException as error:
+        except BaseException:
             side.close()
             if session is not None:
                 session.close()
-            if isinstance(error, QueryFailed):
-                raise SourceError(
-                    f"The change tables cannot be read: {error.message}",
-                    next_step="run `headrace preflight FILE`, which lists what is missing.",
-                ) from error
             raise
 
     def acknowledged_scn(self) -> int:
@@ -244,7 +238,7 @@ class TriggerSource:
         Raises:
             SlotLost: it is gone.
         """
-        with self._connect() as session:
+        with self._asked() as session:
             return readers.required_scn(session, self.name)
 
     def chunks(self) -> TriggerChunkReader:
@@ -264,8 +258,13 @@ class TriggerSource:
         return list(zip(*(render_text(rows.column(name)) for name in schema.key), strict=True))
 
     def end_scn(self) -> int:
-        """Return where the clock stands when everything has an SCN that is committed now."""
-        with self._connect() as session:
+        """Return where the clock stands when everything has an SCN that is committed now.
+
+        Before there is a clock nothing has one, and what is there comes by a dump.
+        """
+        with self._asked() as session:
+            if not installed.has_objects(session):
+                return 0
             return Striker().strike(session).last_scn
 
     def scn_of(self, position: str) -> int:
@@ -283,24 +282,18 @@ class TriggerSource:
             SourceError: the role may not.
             SourceUnavailable: writers held a table for too long.
         """
-        with self._connect() as session:
+        with self._asked() as session:
             facts = {one.oid: one for one in read_tables(session, self.settings.database.filter)}
             wrong = installed.wrong_triggers(session, facts)
             made = [facts[oid].table for oid in sorted(wrong)]
-            try:
-                installed.install(session)
-                for table in made:
-                    installed.install_table(session, self.settings, table)
-            except QueryFailed as error:
-                raise SourceError(
-                    f"The triggers cannot be made: {error.message}",
-                    next_step="let an administrator run what `headrace source triggers show FILE` prints.",
-                ) from error
+            installed.install(session)
+            for table in made:
+                installed.install_table(session, self.settings, table)
             return made
 
     def script(self) -> str:
         """Return the SQL of everything that an administrator would make for us."""
-        with self._connect() as session:
+        with self._asked() as session:
             tables = [one.table for one in read_tables(session, self.settings.database.filter)]
             return objects.script(tables, session.value("SELECT current_user"))
 
@@ -310,7 +303,7 @@ class TriggerSource:
 
     def remove(self) -> list[TableId]:
         """Do the same, and return the tables whose triggers went."""
-        with self._connect() as session:
+        with self._asked() as session:
             return installed.remove(session, self.settings)
 
 
@@ -320,7 +313,7 @@ class TriggerView(SourceView):
     def __enter__(self) -> Self:
         super().__enter__()
         try:
-            with connect(self._settings) as session:
+            with connect(self._settings) as session, refusals():
                 # After the snapshot: what this one sees is seen by that tick too.
                 self._end_scn = Striker().strike(session).last_scn
         except BaseException:

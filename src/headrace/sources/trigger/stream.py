@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 
-from headrace.errors import HeadraceError, SourceError
+from headrace.errors import HeadraceError
 from headrace.sources.base import LogItem
-from headrace.sources.postgres.connection import QueryFailed, Session
+from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.side import SideSession
 from headrace.sources.trigger import readers
 from headrace.sources.trigger.assembler import Assembler
@@ -17,6 +16,7 @@ from headrace.sources.trigger.clock import Striker, tick_behind
 from headrace.sources.trigger.fetch import Begin, ChangeRow, Fetch
 from headrace.sources.trigger.purge import purge
 from headrace.sources.trigger.readers import Cost
+from headrace.sources.trigger.refused import refusals
 from headrace.sources.trigger.settings import TriggerSettings
 
 __all__ = ["TriggerLogReader"]
@@ -72,7 +72,7 @@ class TriggerLogReader:
             ProtocolError: somebody else wrote to the change tables.
         """
         deadline = time.monotonic() + timeout_s
-        with self._refusals():
+        with refusals():
             while True:
                 self._look()
                 self._upkeep()
@@ -99,7 +99,7 @@ class TriggerLogReader:
 
     def keep_alive(self) -> None:
         """Show the others that we are there, and keep no snapshot open meanwhile."""
-        with self._refusals():
+        with refusals():
             if self._fetch is not None and not self._assembler.open:
                 self._fetch.close()
                 self._fetch = None
@@ -165,13 +165,3 @@ class TriggerLogReader:
         readers.note(self._side.get(), self._settings.name, scn, cost)
         self._noted = scn
         cost.clear()
-
-    @contextlib.contextmanager
-    def _refusals(self) -> Iterator[None]:
-        try:
-            yield
-        except QueryFailed as error:
-            raise SourceError(
-                f"The change tables cannot be read: {error.message}",
-                next_step="run `headrace preflight FILE`, which lists what is missing.",
-            ) from error

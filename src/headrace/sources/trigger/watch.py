@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.errors import HeadraceError, SourceError
-from headrace.sources.postgres.connection import QueryFailed, Session, connect
+from headrace.errors import HeadraceError
+from headrace.sources.postgres.connection import Session, connect
+from headrace.sources.trigger.refused import refusals
 from headrace.sources.trigger.settings import TriggerSettings
 
 __all__ = ["KeptChanges", "TxlogWatch"]
@@ -82,12 +83,8 @@ class TxlogWatch:
         try:
             if self._session is None:
                 self._session = connect(self._settings.database)
-            rows = self._session.rows(_QUERY, self._settings.name)
-        except QueryFailed as error:
-            raise SourceError(
-                f"The change tables cannot be read: {error.message}",
-                next_step="run `headrace preflight FILE`, which lists what is missing.",
-            ) from error
+            with refusals():
+                rows = self._session.rows(_QUERY, self._settings.name)
         except HeadraceError:
             self.close()
             raise
