@@ -46,7 +46,7 @@ def caught_up(running: Running, source: TriggerSource) -> None:
     until(lambda: running.dumped() and running.reader.tail().covered_scn >= end, "all of the log")
 
 
-@req("D117", "P11")
+@req("D117")
 def test_a_dump_among_changes_leaves_the_sources_table(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -101,7 +101,7 @@ def overlapping(url: str, count: int) -> Iterator[None]:
         assert errors == []
 
 
-@req("D117", "H11")
+@req("D117")
 def test_eight_overlapping_writers_beside_dumps_end_exact(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -121,7 +121,7 @@ def test_eight_overlapping_writers_beside_dumps_end_exact(
         assert running.content(T) == in_source(database)
 
 
-@req("D117", "T7")
+@req("D117")
 def test_a_chunk_does_not_undo_what_commits_behind_its_select(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

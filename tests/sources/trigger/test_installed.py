@@ -84,6 +84,15 @@ def test_the_last_pipeline_takes_what_abandoned_ones_left(database: str, sql: Sq
     assert triggered(database) == set()
 
 
+@req("D117")
+def test_a_table_that_is_captured_no_more_loses_its_triggers(database: str, sql: Sql) -> None:
+    sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("t", "u", "w")))
+    TriggerSource(database).prepare()
+    TriggerSource(database, ("public.u",), name="other").prepare()
+    TriggerSource(database, ("public.t",)).prepare()
+    assert triggered(database) == {"t", "u"}
+
+
 def test_preparing_again_changes_nothing_and_keeps_the_place(database: str, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
     source = TriggerSource(database)
@@ -161,6 +170,7 @@ def test_what_a_plain_role_lacks_is_said_and_an_administrator_makes_it(
         administrator.execute(script.encode())
     assert plain.preflight() == []
     plain.prepare()
+    assert plain.departs(plain.incarnation(), plain.end_scn()) == ""
     log = TriggerLog(plain, tmp_path)
     try:
         sql("INSERT INTO t VALUES (1)")

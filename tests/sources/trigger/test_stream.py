@@ -30,7 +30,7 @@ pytestmark = pytest.mark.postgres
 T = TableId("public", "t")
 
 
-@req("D117", "T1", "D112")
+@req("D117", "D112")
 def test_every_type_is_the_same_by_trigger_and_by_select(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
@@ -194,7 +194,7 @@ def test_a_large_transaction_comes_in_pieces_of_bounded_size(
         log.close()
 
 
-@req("D117", "C33")
+@req("D117")
 def test_marks_come_back_once_in_their_place_and_never_as_data(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

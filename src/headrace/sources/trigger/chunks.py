@@ -78,12 +78,13 @@ class TriggerJoining:
                 refused[facts.oid] = " ".join(f"{f.description} {f.suggestion}" for f in errors)
                 continue
             try:
+                # Before it is looked for: whoever removes triggers leaves those that are noted.
+                readers.use_table(session, self._settings.name, facts.oid)
                 if wrong_triggers(session, [facts.oid]):
                     if finding := may_install(session, self._settings, [facts]):
                         refused[facts.oid] = f"{finding.description} {finding.suggestion}"
                         continue
                     install_table(session, self._settings, facts.table)
-                readers.use_table(session, self._settings.name, facts.oid)
                 joined.add(facts.oid)
             except QueryFailed as error:
                 if error.sqlstate not in _GONE:

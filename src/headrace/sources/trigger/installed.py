@@ -6,14 +6,26 @@ behind waits too, so it gives up soon and is tried again; once it is made, whoev
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
+from headrace.errors import SourceUnavailable
 from headrace.model.schema import TableId
-from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.connection import QueryFailed, Session
 from headrace.sources.trigger import objects
+from headrace.sources.trigger.readers import read_place
 from headrace.sources.trigger.settings import TriggerSettings
 
-__all__ = ["has_objects", "install", "install_table", "remove", "wrong_triggers"]
+__all__ = [
+    "has_objects",
+    "install",
+    "install_table",
+    "release",
+    "remove",
+    "wrong_triggers",
+]
+
+_LOG = logging.getLogger(__name__)
 
 _OBJECTS = """
 SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -24,12 +36,11 @@ SELECT w.oid FROM unnest($1::oid[]) AS w(oid)
  WHERE (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = w.oid AND t.tgenabled = 'A'
            AND t.tgname = ANY ($2::text[]) AND t.tgfoid::regproc::text LIKE 'headrace.txlog%') < $3::int
 """
-_NOBODY_USES = """
-SELECT n.nspname, c.relname FROM headrace.txlog_readers o, pg_class c
-  JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE o.name = $1 AND c.oid = ANY (o.tables)
+_NOBODY_ELSE_USES = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = ANY ($2::oid[])
    AND NOT EXISTS (SELECT FROM headrace.txlog_readers r
-                    WHERE r.name <> o.name AND r.scn IS NOT NULL AND c.oid = ANY (r.tables))
+                    WHERE r.name <> $1 AND r.scn IS NOT NULL AND c.oid = ANY (r.tables))
  ORDER BY 1, 2
 """
 _NOBODY_LEFT = """
@@ -91,18 +102,44 @@ def remove(session: Session, settings: TriggerSettings) -> list[TableId]:
     last = session.value(_NOBODY_LEFT, settings.name) == "t"
     if last:
         found = session.rows(_ALL_OURS, "{" + ",".join(objects.TRIGGERS) + "}")
+        tables = [TableId(schema or "", name or "") for schema, name in found]
     else:
-        found = session.rows(_NOBODY_USES, settings.name)
-    tables = [TableId(schema or "", name or "") for schema, name in found]
-    limit = f"SET LOCAL lock_timeout = '{int(settings.lock_s * 1000)}ms'"
+        place = read_place(session, settings.name)
+        tables = _ours_alone(session, settings.name, place.tables if place else ())
     for table in tables:
-        _together(session, (limit, *objects.drop_triggers(table)))
+        _remove_triggers(session, settings, table)
     if last:
         _together(session, (objects.LOCK, *objects.drop_objects()))
     else:
         # At last: until then it may be repeated.
         session.run("DELETE FROM headrace.txlog_readers WHERE name = $1", settings.name)
     return tables
+
+
+def release(session: Session, settings: TriggerSettings, oids: Iterable[int]) -> None:
+    """Remove the triggers of tables that a pipeline does not capture any more, where no other one needs them.
+
+    What cannot be removed now costs its writers something, and is wrong for nobody.
+    """
+    for table in _ours_alone(session, settings.name, oids):
+        try:
+            _remove_triggers(session, settings, table)
+        except (QueryFailed, SourceUnavailable) as error:
+            if not session.usable:
+                raise
+            _LOG.warning("the triggers of %s stay, which nobody needs: %s", table, error.message)
+
+
+def _ours_alone(session: Session, name: str, oids: Iterable[int]) -> list[TableId]:
+    """Return those of some tables that no other pipeline needs triggers on."""
+    listed = "{" + ",".join(map(str, oids)) + "}"
+    rows = session.rows(_NOBODY_ELSE_USES, name, listed)
+    return [TableId(schema or "", table or "") for schema, table in rows]
+
+
+def _remove_triggers(session: Session, settings: TriggerSettings, table: TableId) -> None:
+    limit = f"SET LOCAL lock_timeout = '{int(settings.lock_s * 1000)}ms'"
+    _together(session, (limit, *objects.drop_triggers(table)))
 
 
 def _together(session: Session, statements: Iterable[str]) -> None:

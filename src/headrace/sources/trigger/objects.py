@@ -71,6 +71,7 @@ _TABLES = (
     (
         "CREATE TABLE IF NOT EXISTS headrace.txlog_readers ("
         "name text PRIMARY KEY, scn bigint, tables oid[] NOT NULL, seen_at timestamptz NOT NULL, "
+        "keep_s float8 NOT NULL, abandon_s float8 NOT NULL, "
         "queries bigint NOT NULL DEFAULT 0, rows bigint NOT NULL DEFAULT 0, "
         "seconds float8 NOT NULL DEFAULT 0, slow bigint NOT NULL DEFAULT 0)"
     ),

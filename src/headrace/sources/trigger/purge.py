@@ -10,7 +10,6 @@ import logging
 
 from headrace.sources.postgres.connection import Session
 from headrace.sources.trigger import objects
-from headrace.sources.trigger.settings import TriggerSettings
 
 __all__ = ["purge"]
 
@@ -18,17 +17,20 @@ _LOG = logging.getLogger(__name__)
 
 _PIECE_ROWS = 5_000
 
+# Whoever purges is there, however long it was away.
 _ABANDONED = """
 UPDATE headrace.txlog_readers SET scn = NULL
- WHERE scn IS NOT NULL AND name <> $2 AND seen_at < clock_timestamp() - $1::float8 * interval '1 second'
-RETURNING name
+ WHERE scn IS NOT NULL AND name <> $1
+   AND seen_at < clock_timestamp() - abandon_s * interval '1 second'
+RETURNING name, abandon_s
 """
 # The tick that every pipeline has behind it stays: the next one's transactions are told by it.
 _FORGET = """
 DELETE FROM headrace.txlog_clock WHERE after_scn < (
-    SELECT max(after_scn) FROM headrace.txlog_clock
-     WHERE last_scn <= (SELECT min(scn) FROM headrace.txlog_readers)
-       AND at < clock_timestamp() - $1::float8 * interval '1 second')
+    SELECT max(c.after_scn) FROM headrace.txlog_clock c,
+           (SELECT min(scn) AS scn, max(keep_s) AS keep_s FROM headrace.txlog_readers
+             WHERE scn IS NOT NULL) r
+     WHERE c.last_scn <= r.scn AND c.at < clock_timestamp() - r.keep_s * interval '1 second')
 """
 # All ids below were finished by then, and those that are committed lie in ticks up to it.
 _REMOVE = """
@@ -39,12 +41,12 @@ DELETE FROM headrace.{table} WHERE (xid, seq) IN (
 """
 
 
-def purge(session: Session, settings: TriggerSettings) -> bool:
+def purge(session: Session, name: str) -> bool:
     """Remove one piece.
 
     Args:
         session: outside a transaction.
-        settings: how long what stays.
+        name: of the pipeline that does it.
 
     Returns:
         whether there may be more to remove.
@@ -52,14 +54,14 @@ def purge(session: Session, settings: TriggerSettings) -> bool:
     session.run("BEGIN")
     try:
         session.run(objects.LOCK)
-        for (name,) in session.rows(_ABANDONED, repr(settings.abandon_s), settings.name):
+        for other, patience_s in session.rows(_ABANDONED, name):
             _LOG.warning(
                 "%s was not seen for %.0f h: its changes are kept no longer. Next step: none if it is gone for good; "
                 "else headrace resync FILE when it comes back.",
-                name,
-                settings.abandon_s / 3600,
+                other,
+                float(patience_s or 0) / 3600,
             )
-        session.run(_FORGET, repr(settings.keep_s))
+        session.run(_FORGET)
         session.run("COMMIT")
     finally:
         if session.usable and session.in_transaction:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from headrace.errors import SlotLost
 from headrace.sources.postgres.connection import Session
 from headrace.sources.trigger.clock import RESYNC
+from headrace.sources.trigger.settings import TriggerSettings
 
 __all__ = [
     "Cost",
@@ -30,11 +31,14 @@ UPDATE headrace.txlog_readers SET scn = greatest(scn, $2::bigint), seen_at = clo
  WHERE name = $1 AND scn IS NOT NULL
 """
 _ENTER = """
-INSERT INTO headrace.txlog_readers (name, scn, tables, seen_at) VALUES ($1, $2, $3, clock_timestamp())
+INSERT INTO headrace.txlog_readers (name, scn, tables, seen_at, keep_s, abandon_s)
+VALUES ($1, $2, $3, clock_timestamp(), $4, $5)
     ON CONFLICT (name) DO UPDATE SET scn = excluded.scn, tables = excluded.tables,
-                                     seen_at = excluded.seen_at
+       seen_at = excluded.seen_at, keep_s = excluded.keep_s, abandon_s = excluded.abandon_s
 """
-_USE = "UPDATE headrace.txlog_readers SET tables = $2 WHERE name = $1"
+_USE = """
+UPDATE headrace.txlog_readers SET tables = $2, keep_s = $3, abandon_s = $4 WHERE name = $1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +130,18 @@ def note(session: Session, name: str, scn: int, cost: Cost) -> None:
         required_scn(session, name)
 
 
-def enter(session: Session, name: str, scn: int, tables: Iterable[int]) -> None:
+def enter(session: Session, settings: TriggerSettings, scn: int, tables: Iterable[int]) -> None:
     """Give a pipeline a place, whether it has one or not."""
-    session.run(_ENTER, name, str(scn), _oids(tables))
+    session.run(_ENTER, settings.name, str(scn), _oids(tables), *_patience(settings))
 
 
-def use_tables(session: Session, name: str, tables: Iterable[int]) -> None:
-    """Note which tables a pipeline needs triggers on."""
-    session.run(_USE, name, _oids(tables))
+def use_tables(session: Session, settings: TriggerSettings, tables: Iterable[int]) -> None:
+    """Note which tables a pipeline needs triggers on, and how long what is to be kept for it."""
+    session.run(_USE, settings.name, _oids(tables), *_patience(settings))
+
+
+def _patience(settings: TriggerSettings) -> tuple[str, str]:
+    return repr(float(settings.keep_s)), repr(float(settings.abandon_s))
 
 
 def use_table(session: Session, name: str, oid: int) -> None:

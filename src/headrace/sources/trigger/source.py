@@ -172,8 +172,10 @@ class TriggerSource:
             installed.install_table(session, self.settings, facts[oid].table)
         if begins:
             self._enter(session, facts)
-        else:
-            readers.use_tables(session, self.name, facts)
+            return
+        assert place is not None
+        readers.use_tables(session, self.settings, facts)
+        installed.release(session, self.settings, place.tables - facts.keys())
 
     def _enter(self, session: Session, facts: Mapping[int, TableFacts]) -> None:
         """Give the pipeline a place: behind what every dump sees from now on, or at the oldest tick."""
@@ -185,7 +187,7 @@ class TriggerSource:
             scn = last.last_scn
             if self.settings.start == "oldest":
                 scn = int(session.value("SELECT min(last_scn) FROM headrace.txlog_clock"))
-            readers.enter(session, self.name, scn, facts)
+            readers.enter(session, self.settings, scn, facts)
             session.run("COMMIT")
         finally:
             if session.usable and session.in_transaction:

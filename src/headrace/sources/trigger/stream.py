@@ -157,7 +157,7 @@ class TriggerLogReader:
             self._note()
             self._note_at = now + self._settings.acknowledge_s
         if now >= self._purge_at:
-            more = purge(self._side.get(), self._settings)
+            more = purge(self._side.get(), self._settings.name)
             self._purge_at = time.monotonic() + (self._settings.poll_s if more else _PURGE_S)
 
     def _note(self) -> None:
