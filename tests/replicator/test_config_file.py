@@ -152,7 +152,7 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
         (
             "type: postgres",
             "type: oracle",
-            "source.type: expected one of 'postgres', 'mysql', 'trigger', 'relay'",
+            "source.type: expected one of 'postgres', 'mysql', 'trigger', 'files', 'relay'",
         ),
         ("postgresql://", "https://", "source.url: expected a URL such as postgresql://"),
         ('["public.*"]', "[orders]", "source.tables[0]: expected a pattern schema.table"),

@@ -26,6 +26,7 @@ from headrace.replicator.source_config import (
     NAME,
     ColumnsConfig,
     DatabaseConfig,
+    FilesConfig,
     Identifier,
     MysqlConfig,
     Pattern,
@@ -46,6 +47,7 @@ __all__ = [
     "DatabaseConfig",
     "DuckdbTargetConfig",
     "DumpConfig",
+    "FilesConfig",
     "LineageConfig",
     "MaintenanceConfig",
     "MetricsConfig",
@@ -401,7 +403,7 @@ class Config(Section):
 
     name: Annotated[str, Field(pattern=NAME)]
     source: Annotated[
-        PostgresConfig | MysqlConfig | TriggerConfig | RelaySourceConfig,
+        PostgresConfig | MysqlConfig | TriggerConfig | FilesConfig | RelaySourceConfig,
         Field(discriminator="type"),
     ]
     target: Annotated[

@@ -26,6 +26,7 @@ from headrace.replicator.config import (
     ChangesConfig,
     Config,
     DuckdbTargetConfig,
+    FilesConfig,
     MysqlConfig,
     ParquetTargetConfig,
     PostgresConfig,
@@ -58,6 +59,7 @@ SECTIONS: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
         "postgres": PostgresConfig,
         "mysql": MysqlConfig,
         "trigger": TriggerConfig,
+        "files": FilesConfig,
         "relay": RelaySourceConfig,
     },
     "target": {
@@ -444,6 +446,8 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     source = config.source
     if isinstance(source, RelaySourceConfig) and source.ca is not None:
         source = source.model_copy(update={"ca": _absolute(base, source.ca)})
+    elif isinstance(source, FilesConfig):
+        source = source.model_copy(update={"path": _absolute(base, source.path)})
     lineage = config.lineage
     if lineage is not None and lineage.file is not None:
         lineage = lineage.model_copy(update={"file": _absolute(base, lineage.file)})

@@ -12,6 +12,7 @@ from headrace.errors import ConfigError
 from headrace.replicator.config import (
     Config,
     DatabaseConfig,
+    FilesConfig,
     MysqlConfig,
     PostgresConfig,
     TriggerConfig,
@@ -20,6 +21,7 @@ from headrace.replicator.paths import StatePaths
 
 if TYPE_CHECKING:
     from headrace.sources.database import Database
+    from headrace.sources.files import FilesSource
     from headrace.sources.mysql import MysqlSource
     from headrace.sources.postgres import PostgresSource
     from headrace.sources.trigger import TriggerSource
@@ -52,6 +54,8 @@ def open_database(config: Config) -> Database:
         return _mysql(config, given)
     if isinstance(given, TriggerConfig):
         return _trigger(config, given)
+    if isinstance(given, FilesConfig):
+        return _files(config, given)
     return _postgres(config, given)
 
 
@@ -68,6 +72,13 @@ def open_triggers(config: Config) -> TriggerSource:
         f"{config.name} has no triggers: its source.type is {given.type}.",
         next_step="use it for a source of type trigger.",
     )
+
+
+def _files(config: Config, given: FilesConfig) -> FilesSource:
+    from headrace.sources.files import FilesSource
+
+    root = StatePaths.of(config).root
+    return FilesSource(given.path, root, given.tables, given.exclude, config.name, given.poll_s)
 
 
 def _trigger(config: Config, given: TriggerConfig) -> TriggerSource:

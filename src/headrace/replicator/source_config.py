@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ from headrace.replicator.units import Bytes
 __all__ = [
     "ColumnsConfig",
     "DatabaseConfig",
+    "FilesConfig",
     "Identifier",
     "MysqlConfig",
     "Pattern",
@@ -176,7 +178,31 @@ class TriggerConfig(Section):
         return self
 
 
-DatabaseConfig = PostgresConfig | MysqlConfig | TriggerConfig
+class FilesConfig(Section):
+    """Where changes come from: a folder of files of changes, which another capture or product writes.
+
+    Attributes:
+        type: the kind of source.
+        path: the folder; relative to the configuration's own.
+        tables: patterns ``schema.table``; ``*`` and ``?`` stand for any characters.
+        exclude: patterns of tables to leave out, applied after ``tables``.
+        poll_s: time between two looks for more while nothing comes.
+        on_lost_slot: ``stop``, when files are gone that were not read; they cannot be asked for again.
+        slow_query_s: a look at the folder's tables that takes longer is counted, and said in the log.
+        large_value: from this size on a value is counted, and its column said in the log.
+    """
+
+    type: Literal["files"]
+    path: Path
+    tables: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    exclude: tuple[Pattern, ...] = ()
+    poll_s: Annotated[float, Field(gt=0, le=60)] = 0.25
+    on_lost_slot: Literal["stop"] = "stop"
+    slow_query_s: Annotated[float, Field(gt=0)] = 5.0
+    large_value: Annotated[Bytes, Field(ge=1024)] = 2**20
+
+
+DatabaseConfig = PostgresConfig | MysqlConfig | TriggerConfig | FilesConfig
 """Any database, whichever way its changes are read."""
 
 

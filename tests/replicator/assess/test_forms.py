@@ -28,6 +28,7 @@ def test_plugins_are_listed_by_name_type_and_version_with_their_properties() -> 
         ("cdcSource", "postgres"),
         ("cdcSource", "mysql"),
         ("cdcSource", "trigger"),
+        ("cdcSource", "files"),
         ("cdcSource", "relay"),
         ("cdcTarget", "delta"),
         ("cdcTarget", "duckdb"),

@@ -12,6 +12,7 @@ from headrace.model.schema import TableId
 from headrace.replicator.config import (
     Config,
     DuckdbTargetConfig,
+    FilesConfig,
     MysqlConfig,
     ParquetTargetConfig,
     PostgresConfig,
@@ -42,6 +43,8 @@ def source_dataset(config: Config, table: TableId) -> Dataset:
     if isinstance(source, MysqlConfig):
         parts = urlsplit(source.url.get_secret_value())
         return Dataset(f"mysql://{parts.hostname}:{parts.port or _MYSQL_PORT}", str(table))
+    if isinstance(source, FilesConfig):
+        return Dataset("file", str(source.path / str(table)))
     # Relays do not say which database stands behind them.
     host = urlsplit(source.urls[0]).netloc.rpartition("@")[2]
     return Dataset(f"headrace://{host}", str(table))
