@@ -20,6 +20,7 @@ from headrace.errors import ProtocolError, SlotLost, SourceUnavailable
 __all__ = ["Ahead", "FeedLines", "feed_files", "last_scn"]
 
 _TAIL_BYTES = 64 << 10
+_LISTINGS = 20
 
 
 def feed_files(folder: Path) -> list[Path]:
@@ -60,7 +61,6 @@ class FeedLines:
         self._folder = folder
         self._file: BinaryIO | None = None
         self._name = ""
-        self._inode = 0
         self._at = 0
         self._scanned = 0
         self._number = 0
@@ -84,8 +84,9 @@ class FeedLines:
             if (found := self._find_end()) is not None:
                 return found
             if self._file is not None and self._at < self._file.seek(0, os.SEEK_END):
+                following.close()
                 raise self.broken("begins a transaction that does not end in its file")
-            self._open(following)
+            self._use(following)
 
     def next(self) -> tuple[dict[str, Any], int]:
         """Return the next line of the transaction ahead, and its length in bytes.
@@ -150,29 +151,44 @@ class FeedLines:
                 next_step="correct the file; docs/files.md has the form.",
             ) from None
 
-    def _following(self) -> Path | None:
-        """Return the file behind the one that is read, None where there is none."""
-        files = feed_files(self._folder)
-        if self._file is None:
-            return files[0] if files else None
-        places = [place for place, path in enumerate(files) if _inode(path) == self._inode]
-        if not places:
-            raise SlotLost(
-                f"The file {self._name} of the feed {self._folder} is gone while it was read.",
-                next_step="put it back; files that were read may go when one behind them was begun.",
-            )
-        return files[places[0] + 1] if places[0] + 1 < len(files) else None
+    def _following(self) -> BinaryIO | None:
+        """Open the file behind the one that is read, None where there is none.
 
-    def _open(self, path: Path) -> None:
+        Files get other names meanwhile: what was opened counts if it is the next one in a listing made afterwards.
+        """
+        for _ in range(_LISTINGS):
+            listed = self._behind()
+            if not listed:
+                return None
+            file = _opened(listed[0])
+            if file is not None:
+                again = self._behind()
+                if again and _inode(again[0]) == os.fstat(file.fileno()).st_ino:
+                    return file
+                file.close()
+        raise SourceUnavailable(
+            f"The files of the feed {self._folder} get other names faster than they can be listed.",
+            next_step="nothing to do: it is tried again.",
+        )
+
+    def _behind(self) -> list[Path]:
+        """Return the files behind the one that is read; all of them before the first."""
+        for _ in range(_LISTINGS):
+            files = feed_files(self._folder)
+            if self._file is None:
+                return files
+            inode = os.fstat(self._file.fileno()).st_ino
+            places = [place for place, path in enumerate(files) if _inode(path) == inode]
+            if places:
+                return files[places[-1] + 1 :]
+        raise SlotLost(
+            f"The file {self._name} of the feed {self._folder} is gone while it was read.",
+            next_step="put it back; files that were read may go when one behind them was begun.",
+        )
+
+    def _use(self, file: BinaryIO) -> None:
         self.close()
-        try:
-            self._file = path.open("rb")
-        except OSError as error:
-            raise SourceUnavailable(
-                f"{path} cannot be read: {error.strerror}.",
-                next_step="see that it may be read; it is tried again.",
-            ) from error
-        self._inode, self._name = _inode(path), path.name
+        self._file, self._name = file, Path(file.name).name
         self._at = self._scanned = self._number = 0
 
     def _seek(self, scn: int) -> None:
@@ -192,12 +208,35 @@ class FeedLines:
                 break
             chosen = chosen if chosen is not None and not scn else path
         if chosen is not None:
-            self._open(chosen)
+            file = _opened(chosen)
+            if file is None:
+                raise SourceUnavailable(
+                    f"{chosen} is gone while it was looked for.",
+                    next_step="nothing to do: it is tried again.",
+                )
+            self._use(file)
         elif scn:
             raise SlotLost(
                 f"The feed {self._folder} is empty, and was read up to SCN {scn}.",
                 next_step="put its files back; else start a new state folder and copy the tables again.",
             )
+
+
+def _opened(path: Path) -> BinaryIO | None:
+    """Open a file; None when it has another name by now.
+
+    Raises:
+        SourceUnavailable: it may not be read.
+    """
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SourceUnavailable(
+            f"{path} cannot be read: {error.strerror}.",
+            next_step="see that it may be read; it is tried again.",
+        ) from error
 
 
 def _inode(path: Path) -> int:
