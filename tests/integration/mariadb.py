@@ -15,14 +15,14 @@ from headrace.model.schema import TableId
 from headrace.sources.mysql import MysqlSource
 from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.source import end_of_log
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.integration.running import Running
 from tests.waiting import until
 
 __all__ = ["Writer", "caught_up", "in_source", "shopping", "writing"]
 
 
-def in_source(server: MariadbServer, table: TableId) -> Counter[tuple[Any, ...]]:
+def in_source(server: MysqlProtocolServer, table: TableId) -> Counter[tuple[Any, ...]]:
     """Return a table's rows at the source."""
     return Counter(server.query(f"SELECT * FROM {table}"))
 
@@ -47,7 +47,7 @@ class Writer(threading.Thread):
 
     def __init__(
         self,
-        server: MariadbServer,
+        server: MysqlProtocolServer,
         database: str,
         seed: int,
         write: Callable[[Cursor, random.Random, int], None],

@@ -26,22 +26,21 @@ from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
 from headrace.state.records import Scope
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.oracle import OracleViolation
 from headrace.watermark.closing import Closed, Closing, Job
 from headrace.watermark.reconciler import Reconciler
 from headrace.watermark.settings import DumpSettings
 from headrace.watermark.tasks import Task
-from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
+from tests.fixtures_binlog import Sql, database, server, source, sql
 from tests.integration.mariadb import Writer, caught_up, in_source, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.scenarios.test_random_histories import _BeforeLow
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "source", "sql"]
+__all__ = ["database", "server", "source", "sql"]
 
-pytestmark = pytest.mark.mariadb
 
 WRITERS, ROWS, DUMPS = 8, 2_000, 5
 
@@ -55,7 +54,7 @@ class Gap:
         selects: that lack a commit which the stream had brought before.
     """
 
-    def __init__(self, server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, server: MysqlProtocolServer, monkeypatch: pytest.MonkeyPatch) -> None:
         self._server = server
         self.received = self.selects = self._before = 0
         self.by_place = False
@@ -117,8 +116,8 @@ class Gap:
 
 
 @pytest.fixture
-def gap(mariadb_server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gap]:
-    opened = Gap(mariadb_server, monkeypatch)
+def gap(server: MysqlProtocolServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gap]:
+    opened = Gap(server, monkeypatch)
     yield opened
     opened.close()
 
@@ -134,7 +133,7 @@ def gap(mariadb_server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visible(
     by_place: bool,
     gap: Gap,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -149,7 +148,7 @@ def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visibl
     def write(cursor: Cursor, rng: random.Random, done: int) -> None:
         cursor.execute(f"UPDATE t SET n = n + 1 WHERE id = {rng.randint(1, ROWS)}")
 
-    writers = [Writer(mariadb_server, database, seed, write) for seed in range(WRITERS)]
+    writers = [Writer(server, database, seed, write) for seed in range(WRITERS)]
     dump = DumpSettings(chunk_rows=ROWS, request_interval_s=0.02)
     with running_capture(source, tmp_path, dump) as running:
         until(running.dumped, "the first copy")
@@ -164,13 +163,13 @@ def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visibl
             with pytest.raises(OracleViolation):
                 running.content(table)
         else:
-            assert running.content(table) == in_source(mariadb_server, table)
+            assert running.content(table) == in_source(server, table)
 
 
 @req("P49")
 def test_a_dump_that_is_asked_for_while_a_commit_is_held_waits_for_it(
     gap: Gap,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -185,10 +184,10 @@ def test_a_dump_that_is_asked_for_while_a_commit_is_held_waits_for_it(
         gap.open()
         update = beside.submit(sql, "UPDATE t SET v = 'new' WHERE id = 1")
         until(lambda: (1, "new") in running.content(table), "the commit in the change log")
-        assert (1, "old") in in_source(mariadb_server, table)
+        assert (1, "old") in in_source(server, table)
         running.state.submit(Scope.TABLE, table)
         # The low mark's commit waits behind the other one, and no select begins before it.
-        until(lambda: "watermarks" in waiting(mariadb_server), "the low mark")
+        until(lambda: "watermarks" in waiting(server), "the low mark")
         assert not selected.is_set()
         gap.close()
         caught_up(running, source)
@@ -198,7 +197,7 @@ def test_a_dump_that_is_asked_for_while_a_commit_is_held_waits_for_it(
     failpoints.disarm()
 
 
-def waiting(server: MariadbServer) -> str:
+def waiting(server: MysqlProtocolServer) -> str:
     """Return what sessions that wait for the end of a commit are about."""
     found = server.query(
         "SELECT info FROM information_schema.processlist WHERE info LIKE 'UPDATE %' AND state LIKE 'Commit%'"

@@ -27,7 +27,7 @@ def server() -> Iterator[MysqlServer]:
 def test_preflight_refuses_it_by_name_and_says_nothing_else(server: MysqlServer, tls: str) -> None:
     settings = MysqlSettings(f"{server.url()}?tls={tls}", tables=("shop.*",))
     with connect(settings) as session:
-        (finding,) = Preflight(session, settings, 9_999).run()
+        (finding,) = Preflight(session, settings).run()
         version = session.value("SELECT VERSION()")
     assert finding.name == "server-unknown"
     assert version in finding.description

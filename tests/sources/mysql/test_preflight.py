@@ -10,16 +10,18 @@ from headrace.sources.base import Finding, Severity
 from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.preflight import Preflight, captured_tables
 from headrace.sources.mysql.settings import MysqlSettings
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.mariadb_server import MariadbServer
-from tests.fixtures_mariadb import Sql
+from headrace.testing.mysql_server import MysqlServer
+from tests.binlog_servers import is_mysql, make_user
+from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 
-pytestmark = pytest.mark.mariadb
 
 
-def found(server: MariadbServer, *tables: str, user: str = "headrace") -> list[Finding]:
+def found(server: MysqlProtocolServer, *tables: str, user: str = "headrace") -> list[Finding]:
     settings = MysqlSettings(server.url(user=user), tables=tables)
     with connect(settings) as session:
-        return Preflight(session, settings, 9_999).run()
+        return Preflight(session, settings).run()
 
 
 def names(findings: list[Finding]) -> set[str]:
@@ -33,9 +35,9 @@ def table(sql: Sql, database: str) -> str:
 
 
 def test_a_server_that_is_as_it_should_be_has_no_findings(
-    mariadb_server: MariadbServer, table: str
+    server: MysqlProtocolServer, table: str
 ) -> None:
-    assert names(found(mariadb_server, table)) == set()
+    assert names(found(server, table)) == set()
 
 
 @pytest.mark.parametrize(
@@ -52,38 +54,36 @@ def test_a_server_that_is_as_it_should_be_has_no_findings(
     ],
 )
 def test_a_variable_is_named_and_the_remedy_cures_it(
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     table: str,
     variable: str,
     value: str,
     name: str,
     severity: Severity,
 ) -> None:
-    ((before,),) = mariadb_server.query(f"SELECT @@GLOBAL.{variable}")
-    mariadb_server.execute(f"SET GLOBAL {variable} = {value}")
+    ((before,),) = server.query(f"SELECT @@GLOBAL.{variable}")
+    server.execute(f"SET GLOBAL {variable} = {value}")
     try:
-        findings = [one for one in found(mariadb_server, table) if one.name == name]
+        findings = [one for one in found(server, table) if one.name == name]
         assert [one.severity for one in findings] == [severity]
         (remedy,) = re.findall(r"SET GLOBAL [^;]+;", findings[0].suggestion)
-        mariadb_server.execute(remedy)
-        assert names(found(mariadb_server, table)) == set()
+        server.execute(remedy)
+        assert names(found(server, table)) == set()
     finally:
-        mariadb_server.execute(f"SET GLOBAL {variable} = {before!r}")
+        server.execute(f"SET GLOBAL {variable} = {before!r}")
 
 
 def test_rights_are_named_and_the_remedies_cure_them(
-    mariadb_server: MariadbServer, database: str, table: str
+    server: MysqlProtocolServer, database: str, table: str
 ) -> None:
-    mariadb_server.execute(
-        f"CREATE OR REPLACE USER reader@'%' IDENTIFIED BY '{MariadbServer.PASSWORD}'"
-    )
-    findings = found(mariadb_server, table, user="reader")
+    make_user(server, "reader")
+    findings = found(server, table, user="reader")
     assert names(findings) == {"no-binlog-monitor", "no-tables"}
-    mariadb_server.execute(*_grants(findings), f"GRANT SELECT ON {database}.* TO reader@'%'")
-    findings = found(mariadb_server, table, user="reader")
+    server.execute(*_grants(findings), f"GRANT SELECT ON {database}.* TO reader@'%'")
+    findings = found(server, table, user="reader")
     assert names(findings) == {"no-replication-slave"}
-    mariadb_server.execute(*_grants(findings))
-    assert names(found(mariadb_server, table, user="reader")) == set()
+    server.execute(*_grants(findings))
+    assert names(found(server, table, user="reader")) == set()
 
 
 def _grants(findings: list[Finding]) -> list[str]:
@@ -96,18 +96,15 @@ def _grants(findings: list[Finding]) -> list[str]:
 
 
 def test_a_table_that_may_be_seen_and_not_read_is_named(
-    mariadb_server: MariadbServer, database: str, table: str
+    server: MysqlProtocolServer, database: str, table: str
 ) -> None:
-    mariadb_server.execute(
-        f"CREATE OR REPLACE USER half@'%' IDENTIFIED BY '{MariadbServer.PASSWORD}'",
-        f"GRANT INSERT ON {database}.t TO half@'%'",
-        "GRANT BINLOG MONITOR, REPLICATION SLAVE ON *.* TO half@'%'",
-    )
-    assert "no-select" in names(found(mariadb_server, table, user="half"))
+    sees = "REPLICATION CLIENT" if is_mysql(server) else "BINLOG MONITOR"
+    make_user(server, "half", f"INSERT ON {database}.t", f"{sees}, REPLICATION SLAVE ON *.*")
+    assert "no-select" in names(found(server, table, user="half"))
 
 
 def test_tables_are_named_each_with_all_that_is_wrong(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     sql(
         "CREATE TABLE fine (id int PRIMARY KEY)",
@@ -119,7 +116,7 @@ def test_tables_are_named_each_with_all_that_is_wrong(
         "CREATE VIEW seen AS SELECT * FROM keyless",
         "CREATE SEQUENCE numbers",
     )
-    findings = found(mariadb_server, f"{database}.*")
+    findings = found(server, f"{database}.*")
     told = {
         (one.table.partition(".")[2], one.name, one.severity.name) for one in findings if one.table
     }
@@ -134,7 +131,7 @@ def test_tables_are_named_each_with_all_that_is_wrong(
     }
     assert sum(one.name == "column-not-decoded" for one in findings) == 3
     settings = MysqlSettings(
-        mariadb_server.url(), tables=(f"{database}.*",), exclude=(f"{database}.p*",)
+        server.url(), tables=(f"{database}.*",), exclude=(f"{database}.p*",)
     )
     with connect(settings) as session:
         assert [one.name for one in captured_tables(session, settings)] == [
@@ -143,14 +140,14 @@ def test_tables_are_named_each_with_all_that_is_wrong(
 
 
 def test_the_watermark_table_is_asked_for_with_its_very_statements(
-    mariadb_server: MariadbServer, table: str
+    server: MysqlProtocolServer, table: str
 ) -> None:
-    (finding,) = [one for one in found(mariadb_server, table) if one.name == "no-watermark-row"]
+    (finding,) = [one for one in found(server, table) if one.name == "no-watermark-row"]
     try:
-        mariadb_server.execute(*filter(None, map(str.strip, finding.suggestion.split(";"))))
-        assert found(mariadb_server, table) == []
+        server.execute(*filter(None, map(str.strip, finding.suggestion.split(";"))))
+        assert found(server, table) == []
     finally:
-        mariadb_server.execute("DROP DATABASE IF EXISTS headrace")
+        server.execute("DROP DATABASE IF EXISTS headrace")
 
 
 def test_a_server_without_a_log_is_named() -> None:

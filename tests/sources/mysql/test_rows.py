@@ -11,12 +11,11 @@ from headrace.sources.mysql.events import EventType, RowsHeader
 from headrace.sources.mysql.images import walk
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.types import ColumnType, Kind
-from headrace.testing.mariadb_server import MariadbServer
-from tests.fixtures_mariadb import Sql
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.fixtures_binlog import Sql
 from tests.requirements import req
 from tests.sources.mysql.support import changes, decoded, events, here
 
-pytestmark = pytest.mark.mariadb
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a int, b text, c varchar(9) NOT NULL DEFAULT 'x')"
 ROW = "INSERT INTO t VALUES (1, 10, 'long', 'c'), (2, NULL, NULL, 'd')"
@@ -24,9 +23,9 @@ ROW = "INSERT INTO t VALUES (1, 10, 'long', 'c'), (2, NULL, NULL, 'd')"
 
 @req("D119")
 def test_every_change_in_between_comes_in_its_order(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     sql(
         TABLE,
         ROW,
@@ -35,7 +34,7 @@ def test_every_change_in_between_comes_in_its_order(
         "DELETE FROM t WHERE id = 1",
         "REPLACE INTO t VALUES (3, 7, 'r', 's')",
     )
-    rows = decoded(mariadb_server, TableId(database, "t"), start).rows
+    rows = decoded(server, TableId(database, "t"), start).rows
     assert changes(rows) == [
         ("+I", 1, 10, "long", "c"),
         ("+I", 2, None, None, "d"),
@@ -59,7 +58,7 @@ def test_every_change_in_between_comes_in_its_order(
     ],
 )
 def test_what_a_sessions_row_image_leaves_out_is_missing_and_not_null(
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     image: str,
@@ -67,7 +66,7 @@ def test_what_a_sessions_row_image_leaves_out_is_missing_and_not_null(
     moved: tuple[object, ...],
     deleted: tuple[object, ...],
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     sql(
         TABLE,
         ROW,
@@ -76,7 +75,7 @@ def test_what_a_sessions_row_image_leaves_out_is_missing_and_not_null(
         "UPDATE t SET id = 3 WHERE id = 2",
         "DELETE FROM t WHERE id = 1",
     )
-    rows = changes(decoded(mariadb_server, TableId(database, "t"), start).rows)
+    rows = changes(decoded(server, TableId(database, "t"), start).rows)
     assert [row[0] for row in rows] == ["+I", "+I", "-U", "+U", "-U", "+U", "-D"]
     assert rows[3][1:] == changed
     assert rows[5][1:] == moved
@@ -85,9 +84,9 @@ def test_what_a_sessions_row_image_leaves_out_is_missing_and_not_null(
 
 
 def test_images_of_all_forms_may_alternate_within_one_body(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     statements = [TABLE, ROW]
     for n, image in enumerate(("MINIMAL", "FULL", "NOBLOB", "MINIMAL", "FULL")):
         statements += [
@@ -96,7 +95,7 @@ def test_images_of_all_forms_may_alternate_within_one_body(
             f"UPDATE t SET a = {n} WHERE id = 2",
         ]
     sql(*statements)
-    rows = changes(decoded(mariadb_server, TableId(database, "t"), start).rows)
+    rows = changes(decoded(server, TableId(database, "t"), start).rows)
     new = [row[1:] for row in rows if row[0] == "+U"]
     assert new == [
         (1, ..., "0", ...),
@@ -121,9 +120,9 @@ def test_images_of_all_forms_may_alternate_within_one_body(
     ids=["an insert that leaves values out", "an update of a table without a key"],
 )
 def test_images_that_cannot_do_are_refused_by_name(
-    mariadb_server: MariadbServer, database: str, sql: Sql, table: str, statement: str
+    server: MysqlProtocolServer, database: str, sql: Sql, table: str, statement: str
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     sql(
         f"CREATE TABLE t ({table})",
         "INSERT INTO t (id, a) VALUES (7, 8)",
@@ -132,9 +131,9 @@ def test_images_that_cannot_do_are_refused_by_name(
     )
     if "PRIMARY" in table:
         with pytest.raises(SourceError, match=rf"{database}\.t: a row in the log lacks columns"):
-            decoded(mariadb_server, TableId(database, "t"), start)
+            decoded(server, TableId(database, "t"), start)
     else:
-        rows = decoded(mariadb_server, TableId(database, "t"), start).rows
+        rows = decoded(server, TableId(database, "t"), start).rows
         assert changes(rows)[1:] == [("-U", 7, 8, None), ("+U", 7, 1, None)]
 
 
@@ -152,9 +151,9 @@ def test_a_table_without_a_key_needs_whole_images() -> None:
 
 
 def test_compressed_events_hold_the_same(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     table = TableId(database, "t")
     sql(TABLE, "SET GLOBAL log_bin_compress = ON")
     try:
@@ -166,13 +165,13 @@ def test_compressed_events_hold_the_same(
         )
     finally:
         sql("SET GLOBAL log_bin_compress = OFF")
-    kinds = {event.type for event in events(mariadb_server, start)}
+    kinds = {event.type for event in events(server, start)}
     assert {
         EventType.WRITE_ROWS_COMPRESSED,
         EventType.UPDATE_ROWS_COMPRESSED,
         EventType.DELETE_ROWS_COMPRESSED,
     } <= kinds
-    assert changes(decoded(mariadb_server, table, start).rows) == [
+    assert changes(decoded(server, table, start).rows) == [
         ("+I", 1, 1, text, "c"),
         ("-U", 1, 1, text, "c"),
         ("+U", 1, 1, text + "x", "c"),
@@ -181,37 +180,37 @@ def test_compressed_events_hold_the_same(
 
 
 def test_a_row_may_be_larger_than_a_packet(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     sql(
         "CREATE TABLE t (id int PRIMARY KEY, v longblob)", "SET GLOBAL max_allowed_packet = 1 << 30"
     )
     sizes = [(1 << 24) - 100, (1 << 24) + 3, 40 << 20, 5]
     for n, size in enumerate(sizes):
-        mariadb_server.execute(f"INSERT INTO {database}.t SELECT {n}, REPEAT('x', {size})")
-    (batch,) = decoded(mariadb_server, TableId(database, "t"), start).batches
+        server.execute(f"INSERT INTO {database}.t SELECT {n}, REPEAT('x', {size})")
+    (batch,) = decoded(server, TableId(database, "t"), start).batches
     assert [len(cell) for cell in batch.column("v").to_pylist()] == sizes
 
 
 def test_generated_and_invisible_columns_are_columns_like_others(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     sql(
         "CREATE TABLE t (id int PRIMARY KEY, v int AS (id * 2) VIRTUAL, s int AS (id * 3) STORED, "
         "i int INVISIBLE DEFAULT 9)",
         "INSERT INTO t (id) VALUES (1)",
     )
-    found = decoded(mariadb_server, TableId(database, "t"), start)
+    found = decoded(server, TableId(database, "t"), start)
     assert changes(found.rows) == [("+I", 1, 2, 3, 9)]
 
 
 @req("P33", "P34")
 def test_each_row_has_the_shape_that_its_table_had_then(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     sql(
         "CREATE TABLE t (id int PRIMARY KEY, a int)",
         "INSERT INTO t VALUES (1, 2)",
@@ -220,7 +219,7 @@ def test_each_row_has_the_shape_that_its_table_had_then(
         "ALTER TABLE t CHANGE b c varchar(50)",
         "INSERT INTO t VALUES ('x', 3)",
     )
-    batches = decoded(mariadb_server, TableId(database, "t"), start).batches
+    batches = decoded(server, TableId(database, "t"), start).batches
     assert [batch.schema.names[4:] for batch in batches] == [["id", "a"], ["b", "id"], ["c", "id"]]
     assert [changes(batch) for batch in batches] == [
         [("+I", 1, 2)],

@@ -48,7 +48,7 @@ def column_of_texts(
         ValueError: a value has no exact place in the type.
     """
     raw = pa.array(cells, pa.binary())
-    if type_.kind is Kind.GEOMETRY or (type_.charset == BINARY and not type_.native):
+    if type_.kind in (Kind.GEOMETRY, Kind.VECTOR) or (type_.charset == BINARY and not type_.native):
         return raw
     text = raw.cast(pa.string())
     if type_.kind in _DATES:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.sources.mysql.charsets import BINARY, CODECS, decode_text
+from headrace.sources.mysql.documents import texts_of
 from headrace.sources.mysql.images import Cells
 from headrace.sources.mysql.natives import NATIVES
 from headrace.sources.mysql.settings import ZeroDates
@@ -222,8 +223,10 @@ def _varying(type_: ColumnType, data: Bytes, cells: Cells) -> pa.Array:
     raw = _slices(data, cells)
     if type_.native:
         return _placed(pa.array(NATIVES[type_.native](_dense(raw)), pa.string()), cells.valid)
-    if type_.kind is Kind.GEOMETRY:
+    if type_.kind in (Kind.GEOMETRY, Kind.VECTOR):
         return raw
+    if type_.kind is Kind.JSON:
+        return _placed(pa.array(texts_of(_dense(raw)), pa.string()), cells.valid)
     if type_.charset == BINARY:
         return _padded(raw, type_.length) if type_.kind is Kind.CHAR else raw
     if CODECS[type_.charset] == "utf_8":
