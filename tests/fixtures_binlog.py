@@ -17,21 +17,44 @@ from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.mysql_server import MysqlServer
 from tests.binlog_servers import expressed
 
-__all__ = ["MARIADB", "MYSQL", "database", "server", "source", "sql"]
+__all__ = [
+    "MARIADB",
+    "MYSQL",
+    "database",
+    "mariadb_server",
+    "mysql_server",
+    "server",
+    "source",
+    "sql",
+]
 
 _numbers = itertools.count(1)
 
 Sql = Callable[..., None]
 
-MARIADB = pytest.param(MariadbServer, marks=pytest.mark.mariadb, id="mariadb")
-MYSQL = pytest.param(MysqlServer, marks=pytest.mark.mysql, id="mysql")
+MARIADB = pytest.param("mariadb_server", marks=pytest.mark.mariadb, id="mariadb")
+MYSQL = pytest.param("mysql_server", marks=pytest.mark.mysql, id="mysql")
 
 
-@pytest.fixture(scope="session", params=[MARIADB, MYSQL])
-def server(request: pytest.FixtureRequest) -> Iterator[MysqlProtocolServer]:
-    """Run Debian's MariaDB, and MySQL."""
-    with request.param() as running:
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MysqlProtocolServer]:
+    """Run Debian's MariaDB."""
+    with MariadbServer() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MysqlProtocolServer]:
+    """Run MySQL."""
+    with MysqlServer() as running:
+        yield running
+
+
+@pytest.fixture(params=[MARIADB, MYSQL])
+def server(request: pytest.FixtureRequest) -> MysqlProtocolServer:
+    """Give each of both servers in turn."""
+    found: MysqlProtocolServer = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture

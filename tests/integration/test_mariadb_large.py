@@ -10,7 +10,15 @@ import pytest
 from headrace.changelog import ChangeLogReader
 from headrace.sources.mysql import MysqlSource
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
-from tests.fixtures_binlog import Sql, database, server, source, sql
+from tests.fixtures_binlog import (
+    Sql,
+    database,
+    mariadb_server,
+    mysql_server,
+    server,
+    source,
+    sql,
+)
 from tests.integration.test_large_transactions import (
     GROWTH_MIB,
     HOLDS,
@@ -20,7 +28,7 @@ from tests.integration.test_large_transactions import (
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "server", "source", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.timeout(300)]
 

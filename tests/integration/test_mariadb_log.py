@@ -21,13 +21,21 @@ from headrace.state.records import RequestState, Scope
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.watermark.settings import DumpSettings
 from tests.faults.faulty import OFTEN, at_work, failure_of
-from tests.fixtures_binlog import Sql, database, server, source, sql
+from tests.fixtures_binlog import (
+    Sql,
+    database,
+    mariadb_server,
+    mysql_server,
+    server,
+    source,
+    sql,
+)
 from tests.integration.mariadb import Writer, caught_up, in_source, shopping, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "server", "source", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 
 TABLE = (

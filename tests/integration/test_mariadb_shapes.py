@@ -16,12 +16,20 @@ from headrace.sources.mysql import MysqlSource
 from headrace.state.records import OPEN, Scope
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.faults.faulty import AtWork, at_work
-from tests.fixtures_binlog import Sql, database, server, source, sql
+from tests.fixtures_binlog import (
+    Sql,
+    database,
+    mariadb_server,
+    mysql_server,
+    server,
+    source,
+    sql,
+)
 from tests.integration.mariadb import in_source
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "server", "source", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 
 SHAPES = {

@@ -32,14 +32,22 @@ from headrace.watermark.closing import Closed, Closing, Job
 from headrace.watermark.reconciler import Reconciler
 from headrace.watermark.settings import DumpSettings
 from headrace.watermark.tasks import Task
-from tests.fixtures_binlog import Sql, database, server, source, sql
+from tests.fixtures_binlog import (
+    Sql,
+    database,
+    mariadb_server,
+    mysql_server,
+    server,
+    source,
+    sql,
+)
 from tests.integration.mariadb import Writer, caught_up, in_source, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.scenarios.test_random_histories import _BeforeLow
 from tests.waiting import until
 
-__all__ = ["database", "server", "source", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 
 WRITERS, ROWS, DUMPS = 8, 2_000, 5

@@ -42,8 +42,9 @@ from tests.requirements import req
 from tests.sources.mysql.support import SERVER_ID, changes, decoded, events, here, settings
 
 
-
-def opened(server: MysqlProtocolServer, start: str | tuple[str, int], server_id: int = SERVER_ID) -> Dump:
+def opened(
+    server: MysqlProtocolServer, start: str | tuple[str, int], server_id: int = SERVER_ID
+) -> Dump:
     known = MysqlSettings(server.url(), heartbeat_s=0.2)
     return Dump(connect(known), known, server_id, start)
 
@@ -63,9 +64,7 @@ def to_its_end(log: Dump) -> None:
 
 
 @req("C33")
-def test_the_log_goes_on_behind_an_id(
-    server: MysqlProtocolServer, database: str, sql: Sql
-) -> None:
+def test_the_log_goes_on_behind_an_id(server: MysqlProtocolServer, database: str, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
     ((gtid,),) = server.query("SELECT @@gtid_binlog_pos")
     sql("INSERT INTO t VALUES (1)")

@@ -17,7 +17,6 @@ from tests.binlog_servers import is_mysql, make_user
 from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 
 
-
 def found(server: MysqlProtocolServer, *tables: str, user: str = "headrace") -> list[Finding]:
     settings = MysqlSettings(server.url(user=user), tables=tables)
     with connect(settings) as session:
@@ -130,9 +129,7 @@ def test_tables_are_named_each_with_all_that_is_wrong(
         ("words", "keyless", "WARNING"),
     }
     assert sum(one.name == "column-not-decoded" for one in findings) == 3
-    settings = MysqlSettings(
-        server.url(), tables=(f"{database}.*",), exclude=(f"{database}.p*",)
-    )
+    settings = MysqlSettings(server.url(), tables=(f"{database}.*",), exclude=(f"{database}.p*",))
     with connect(settings) as session:
         assert [one.name for one in captured_tables(session, settings)] == [
             "fine", "keyless", "old", "words",

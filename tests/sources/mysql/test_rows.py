@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from headrace.errors import SourceError
 from headrace.model.schema import KeyCheck, TableId
 from headrace.sources.mysql.catalog import table_schema
-from headrace.sources.mysql.events import EventType, RowsHeader
+from headrace.sources.mysql.events import ROWS, EventType, RowsHeader
 from headrace.sources.mysql.images import walk
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.types import ColumnType, Kind
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
-from tests.fixtures_binlog import Sql
+from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import changes, decoded, events, here
 
@@ -150,6 +152,7 @@ def test_a_table_without_a_key_needs_whole_images() -> None:
         rows.body()
 
 
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
 def test_compressed_events_hold_the_same(
     server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
@@ -177,6 +180,87 @@ def test_compressed_events_hold_the_same(
         ("+U", 1, 1, text + "x", "c"),
         ("-D", 1, 1, text + "x", "c"),
     ]
+
+
+@pytest.mark.parametrize("server", [MYSQL], indirect=True)
+@pytest.mark.parametrize("rows", [1, 30_000])
+def test_a_transaction_that_is_compressed_as_one_holds_the_same(
+    server: MysqlProtocolServer, database: str, sql: Sql, rows: int
+) -> None:
+    start, table = here(server), TableId(database, "t")
+    text = "long " * 50
+    statements = (
+        f"INSERT INTO t SELECT seq, 1, '{text}', 'c' FROM seq_1_to_{rows}",
+        f"UPDATE t SET b = '{text}x' WHERE id = 1",
+        "DELETE FROM t WHERE id = 1",
+    )
+    sql(TABLE, "SET SESSION binlog_transaction_compression = ON", "BEGIN", *statements, "COMMIT")
+    sent = list(events(server, start))
+    # All of it lies at one place, behind its id.
+    places = {e.end_pos for e in sent if e.type in ROWS}
+    assert len(places) == 1
+    assert changes(decoded(server, table, start).rows) == [
+        *(("+I", n, 1, text, "c") for n in range(1, rows + 1)),
+        ("-U", 1, 1, text, "c"),
+        ("+U", 1, 1, text + "x", "c"),
+        ("-D", 1, 1, text + "x", "c"),
+    ]
+
+
+DOCUMENTS = [
+    "JSON_SET(j, '$.a', 2)",
+    "JSON_SET(j, '$.new', CAST('{\"x\": [1]}' AS JSON))",
+    "JSON_REMOVE(j, '$.list[1]', '$.a')",
+    "JSON_REPLACE(j, '$.list[0].deep', 'é\"')",
+    "JSON_ARRAY_INSERT(j, '$.list[1]', 1.5)",
+    "JSON_SET(j, '$.\"a b\"', CAST(1.50 AS DECIMAL(5,2)))",
+    "JSON_SET(JSON_REMOVE(j, '$.list'), '$.a', DATE'2020-01-02')",
+    "j",
+]
+
+
+@pytest.mark.parametrize("server", [MYSQL], indirect=True)
+@pytest.mark.parametrize("image", ["FULL", "NOBLOB"])
+@pytest.mark.parametrize("change", DOCUMENTS)
+def test_a_document_of_which_the_log_has_only_the_change_comes_whole(
+    server: MysqlProtocolServer, database: str, sql: Sql, image: str, change: str
+) -> None:
+    start = here(server)
+    document = json.dumps({
+        "a": 1, "list": [{"deep": "x" * 40}, 7, None], "zz": "y" * 300, "a b": 0, "b": {}
+    })  # fmt: skip
+    sql(
+        "SET NAMES utf8mb4",
+        "CREATE TABLE t (id int PRIMARY KEY, j json, n int, k json, v varchar(9))",
+        f"INSERT INTO t VALUES (1, '{document}', 0, '[]', 'v'), (2, '{document}', 0, NULL, NULL), (3, NULL, 0, '1', '')",
+        f"SET SESSION binlog_row_image = {image}, binlog_row_value_options = PARTIAL_JSON",
+        f"UPDATE t SET n = n + 1, j = {change}, k = JSON_SET(k, '$[0]', 1)",
+        f"UPDATE t SET n = n + 1, j = {change}",
+        "UPDATE t SET id = id + 10",
+    )
+    kinds = [event.type for event in events(server, start)]
+    assert kinds.count(EventType.PARTIAL_UPDATE_ROWS) == 3
+    rows = decoded(server, TableId(database, "t"), start).rows
+    now = server.query("SELECT * FROM t ORDER BY id", database)
+    last = [row[1:] for row in changes(rows) if row[0] == "+U"][-3:]
+    assert last == [tuple(row) for row in now]
+
+
+@pytest.mark.parametrize("server", [MYSQL], indirect=True)
+def test_a_change_of_a_document_that_is_not_in_the_log_is_refused_by_name(
+    server: MysqlProtocolServer, database: str, sql: Sql
+) -> None:
+    start = here(server)
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, j json)",
+        f"INSERT INTO t VALUES (1, '{json.dumps({'a': 'x' * 99, 'b': 'y' * 99})}')",
+        "SET SESSION binlog_row_image = MINIMAL, binlog_row_value_options = PARTIAL_JSON",
+        "UPDATE t SET j = JSON_SET(j, '$.a', 'z')",
+    )
+    with pytest.raises(
+        SourceError, match=rf"{database}\.t: the log has what changed in a document"
+    ):
+        decoded(server, TableId(database, "t"), start)
 
 
 def test_a_row_may_be_larger_than_a_packet(

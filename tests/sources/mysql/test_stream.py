@@ -38,7 +38,6 @@ from tests.requirements import req
 from tests.sources.mysql.support import changes, here
 
 
-
 class Log:
     """An open log and everything that it gave."""
 

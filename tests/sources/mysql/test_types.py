@@ -16,9 +16,10 @@ from headrace.sources.mysql.connection import connect, quote
 from headrace.sources.mysql.texts import column_of_texts, selected
 from headrace.sources.mysql.versions import Version, version_of
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
-from tests.fixtures_binlog import Sql
+from tests.binlog_servers import is_mysql
+from tests.fixtures_binlog import MARIADB, Sql
 from tests.requirements import req
-from tests.sources.mysql.kinds import Kind, documented, kinds
+from tests.sources.mysql.kinds import Kind, documented, kinds, on_servers
 from tests.sources.mysql.support import changes, decoded, here, settings
 
 
@@ -61,12 +62,12 @@ def read(
 
 
 def test_the_document_has_every_type_once() -> None:
-    names = [name for name, _ in documented()]
+    names = [name for name, *_ in documented()]
     assert len(names) == len(set(names)) > 50
 
 
 @req("D112", "P18")
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("server", "kind"), on_servers(KINDS), indirect=["server"])
 def test_a_value_is_the_same_through_the_log_and_by_a_select(
     server: MysqlProtocolServer, database: str, sql: Sql, kind: Kind
 ) -> None:
@@ -193,11 +194,10 @@ def test_a_timestamp_of_zeros_is_no_day_either(
     )
     with pytest.raises(UndecodableValue, match=r"zero_dates"):
         decoded(server, TableId(database, "t"), start)
-    assert changes(decoded(server, TableId(database, "t"), start, "null").rows) == [
-        ("+I", 1, None)
-    ]
+    assert changes(decoded(server, TableId(database, "t"), start, "null").rows) == [("+I", 1, None)]
 
 
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
 def test_columns_of_unknown_form_are_refused_by_name(
     server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
@@ -215,10 +215,12 @@ def test_without_names_in_the_log_the_catalog_has_them_and_must_have_the_same_co
 ) -> None:
     start = here(server)
     table = TableId(database, "t")
-    sql("SET GLOBAL binlog_row_metadata = NO_LOG")
+    mysql = is_mysql(server)
+    sql(f"SET GLOBAL binlog_row_metadata = {'MINIMAL' if mysql else 'NO_LOG'}")
     try:
         sql(
-            "CREATE TABLE t (id int unsigned PRIMARY KEY, a varchar(20) CHARACTER SET latin1, u uuid, "
+            "CREATE TABLE t (id int unsigned PRIMARY KEY, a varchar(20) CHARACTER SET latin1, "
+            f"u {'char(36)' if mysql else 'uuid'}, "
             "e enum('x', 'y'))",
             "INSERT INTO t VALUES (4294967295, 'é', '123e4567-e89b-12d3-a456-426655440000', 'y')",
         )
@@ -237,7 +239,9 @@ def test_the_log_and_the_catalog_describe_one_version(
     server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     start = here(server)
-    columns = ", ".join(f"c{n} {kind.name}" for n, kind in enumerate(KINDS))
+    columns = ", ".join(
+        f"c{n} {kind.name} NULL" for n, kind in enumerate(KINDS) if kind.only in ("", server.kind)
+    )
     sql(
         "SET NAMES utf8mb4",
         f"CREATE TABLE t (k varchar(9), {columns}, n int NOT NULL, PRIMARY KEY (n, k)) CHARACTER SET utf8mb4",
