@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import time
 
 import pytest
 
@@ -32,12 +33,19 @@ from headrace.sources.mysql.events import (
     parse_rotate,
     parse_rows_header,
 )
+from headrace.sources.mysql.gtids import DomainGtids, GtidSet
 from headrace.sources.mysql.packets import PacketReader
 from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.source_events import (
+    parse_one_phase,
+    parse_source_gtid,
+    parse_tagged_gtid,
+    unpacked,
+)
 from headrace.sources.mysql.table_map import parse_table_map
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.binlog_servers import is_mysql, make_user
-from tests.fixtures_binlog import Sql
+from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import SERVER_ID, changes, decoded, events, here, settings
 
@@ -58,6 +66,20 @@ def taken(log: Dump, type_: EventType) -> Event:
             return event
 
 
+_BEGINS = {
+    EventType.GTID: parse_gtid,
+    EventType.SOURCE_GTID: parse_source_gtid,
+    EventType.TAGGED_GTID: parse_tagged_gtid,
+}
+
+
+def ids(server: MysqlProtocolServer) -> str:
+    """Return the ids of all that is in the log now."""
+    name = "@@GLOBAL.gtid_executed" if is_mysql(server) else "@@gtid_binlog_pos"
+    found: str = server.query(f"SELECT {name}")[0][0]
+    return found
+
+
 def to_its_end(log: Dump) -> None:
     while not log.ended:
         log.next(30)
@@ -66,13 +88,17 @@ def to_its_end(log: Dump) -> None:
 @req("C33")
 def test_the_log_goes_on_behind_an_id(server: MysqlProtocolServer, database: str, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    ((gtid,),) = server.query("SELECT @@gtid_binlog_pos")
+    before = ids(server)
     sql("INSERT INTO t VALUES (1)")
-    found = [event for event in events(server, gtid) if not event.artificial]
-    begun = [parse_gtid(event) for event in found if event.type == EventType.GTID]
-    domain, server, number = gtid.split("-")
-    assert [str(one) for one in begun] == [f"{domain}-{server}-{int(number) + 1}"]
+    found = [event for event in events(server, before) if not event.artificial]
+    begun = [_BEGINS[event.type](event) for event in found if event.type in _BEGINS]
+    known = GtidSet if is_mysql(server) else DomainGtids
+    assert len(begun) == 1
+    assert (
+        known.parse(before).behind(begun[0].gtid) == known.parse(ids(server)) != known.parse(before)
+    )
     assert not begun[0].standalone
+    assert abs(begun[0].commit_us / 1e6 - time.time()) < 600
     assert {event.type for event in found} >= {EventType.TABLE_MAP, EventType.XID}
     assert sum(event.type in ROWS for event in found) == 1
 
@@ -85,7 +111,7 @@ def test_what_comes_later_comes_and_silence_is_a_heartbeat(
     try:
         taken(log, EventType.HEARTBEAT)
         sql("INSERT INTO t VALUES (1)")
-        taken(log, EventType.WRITE_ROWS_V1)
+        taken(log, EventType.WRITE_ROWS if is_mysql(server) else EventType.WRITE_ROWS_V1)
         taken(log, EventType.XID)
     finally:
         log.close()
@@ -130,7 +156,7 @@ def test_a_purged_log_is_lost_and_says_so(
     server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     start = here(server)
-    ((gtid,),) = server.query("SELECT @@gtid_binlog_pos")
+    gtid = ids(server)
     sql("CREATE TABLE t (id int PRIMARY KEY)", "FLUSH BINARY LOGS")
     sql(f"PURGE BINARY LOGS TO '{here(server)[0]}'")
     for begin in (start, gtid):
@@ -139,9 +165,19 @@ def test_a_purged_log_is_lost_and_says_so(
         assert "headrace resync" in caught.value.next_step
 
 
-@pytest.mark.parametrize("start", ["0-1-999999999", "7-1-5"])
+@pytest.mark.parametrize(
+    ("server", "start"),
+    [
+        pytest.param(*MARIADB.values, "0-1-999999999", marks=MARIADB.marks),
+        pytest.param(*MARIADB.values, "7-1-5", marks=MARIADB.marks),
+        pytest.param(*MYSQL.values, "{}:1-999999999", marks=MYSQL.marks),
+    ],
+    indirect=["server"],
+)
 def test_a_position_of_another_log_is_lost_too(server: MysqlProtocolServer, start: str) -> None:
     server.execute("CREATE DATABASE IF NOT EXISTS some")
+    if is_mysql(server):
+        start = start.format(server.query("SELECT @@server_uuid")[0][0])
     with pytest.raises(SlotLost):
         list(events(server, start))
 
@@ -249,6 +285,12 @@ def look_into(event: Event, collations: Collations) -> None:
         parse_format(event)
     elif event.type == EventType.ROTATE:
         parse_rotate(event)
+    elif event.type in (EventType.SOURCE_GTID, EventType.TAGGED_GTID):
+        _BEGINS[event.type](event)
+    elif event.type == EventType.PAYLOAD:
+        list(unpacked(event))
+    elif event.type == EventType.XA_PREPARE:
+        parse_one_phase(event)
     elif event.type == EventType.GTID:
         parse_gtid(event)
     elif event.type == EventType.GTID_LIST:

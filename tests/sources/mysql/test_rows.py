@@ -18,7 +18,6 @@ from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import changes, decoded, events, here
 
-
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a int, b text, c varchar(9) NOT NULL DEFAULT 'x')"
 ROW = "INSERT INTO t VALUES (1, 10, 'long', 'c'), (2, NULL, NULL, 'd')"
 
@@ -232,7 +231,8 @@ def test_a_document_of_which_the_log_has_only_the_change_comes_whole(
     sql(
         "SET NAMES utf8mb4",
         "CREATE TABLE t (id int PRIMARY KEY, j json, n int, k json, v varchar(9))",
-        f"INSERT INTO t VALUES (1, '{document}', 0, '[]', 'v'), (2, '{document}', 0, NULL, NULL), (3, NULL, 0, '1', '')",
+        f"INSERT INTO t VALUES (1, '{document}', 0, '[]', 'v'), (2, '{document}', 0, NULL, NULL)",
+        "INSERT INTO t VALUES (3, NULL, 0, '1', '')",
         f"SET SESSION binlog_row_image = {image}, binlog_row_value_options = PARTIAL_JSON",
         f"UPDATE t SET n = n + 1, j = {change}, k = JSON_SET(k, '$[0]', 1)",
         f"UPDATE t SET n = n + 1, j = {change}",

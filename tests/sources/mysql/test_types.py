@@ -22,7 +22,6 @@ from tests.requirements import req
 from tests.sources.mysql.kinds import Kind, documented, kinds, on_servers
 from tests.sources.mysql.support import changes, decoded, here, settings
 
-
 KINDS = kinds()
 
 

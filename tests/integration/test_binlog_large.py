@@ -1,4 +1,4 @@
-"""One transaction of very many rows in a real MariaDB: it passes whole and in order, and the capture does not grow."""
+"""One transaction of very many rows in a real server: it passes whole and in order, and the capture does not grow."""
 
 from __future__ import annotations
 

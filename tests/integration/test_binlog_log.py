@@ -1,4 +1,4 @@
-"""What happens to a real MariaDB's log, and to whoever reads it, while the source is busy: then both sides agree."""
+"""What happens to a real binary log, and to whoever reads it, while the source is busy: then both sides agree."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from headrace.sources.mysql.stream import AcknowledgedPosition
 from headrace.state.records import RequestState, Scope
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.watermark.settings import DumpSettings
+from tests.binlog_servers import here
 from tests.faults.faulty import OFTEN, at_work, failure_of
 from tests.fixtures_binlog import (
     Sql,
@@ -30,7 +31,7 @@ from tests.fixtures_binlog import (
     source,
     sql,
 )
-from tests.integration.mariadb import Writer, caught_up, in_source, shopping, writing
+from tests.integration.binlog import Writer, caught_up, in_source, shopping, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.waiting import until
@@ -72,8 +73,7 @@ def test_files_come_and_go_under_load_while_tables_are_dumped(
         def rotate(cursor: Cursor, rng: random.Random, done: int) -> None:
             """Begin a file, and remove all that is acknowledged once we are in the new one."""
             cursor.execute("FLUSH BINARY LOGS")
-            cursor.execute("SHOW MASTER STATUS")
-            newest = cursor.fetchall()[0][0]
+            newest, _ = here(server)
 
             def there() -> bool:
                 acknowledged = place.read()

@@ -1,4 +1,4 @@
-"""Tables of a real MariaDB change shape, or place with another, between a chunk's select and its high mark."""
+"""Tables of a real server change shape, or place with another, between a chunk's select and its high mark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.fixtures_binlog import (
     source,
     sql,
 )
-from tests.integration.mariadb import in_source
+from tests.integration.binlog import in_source
 from tests.requirements import req
 from tests.waiting import until
 

@@ -1,4 +1,4 @@
-"""A capture of a real MariaDB: dumps among changes, restarts, and what the change log amounts to."""
+"""A capture of a real server: dumps among changes, restarts, and what the change log amounts to."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from headrace.sources.mysql import MysqlSource
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.watermark.settings import DumpSettings
 from tests.fixtures_binlog import (
+    MARIADB,
     Sql,
     database,
     mariadb_server,
@@ -20,7 +21,7 @@ from tests.fixtures_binlog import (
     source,
     sql,
 )
-from tests.integration.mariadb import Writer, caught_up, in_source, shopping, writing
+from tests.integration.binlog import Writer, caught_up, in_source, shopping, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.waiting import until
@@ -68,6 +69,7 @@ def test_a_capture_goes_on_where_it_was_over_restarts_of_both_sides(
 
 
 @req("T15")
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
 def test_a_table_without_a_key_is_copied_row_for_row(
     server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
