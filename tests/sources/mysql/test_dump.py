@@ -6,6 +6,7 @@ import random
 import socket
 import struct
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +24,7 @@ from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.dump import Dump, dump_error
 from headrace.sources.mysql.events import (
     ROWS,
+    Begin,
     Event,
     EventType,
     parse_event,
@@ -66,7 +68,7 @@ def taken(log: Dump, type_: EventType) -> Event:
             return event
 
 
-_BEGINS = {
+_BEGINS: dict[int, Callable[[Event], Begin]] = {
     EventType.GTID: parse_gtid,
     EventType.SOURCE_GTID: parse_source_gtid,
     EventType.TAGGED_GTID: parse_tagged_gtid,

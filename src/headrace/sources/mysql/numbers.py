@@ -1,8 +1,8 @@
 """Numbers for MySQL's transaction ids: a change log has 64 bits for one, and an id is a name and a number.
 
 The names, which are servers that committed first and their tags, are kept in a list of ours in the order in which the
-log brought them. A transaction's number is the place of its name in the list and its own number. So a snapshot, which says
-what it has seen as a set of ids, can be asked about any transaction of the change log, also after a restart.
+log brought them. A transaction's number is the place of its name in the list and its own number. So a snapshot, which
+says what it has seen as a set of ids, can be asked about any transaction of the change log, also after a restart.
 """
 
 from __future__ import annotations

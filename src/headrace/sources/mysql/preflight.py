@@ -186,11 +186,12 @@ class Preflight:
                 table=str(table),
             )
         if not facts.key:
+            name, severity = self._vendor.keyless
             yield Finding(
-                "keyless",
+                name,
                 f"{table} has no primary key: {self._vendor.keyless_why}.",
                 f"ALTER TABLE {table_sql(table)} ADD PRIMARY KEY (…); if it can have one; else exclude it.",
-                self._vendor.keyless,
+                severity,
                 str(table),
             )
 

@@ -65,8 +65,8 @@ class Vendor(Protocol):
     """Variables that a capture needs."""
     sees_place: str
     """Right to ask where the log is."""
-    keyless: Severity
-    """How bad a table without a primary key is."""
+    keyless: tuple[str, Severity]
+    """Name of the finding of a table without a primary key, and how bad that is."""
     keyless_why: str
     """And why."""
 

@@ -88,7 +88,7 @@ class Mysql:
         ),
     )
     sees_place = "REPLICATION CLIENT"
-    keyless = Severity.ERROR
+    keyless = ("keyless-refused", Severity.ERROR)
     keyless_why = "no read of MySQL says which changes such a table has already seen"
 
     def refusal(self, version: str) -> Finding | None:
