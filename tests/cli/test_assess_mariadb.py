@@ -7,25 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.cli.test_assess import call
-from tests.fixtures_mariadb import Sql, database, mariadb_server, sql
+from tests.fixtures_binlog import MARIADB, Sql, database, mariadb_server, server, sql
 from tests.requirements import req
 
-__all__ = ["database", "mariadb_server", "sql"]
+__all__ = ["database", "mariadb_server", "server", "sql"]
 
-pytestmark = pytest.mark.mariadb
+pytestmark = pytest.mark.parametrize("server", [MARIADB], indirect=True)
 
 
 @pytest.fixture
-def file(mariadb_server: MariadbServer, database: str, sql: Sql, tmp_path: Path) -> Path:
+def file(server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path) -> Path:
     sql(
         "CREATE TABLE orders (id int PRIMARY KEY, due time(3), total decimal(65,30), shape point, doc json)",
         "INSERT INTO orders (id) SELECT seq FROM seq_1_to_1000",
         "ANALYZE TABLE orders",
     )
     path = tmp_path / "shop.json"
-    source = {"type": "mysql", "url": mariadb_server.url(), "tables": [f"{database}.*"]}
+    source = {"type": "mysql", "url": server.url(), "tables": [f"{database}.*"]}
     target = {"type": "delta", "path": "lake"}
     path.write_text(json.dumps({"name": "shop", "source": source, "target": target}))
     return path
@@ -39,7 +39,7 @@ def assessed(file: Path) -> dict[str, str]:
 
 @req("C22", "C96", "C49", "P17")
 def test_what_stands_in_the_way_is_found_by_name_and_mended_by_what_is_suggested(
-    file: Path, mariadb_server: MariadbServer, sql: Sql, database: str
+    file: Path, server: MysqlProtocolServer, sql: Sql, database: str
 ) -> None:
     good = call("assess", str(file), "--sample-seconds", "0.1")
     assert good.exit_code == 0, good.output
@@ -52,12 +52,12 @@ def test_what_stands_in_the_way_is_found_by_name_and_mended_by_what_is_suggested
         "CREATE TABLE versioned (id int PRIMARY KEY) WITH SYSTEM VERSIONING",
         "CREATE TABLE packed (id int PRIMARY KEY, v text COMPRESSED)",
     )
-    mariadb_server.execute("SET GLOBAL binlog_row_image = MINIMAL")
+    server.execute("SET GLOBAL binlog_row_image = MINIMAL")
     try:
         bad = call("assess", str(file), "--sample-seconds", "0")
         found = assessed(file)
     finally:
-        mariadb_server.execute("SET GLOBAL binlog_row_image = FULL")
+        server.execute("SET GLOBAL binlog_row_image = FULL")
     assert bad.exit_code == 1
     for name, table in (
         ("keyless", "keyless"),

@@ -16,7 +16,7 @@ from headrace.fold import fold
 from headrace.model.schema import TableId, TableSchema
 from headrace.testing.target import ModelTable
 from tests.faults.faulty import at_work
-from tests.fixtures_mariadb import mariadb_server
+from tests.fixtures_binlog import mariadb_server
 from tests.integration.either import EACH_SERVER, Either, on_either
 from tests.requirements import req
 from tests.waiting import until

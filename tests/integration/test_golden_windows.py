@@ -22,7 +22,7 @@ from headrace.testing.notation import MISSING, parse_history
 from headrace.testing.scenario import AROUND, Place, Scenario, windows_of
 from headrace.watermark.settings import DumpSettings
 from tests.faults.faulty import AtWork, at_work
-from tests.fixtures_mariadb import mariadb_server
+from tests.fixtures_binlog import mariadb_server
 from tests.integration.either import EACH_SERVER, Either, on_either
 from tests.requirements import req
 from tests.scenarios.test_windows import FILES

@@ -12,8 +12,8 @@ from headrace.model.schema import TableId
 from headrace.sources.mysql import MysqlSource
 from headrace.testing.mariadb_server import MariadbServer
 from tests.faults.faulty import AtWork, at_work, failure_of, named
+from tests.integration.binlog import caught_up, in_source
 from tests.integration.lives import begun_again, life_of
-from tests.integration.mariadb import caught_up, in_source
 from tests.integration.mariadb_replicas import promoted, replicated
 from tests.integration.test_failover import rising
 from tests.requirements import req

@@ -16,10 +16,10 @@ from headrace.sources.mysql.engine import make_engine
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.watermark.settings import DumpSettings
 from tests.faults.faulty import at_work
-from tests.fixtures_mariadb import mariadb_server
+from tests.fixtures_binlog import mariadb_server
 from tests.fixtures_postgres import database, postgres_server
+from tests.integration.binlog import caught_up
 from tests.integration.either import on_either
-from tests.integration.mariadb import caught_up
 from tests.lake.sql.warehouses import MIRRORS, content, encoded, made
 from tests.requirements import req
 from tests.sources.mysql.kinds import kinds

@@ -18,24 +18,31 @@ from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
 from headrace.sources.mysql.table_map import TableMap, parse_table_map
 from headrace.sources.mysql.versions import version_of
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.binlog_servers import here
+
+__all__ = [
+    "SERVER_ID",
+    "Decoded",
+    "Start",
+    "changes",
+    "decoded",
+    "decoded_events",
+    "events",
+    "here",
+    "settings",
+]
 
 SERVER_ID = 4_242
 
 Start = tuple[str, int]
 
 
-def settings(server: MariadbServer) -> MysqlSettings:
+def settings(server: MysqlProtocolServer) -> MysqlSettings:
     return MysqlSettings(server.url())
 
 
-def here(server: MariadbServer) -> Start:
-    """Return where the log ends now."""
-    (row,) = server.query("SHOW MASTER STATUS")
-    return row[0], row[1]
-
-
-def events(server: MariadbServer, start: Start | str = ("", 4)) -> Iterator[Event]:
+def events(server: MysqlProtocolServer, start: Start | str = ("", 4)) -> Iterator[Event]:
     """Yield the events of the log up to its end."""
     log = Dump(connect(settings(server)), settings(server), SERVER_ID, start, follow=False)
     try:
@@ -61,7 +68,7 @@ class Decoded:
 
 
 def decoded(
-    server: MariadbServer,
+    server: MysqlProtocolServer,
     table: TableId,
     start: Start,
     zero_dates: ZeroDates = "refuse",

@@ -17,8 +17,8 @@ from headrace.sources.mysql.engine import ENGINES, Engine
 from headrace.sources.mysql.results import select
 from headrace.sources.mysql.selected import Stop
 from headrace.sources.mysql.types import ColumnType, Kind
-from headrace.testing.mariadb_server import MariadbServer
-from tests.fixtures_mariadb import Sql
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.fixtures_binlog import Sql
 from tests.requirements import req
 from tests.sources.mysql.support import settings
 
@@ -148,8 +148,8 @@ def test_many_damaged_rows_are_the_same_to_both_twins(seed: int) -> None:
 
 
 @pytest.fixture
-def session(mariadb_server: MariadbServer, database: str) -> Iterator[Session]:
-    with connect(settings(mariadb_server)) as opened:
+def session(server: MysqlProtocolServer, database: str) -> Iterator[Session]:
+    with connect(settings(server)) as opened:
         opened.run(f"USE {database}")
         yield opened
 
@@ -160,21 +160,18 @@ def facts_of(session: Session, table: TableId) -> TableFacts:
     return facts
 
 
-@pytest.mark.mariadb
 @twins
 def test_a_row_of_a_select_may_be_larger_than_a_packet(
-    mariadb_server: MariadbServer, database: str, sql: Sql, engine: Engine
+    server: MysqlProtocolServer, database: str, sql: Sql, engine: Engine
 ) -> None:
     size = 17_000_000
     sql(
         "CREATE TABLE t (id int PRIMARY KEY, v longtext CHARACTER SET utf8mb4)",
         "SET GLOBAL max_allowed_packet = 1 << 30",
     )
-    mariadb_server.execute(
-        f"INSERT INTO {database}.t VALUES (1, 'a'), (2, REPEAT('b', {size})), (3, 'c')"
-    )
+    server.execute(f"INSERT INTO {database}.t VALUES (1, 'a'), (2, REPEAT('b', {size})), (3, 'c')")
     wanted = f"SELECT id, v FROM {database}.t ORDER BY 1"
-    with connect(settings(mariadb_server)) as session:
+    with connect(settings(server)) as session:
         facts = facts_of(session, TableId(database, "t"))
         schema = facts_schema(facts)
         batches = list(select(session, wanted, engine, facts, schema, "refuse", 1 << 24))
@@ -183,7 +180,6 @@ def test_a_row_of_a_select_may_be_larger_than_a_packet(
     assert len(batches) == 2
 
 
-@pytest.mark.mariadb
 @twins
 def test_a_refusal_in_mid_rows_is_told_and_leaves_the_session_free(
     session: Session, database: str, sql: Sql, engine: Engine
@@ -197,7 +193,6 @@ def test_a_refusal_in_mid_rows_is_told_and_leaves_the_session_free(
     assert session.value("SELECT 7") == "7"
 
 
-@pytest.mark.mariadb
 @twins
 def test_rows_that_are_not_wanted_are_let_go(
     session: Session, database: str, sql: Sql, engine: Engine
@@ -210,7 +205,6 @@ def test_rows_that_are_not_wanted_are_let_go(
     assert session.value("SELECT 7") == "7"
 
 
-@pytest.mark.mariadb
 def test_a_connection_that_is_cut_in_mid_rows_is_gone_by_name(
     session: Session, database: str, sql: Sql
 ) -> None:
@@ -228,11 +222,10 @@ def test_a_connection_that_is_cut_in_mid_rows_is_gone_by_name(
         list(found)
 
 
-@pytest.mark.mariadb
 @req("D112")
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_chunk_ends_at_its_bytes(
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     name: str,
@@ -244,7 +237,7 @@ def test_a_chunk_ends_at_its_bytes(
         "INSERT INTO t SELECT seq, REPEAT('x', 1000) FROM seq_1_to_100",
     )
     table = TableId(database, "t")
-    reader = MysqlChunkReader(settings(mariadb_server), chunk_bytes=20_000)
+    reader = MysqlChunkReader(settings(server), chunk_bytes=20_000)
     found, after, chunks = [], None, 0
     until = reader.upper_bound(table)
     assert until is not None

@@ -12,6 +12,7 @@ from headrace.sources.mysql.charsets import BINARY, CODECS, Collations
 from headrace.sources.mysql.connection import Session, quote_literal
 from headrace.sources.mysql.natives import NATIVE_BYTES
 from headrace.sources.mysql.types import ColumnType, Kind
+from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = [
     "CatalogColumn",
@@ -56,6 +57,8 @@ _KINDS: Mapping[str, Kind] = {
     "varbinary": Kind.VARCHAR,
     "enum": Kind.ENUM,
     "set": Kind.SET,
+    "json": Kind.JSON,
+    "vector": Kind.VECTOR,
     **{
         f"{size}{what}": Kind.BLOB
         for size in ("tiny", "", "medium", "long")
@@ -63,7 +66,7 @@ _KINDS: Mapping[str, Kind] = {
     },
     **dict.fromkeys(
         ("geometry", "point", "linestring", "polygon", "multipoint")
-        + ("multilinestring", "multipolygon", "geometrycollection"),
+        + ("multilinestring", "multipolygon", "geometrycollection", "geomcollection"),
         Kind.GEOMETRY,
     ),
 }
@@ -94,17 +97,15 @@ class TableFacts:
 
 def read_collations(session: Session) -> Collations:
     """Return the server's collations and the widths of its character sets."""
-    numbers = session.texts(
-        "SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL "
-        "AND character_set_name IS NOT NULL UNION SELECT id, character_set_name "
-        "FROM information_schema.collation_character_set_applicability WHERE id IS NOT NULL"
-    )
+    vendor = vendor_of(session)
+    numbers = session.texts(vendor.collations)
     widths = session.texts(
         "SELECT character_set_name, maxlen FROM information_schema.character_sets"
     )
     return Collations(
         {int(number): name for number, name in numbers if number and name},
         {name: int(width) for name, width in widths if name and width},
+        vendor.collated,
     )
 
 
@@ -201,8 +202,10 @@ def _type(facts: list[str | None], collations: Collations) -> ColumnType | None:
     if kind is Kind.BLOB:
         size = _BLOB_SIZES.get(name.removesuffix("text").removesuffix("blob"), 2)
         return replace(plain, length=size, charset=charset or BINARY)
-    if kind is Kind.GEOMETRY:
+    if kind in (Kind.GEOMETRY, Kind.JSON):
         return replace(plain, length=4)
+    if kind is Kind.VECTOR:
+        return replace(plain, length=4, precision=int(octets or 0) // 4)
     if kind in (Kind.ENUM, Kind.SET):
         labels = tuple(label.replace("''", "'") for label in _LABEL.findall(declared))
         return replace(plain, labels=labels, length=_label_bytes(kind, len(labels)))

@@ -1,4 +1,4 @@
-"""Chunk reads: bounded selects, each in a consistent snapshot of its own whose place in the log is known.
+"""Chunk reads: bounded selects, each in a consistent snapshot of its own of which is known what it has seen.
 
 The database alone orders and compares keys. Where a table changed its shape after the snapshot began, the server
 refuses the select, and the read is made again.
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headrace.errors import ConfigError, SourceError, SourceUnavailable
 from headrace.model.schema import TableId, TableSchema
+from headrace.model.snapshot import Visibility
 from headrace.sources.base import Chunk, TableDump
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
 from headrace.sources.mysql.charsets import Collations
@@ -27,11 +28,12 @@ from headrace.sources.mysql.connection import (
 )
 from headrace.sources.mysql.engine import make_engine
 from headrace.sources.mysql.keyset import keyset_of, table_sql
+from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.rendering import key_texts, row_of_keys
 from headrace.sources.mysql.results import batch_of, select
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
-from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
 from headrace.sources.mysql.texts import column_of_texts, selected
+from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = ["MysqlChunkReader", "rows_batch"]
 
@@ -52,11 +54,18 @@ class MysqlChunkReader:
     Args:
         settings: of the source.
         chunk_bytes: a chunk ends soon after the row that reaches this size, however many rows were asked for.
+        numbers: of transactions whose ids are none; None where nobody asks what a chunk has seen of the log.
     """
 
-    def __init__(self, settings: MysqlSettings, chunk_bytes: int = 16 << 20) -> None:
+    def __init__(
+        self,
+        settings: MysqlSettings,
+        chunk_bytes: int = 16 << 20,
+        numbers: GtidNumbers | None = None,
+    ) -> None:
         self._settings = settings
         self._engine = make_engine()
+        self._numbers = numbers
         self._chunk_bytes = chunk_bytes
         self._session: Session | None = None
         self._collations = Collations()
@@ -69,7 +78,7 @@ class MysqlChunkReader:
     def estimate_rows(self, table: TableId) -> int:
         """Return the catalog's estimate of the number of rows, 0 when unknown."""
 
-        def read(session: Session, facts: TableFacts, _: PlaceSnapshot) -> int:
+        def read(session: Session, facts: TableFacts, _: Visibility) -> int:
             names = [quote_literal(part) for part in facts.table]
             return int(session.value(_ESTIMATE.format(*names)) or 0)
 
@@ -78,7 +87,7 @@ class MysqlChunkReader:
     def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
         """Return the largest key as the database renders it, None where there is no row."""
 
-        def read(session: Session, facts: TableFacts, _: PlaceSnapshot) -> tuple[str, ...] | None:
+        def read(session: Session, facts: TableFacts, _: Visibility) -> tuple[str, ...] | None:
             rows = session.rows(keyset_of(facts).last(predicate))
             if not rows:
                 return None
@@ -100,7 +109,7 @@ class MysqlChunkReader:
     ) -> Chunk:
         """Return at most ``limit`` rows with ``after < key <= until``, ordered by the database."""
 
-        def read(session: Session, facts: TableFacts, seen: PlaceSnapshot) -> Chunk:
+        def read(session: Session, facts: TableFacts, seen: Visibility) -> Chunk:
             schema = facts_schema(facts)
             wanted = max(1, min(limit, self._fitting.get(table, limit)))
             sql = keyset_of(facts).page(
@@ -128,7 +137,7 @@ class MysqlChunkReader:
     def read_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> Chunk:
         """Return the rows of the given keys that exist; keys are in the order of the schema's key."""
 
-        def read(session: Session, facts: TableFacts, seen: PlaceSnapshot) -> Chunk:
+        def read(session: Session, facts: TableFacts, seen: Visibility) -> Chunk:
             schema = facts_schema(facts)
             ordered = [_in_index_order(facts, key) for key in keys]
             rows = session.rows(keyset_of(facts).match(_wanted(facts), ordered))
@@ -157,7 +166,7 @@ class MysqlChunkReader:
         """Return every row of a table under one snapshot, which stays open until the batches end."""
         session, collations = self._connected()
         held = contextlib.ExitStack()
-        seen = held.enter_context(consistent_snapshot(session))
+        seen = held.enter_context(vendor_of(session).whole(session, self._numbers))
         try:
             facts = _known(read_table(session, table, collations), table)
             schema = facts_schema(facts)
@@ -178,11 +187,11 @@ class MysqlChunkReader:
 
         return TableDump(schema, seen, batches())
 
-    def snapshot(self) -> PlaceSnapshot:
+    def snapshot(self) -> Visibility:
         """Return what a read would see now."""
         session, _ = self._connected()
         try:
-            with consistent_snapshot(session) as seen:
+            with vendor_of(session).snapshot(session, self._numbers) as seen:
                 return seen
         except SourceUnavailable:
             self.close()
@@ -205,14 +214,14 @@ class MysqlChunkReader:
     def _once(
         self,
         table: TableId,
-        read: Callable[[Session, TableFacts, PlaceSnapshot], _T],
+        read: Callable[[Session, TableFacts, Visibility], _T],
         predicate: str | None = None,
     ) -> _T:
         """Read in a snapshot of its own; again, when the table's shape changed behind it."""
         for attempt in range(1, _ATTEMPTS + 1):
             session, collations = self._connected()
             try:
-                with consistent_snapshot(session) as seen:
+                with vendor_of(session).snapshot(session, self._numbers) as seen:
                     facts = _known(read_table(session, table, collations), table)
                     return read(session, facts, seen)
             except QueryFailed as error:

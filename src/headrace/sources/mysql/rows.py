@@ -19,7 +19,8 @@ from headrace.model.block import Body
 from headrace.model.change import DELETE, INSERT, UPDATE_NEW, UPDATE_OLD, change_schema
 from headrace.model.schema import KeyCheck, TableSchema
 from headrace.sources.mysql.engine import Engine
-from headrace.sources.mysql.events import DELETES, UPDATES, RowsHeader
+from headrace.sources.mysql.events import DELETES, UPDATES, EventType, RowsHeader
+from headrace.sources.mysql.partial import with_whole_documents
 from headrace.sources.mysql.reading import bit_places, broken
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.types import ColumnType
@@ -121,6 +122,8 @@ class TableRows:
         """
         if header.width != len(self._types):
             raise broken("rows have another number of columns than their table")
+        if type_ == EventType.PARTIAL_UPDATE_ROWS:
+            header = with_whole_documents(header, self._types, str(self.schema.table))
         before, after = self._of(header.before), self._of(header.after)
         found = self._engine.walk(header.data, header.start, header.end, before.set, after.set)
         if not found:

@@ -43,7 +43,7 @@ def column_of_texts(type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> 
     Raises:
         ValueError: a value has no exact place in the type.
     """
-    if type_.kind is Kind.GEOMETRY or (type_.charset == BINARY and not type_.native):
+    if type_.kind in (Kind.GEOMETRY, Kind.VECTOR) or (type_.charset == BINARY and not type_.native):
         return raw
     text = raw.cast(pa.string())
     form = _form(type_)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.sources.mysql.charsets import BINARY, CODECS, decode_text
+from headrace.sources.mysql.documents import texts_of
 from headrace.sources.mysql.natives import NATIVES
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.temporal import dates, datetimes, times, timestamps
@@ -263,8 +264,10 @@ def of_bytes(type_: ColumnType, raw: pa.Array) -> pa.Array:
     if type_.native:
         texts = pa.array(NATIVES[type_.native](_dense(raw)), pa.string())
         return _placed(texts, np.asarray(raw.is_valid()))
-    if type_.kind is Kind.GEOMETRY:
+    if type_.kind in (Kind.GEOMETRY, Kind.VECTOR):
         return raw
+    if type_.kind is Kind.JSON:
+        return _placed(pa.array(texts_of(_dense(raw)), pa.string()), np.asarray(raw.is_valid()))
     if type_.charset == BINARY:
         return _padded(raw, type_.length) if type_.kind is Kind.CHAR else raw
     if CODECS[type_.charset] == "utf_8":

@@ -1,4 +1,4 @@
-"""Rows of a real MariaDB whose log leaves out what it can: nothing but images of the least form, during dumps."""
+"""Rows of a real server whose log leaves out what it can: nothing but images of the least form, during dumps."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from headrace.changelog import ChangeLogReader
 from headrace.model.schema import TableId
 from headrace.sources.mysql import MysqlSource
 from headrace.state.records import Scope
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.watermark.settings import DumpSettings
-from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
-from tests.integration.mariadb import Writer, caught_up, in_source, writing
+from tests.fixtures_binlog import Sql, database, mariadb_server, mysql_server, server, source, sql
+from tests.integration.binlog import Writer, caught_up, in_source, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "source", "sql"]
-
-pytestmark = pytest.mark.mariadb
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 KEYS, WRITERS = 60, 4
 
@@ -51,7 +49,7 @@ def least(cursor: Cursor, rng: random.Random, done: int, seed: int) -> None:
 @pytest.mark.parametrize("dumps", [2, pytest.param(25, marks=pytest.mark.long)])
 def test_dumps_among_nothing_but_minimal_images_leave_the_sources_rows(
     dumps: int,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -63,7 +61,7 @@ def test_dumps_among_nothing_but_minimal_images_leave_the_sources_rows(
     )
     table = TableId(database, "t")
     writers = [
-        Writer(mariadb_server, database, seed, functools.partial(least, seed=seed), rest_s=0.002)
+        Writer(server, database, seed, functools.partial(least, seed=seed), rest_s=0.002)
         for seed in range(WRITERS)
     ]
     slowly = DumpSettings(chunk_rows=7, request_interval_s=0.02)
@@ -74,7 +72,7 @@ def test_dumps_among_nothing_but_minimal_images_leave_the_sources_rows(
                 running.state.submit(Scope.TABLE, table)
                 until(running.dumped, "a dump")
         caught_up(running, source)
-        assert running.content(table) == in_source(mariadb_server, table)
+        assert running.content(table) == in_source(server, table)
     holes = sum(
         len(body.batch) - body.batch.column("_missing").null_count
         for block in ChangeLogReader(tmp_path / "changelog").blocks(0)

@@ -1,4 +1,4 @@
-"""A reader of a real MariaDB's log that reads nothing for longer than servers wait by default: it is not cut off."""
+"""A reader of a real server's log that reads nothing for longer than servers wait by default: it is not cut off."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 from headrace.model.schema import TableId
 from headrace.observe import failpoints
 from headrace.sources.mysql import MysqlSource
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.faults.faulty import at_work
-from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
-from tests.integration.mariadb import caught_up
+from tests.fixtures_binlog import Sql, database, mariadb_server, mysql_server, server, source, sql
+from tests.integration.binlog import caught_up
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "source", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
-pytestmark = [pytest.mark.mariadb, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 STALL_S = 80.0
 """The server ends a connection to which it could not write for 60 s, if nobody asks for more."""
@@ -36,11 +36,11 @@ def disarmed() -> Iterator[None]:
 
 @req("P17", "D32")
 def test_a_reader_that_stalls_for_eighty_seconds_reads_on_over_the_same_connection(
-    mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
+    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
     def reader() -> list[int]:
         query = "SELECT id FROM information_schema.processlist WHERE command = 'Binlog Dump'"
-        return [number for (number,) in mariadb_server.query(query)]
+        return [number for (number,) in server.query(query)]
 
     sql("CREATE TABLE t (id int PRIMARY KEY, v longtext)", "INSERT INTO t VALUES (0, 'first')")
     stalled_s = 0.0

@@ -1,4 +1,4 @@
-"""Distributed transactions (XA) in a real MariaDB's log, under their own names, prepared by one session or another."""
+"""Distributed transactions (XA) in a real server's log, under their own names, prepared by one session or another."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import pytest
 from headrace.errors import SourceError
 from headrace.model.schema import TableId
 from headrace.sources.mysql import MysqlSource
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.faults.faulty import at_work, failure_of
-from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
-from tests.integration.mariadb import caught_up, in_source
+from tests.fixtures_binlog import Sql, database, mariadb_server, mysql_server, server, source, sql
+from tests.integration.binlog import caught_up, in_source
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "source", "sql"]
-
-pytestmark = pytest.mark.mariadb
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 TABLE = ("CREATE TABLE t (id int PRIMARY KEY, v int, b text)", "INSERT INTO t VALUES (1, 1, 'a')")
 
@@ -30,7 +28,7 @@ def xa(name: str, *statements: str) -> tuple[str, ...]:
 
 @req("P17")
 def test_distributed_transactions_pass_where_they_are_ordinary(
-    mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
+    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
     sql(*TABLE)
     table = TableId(database, "t")
@@ -41,7 +39,7 @@ def test_distributed_transactions_pass_where_they_are_ordinary(
         sql(*insert, f"XA ROLLBACK '{database}'")
         sql(*insert, f"XA COMMIT '{database}' ONE PHASE")
         caught_up(running, source)
-        assert running.content(table) == in_source(mariadb_server, table)
+        assert running.content(table) == in_source(server, table)
         assert (900, 1, "xa") in running.content(table)
 
 
@@ -49,14 +47,14 @@ def test_distributed_transactions_pass_where_they_are_ordinary(
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_those_of_tables_that_are_not_captured_pass_over_a_restart(
     end: str,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
     tmp_path: Path,
 ) -> None:
     sql(*TABLE)
-    mariadb_server.execute(f"CREATE DATABASE {database}_x")
+    server.execute(f"CREATE DATABASE {database}_x")
     sql(f"CREATE TABLE {database}_x.o (id int PRIMARY KEY)")
     table = TableId(database, "t")
     prepare = (*xa(database, f"INSERT INTO {database}_x.o VALUES (1)"), f"XA PREPARE '{database}'")
@@ -71,9 +69,9 @@ def test_those_of_tables_that_are_not_captured_pass_over_a_restart(
             sql(f"XA {end} '{database}'", "INSERT INTO t VALUES (2, 2, 'b')")
             caught_up(running, source)
             assert running.error is None
-            assert running.content(table) == in_source(mariadb_server, table)
+            assert running.content(table) == in_source(server, table)
     finally:
-        mariadb_server.execute(f"DROP DATABASE {database}_x")
+        server.execute(f"DROP DATABASE {database}_x")
 
 
 @pytest.mark.parametrize(
