@@ -12,6 +12,7 @@ import pytest
 
 from headrace.client import Settings, Subscription
 from headrace.outputs.sql import SqlOutput
+from headrace.sources.mysql.engine import make_engine
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.watermark.settings import DumpSettings
 from tests.faults.faulty import at_work
@@ -74,6 +75,6 @@ def test_every_type_of_mariadb_is_the_same_in_another_database(
         ).run()
         for name, kind in KINDS.items():
             table = either.table(name)
-            _, rows = read(mariadb_server, table)
+            _, rows = read(mariadb_server, table, make_engine())
             copied = content(warehouse, schemas[table], "copy").select(["id", "v"])
             assert encoded(copied) == encoded(pa.Table.from_batches([rows])), (target, kind)

@@ -161,10 +161,11 @@ def test_a_condition_and_a_bound_in_bytes_hold(
 
 @req("T15")
 def test_a_table_without_a_key_is_read_whole_in_one_snapshot(
-    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+    mariadb_server: MariadbServer, database: str, sql: Sql
 ) -> None:
     sql("CREATE TABLE t (v int)", "INSERT INTO t SELECT seq % 7 FROM seq_1_to_9000")
     table = TableId(database, "t")
+    reader = MysqlChunkReader(MysqlSettings(mariadb_server.url()), chunk_bytes=9_000)
     dump = reader.read_table(table)
     batches = [next(dump.batches)]
     sql("DELETE FROM t", "INSERT INTO t VALUES (99)")
@@ -180,6 +181,7 @@ def test_a_table_without_a_key_is_read_whole_in_one_snapshot(
     assert next(half.batches).column("v").to_pylist() == [99]
     half.batches.close()  # type: ignore[attr-defined]
     assert [b.num_rows for b in reader.read_table(table).batches] == [1]
+    reader.close()
 
 
 def test_what_is_not_there_or_does_not_fit_is_named(

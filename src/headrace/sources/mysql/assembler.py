@@ -142,6 +142,7 @@ class Assembler:
         self._changes = 0
         self._held_rows = 0
         self._held_bytes = 0
+        self._alike: tuple[TableRows, bytes] | None = None
         self._tx_mark: Mark | None = None
         self._mark: ReceivedMark | None = None
         self._last_scn = resume.place.scn
@@ -177,6 +178,7 @@ class Assembler:
             self.covered,
         )
         item = LogItem(block, self._resume.render(), self._mark)
+        self._alike = None
         self._entries, self._system, self._mark = [], [], None
         self._held_rows = self._held_bytes = 0
         self._told = self.covered
@@ -197,6 +199,7 @@ class Assembler:
             UndecodableValue: a value has no exact place in its column's type.
         """
         self._move(event)
+        self._alike = None
         if event.type == EventType.ROTATE:
             self._rotate(event)
         elif event.type == EventType.GTID:
@@ -219,6 +222,34 @@ class Assembler:
         if not self.open and self._mark is None:
             self.covered = max(self.covered, Place.of(self._file, self._at).scn)
 
+    @property
+    def expects_alike(self) -> bool:
+        """Whether the event that was added last has rows, and `add_alike` may take those that go on where it ended."""
+        return self._alike is not None
+
+    def add_alike(self, buffer: bytearray, at: int, end: int, checksum: bool) -> int:
+        """Take in packets with events that are like the one that was added last, as long as no hand-over is due.
+
+        Args:
+            buffer: holds packets.
+            at: where one begins.
+            end: behind the last byte.
+            checksum: whether events end with one.
+
+        Returns:
+            where the first packet begins that was left.
+
+        Raises:
+            ProtocolError: their images do not follow the protocol.
+        """
+        assert self._alike is not None
+        rows, model = self._alike
+        found = rows.add_alike(buffer, at, end, model, checksum, self._max_rows - self._held_rows)
+        if found.images:
+            self._follow(found.end_pos)
+            self._hold(found.images, found.size)
+        return found.at
+
     # -- places -----------------------------------------------------------------------------------
 
     def _move(self, event: Event) -> None:
@@ -231,7 +262,10 @@ class Assembler:
             floor = self._resume.place
             known = not self._at_head and floor.file == self._file
             self._at = floor.position if known else 4
-        at = self._at & ~_LOW | event.end_pos
+        self._follow(event.end_pos)
+
+    def _follow(self, end_pos: int) -> None:
+        at = self._at & ~_LOW | end_pos
         self._at = at if at >= self._at else at + _LOW + 1
 
     def _rotate(self, event: Event) -> None:
@@ -323,9 +357,14 @@ class Assembler:
         elif described.schema is not None:
             rows = self._rows[described.schema_id]
             added = rows.add(self._scn, self._ord, event.type, header)
-            self._held_rows += added
-            self._held_bytes += header.end - header.start
-            self._count(added)
+            self._hold(added, header.end - header.start)
+            if header.data is event.data:
+                self._alike = rows, event.data[: header.start]
+
+    def _hold(self, images: int, size: int) -> None:
+        self._held_rows += images
+        self._held_bytes += size
+        self._count(images)
 
     def _mark_row(self, rows: TableRows, event: Event, header: RowsHeader) -> None:
         if not rows.add(self._scn, 0, event.type, header):

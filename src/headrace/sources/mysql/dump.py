@@ -6,6 +6,7 @@ One session of PyMySQL logs in and says how the log shall come; from then on its
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Literal
 
 from headrace.errors import HeadraceError, SlotLost, SourceError, SourceUnavailable
@@ -108,6 +109,14 @@ class Dump:
         if event.type == EventType.FORMAT_DESCRIPTION:
             self._checksum = parse_format(event).checksum
         return event
+
+    def hand(self, take: Callable[[bytearray, int, int, bool], int]) -> None:
+        """Let somebody take packets with events from what has been read.
+
+        Args:
+            take: as for `PacketReader.hand`; learns also whether events end with a checksum here.
+        """
+        self._packets.hand(lambda buffer, at, end: take(buffer, at, end, self._checksum))
 
     @property
     def ahead(self) -> bool:
