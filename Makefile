@@ -30,6 +30,10 @@ demo: setup ## Copy a live PostgreSQL into Delta tables and prove it (ARGS="--se
 
 .PHONY: demo-mariadb
 demo-mariadb: setup ## The same from a live MariaDB, which has to be installed
+	@$(BIN)/headrace demo --source mariadb $(ARGS)
+
+.PHONY: demo-mysql
+demo-mysql: setup-tests ## The same from a live MySQL, which the set-up of the tests unpacks
 	@$(BIN)/headrace demo --source mysql $(ARGS)
 
 ##### Test it

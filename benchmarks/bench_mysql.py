@@ -24,7 +24,7 @@ from benchmarks.debezium import jars
 from benchmarks.harness import median, paired, select
 from benchmarks.mysql import contenders, server
 from benchmarks.mysql.contenders import Measured
-from headrace.sources.mysql.walker import ENGINES
+from headrace.sources.mysql.engine import ENGINES
 from headrace.testing import mysql_server
 
 _SEED = 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.settings import MysqlSettings
-from headrace.sources.mysql.source import end_of_log
+from headrace.sources.mysql.vendors import vendor_of
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.mysql_server import MysqlServer
@@ -133,9 +133,10 @@ def record(server: MysqlProtocolServer, load: Load, rows: int) -> Region:
     """Play a load, whose table is there, and return the stretch of the log that holds it."""
     statements = _updates(load, rows) if load.updates else _inserts(load, rows)
     with connect(MysqlSettings(server.url())) as session, _unsynced(server):
-        start = end_of_log(session)
+        vendor = vendor_of(session)
+        start = vendor.beginning(session)
         server.execute(*statements[:-1], database=DATABASE)
-        before_last = end_of_log(session).place.scn
+        before_last = vendor.beginning(session).place.scn
         server.execute(statements[-1], database=DATABASE)
     place = start.place
     return Region(load.name, start.render(), place.file, place.position, before_last + 1, rows)

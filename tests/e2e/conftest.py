@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_server import MysqlServer
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.e2e.pipeline import Pipeline
 
@@ -31,15 +32,21 @@ def mariadb() -> Iterator[MariadbServer]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def mysql() -> Iterator[MysqlServer]:
+    with MysqlServer() as running:
+        yield running
+
+
 @pytest.fixture
 def shop_url(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """Give a place for a shop on the kind of server that a test is for."""
     if kind == "postgres":
         yield request.getfixturevalue("url")
         return
-    server = request.getfixturevalue("mariadb")
+    server = request.getfixturevalue(kind)
     yield server.url()
-    server.execute("DROP DATABASE IF EXISTS shop", "DROP DATABASE IF EXISTS headrace")
+    server.execute(*(f"DROP DATABASE IF EXISTS {name}" for name in ("shop", "away", "headrace")))
 
 
 @pytest.fixture

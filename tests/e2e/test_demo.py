@@ -18,7 +18,12 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 
 @req("H13", "F16")
 @pytest.mark.parametrize(
-    "source", ["postgres", pytest.param("mysql", marks=[pytest.mark.mariadb, pytest.mark.long])]
+    "source",
+    [
+        "postgres",
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.long]),
+        pytest.param("mysql", marks=[pytest.mark.mysql, pytest.mark.long]),
+    ],
 )
 def test_the_demo_plays_to_its_end_and_its_snippet_works(source: str, tmp_path: Path) -> None:
     folder = tmp_path / "demo"

@@ -15,7 +15,7 @@ from headrace.lake.ledger import table_path
 from headrace.model.schema import TableId
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.test_kill import TABLES, VICTIMS, agree, busy_shop, strike
-from tests.e2e.test_run_once import CHANGES
+from tests.e2e.test_run_once import ON_POSTGRES
 from tests.requirements import req
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -41,7 +41,7 @@ def test_once_copies_then_follows_and_verify_agrees(url: str, pipeline: Pipeline
     assert copied == {f"shop.{table}": count for table, count in rows.items()}
 
     with psycopg.connect(url, autocommit=True) as connection:
-        for statement in CHANGES.split(";"):
+        for statement in ON_POSTGRES.split(";"):
             connection.execute(statement)
     pipeline.succeed("run", "--once")
     second = json.loads(pipeline.succeed("verify", "--json"))

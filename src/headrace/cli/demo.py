@@ -24,7 +24,7 @@ def demo(
         bool, typer.Option("--keep", help="Keep the server's files and the state too.")
     ] = False,
     source: Annotated[
-        str, typer.Option(help="The database to copy from: postgres, or mysql for MariaDB.")
+        str, typer.Option(help="The database to copy from: postgres, mysql or mariadb.")
     ] = "postgres",
     folder: Annotated[
         Path, typer.Option("--dir", help="Where it all happens; cleared first.")
@@ -32,7 +32,7 @@ def demo(
 ) -> None:
     """Watch a busy database being copied, and see the proof that the copy is right.
 
-    Starts a PostgreSQL or MariaDB of its own, fills a shop with half a million rows, lets customers loose on it
+    Starts a PostgreSQL, MySQL or MariaDB of its own, fills a shop with half a million rows, lets customers loose on it
     and copies it into Delta tables meanwhile: long texts, changing keys, tables without a key, a new
     column, a transaction of 200,000 rows. Compares both sides while writes go on and after.
 

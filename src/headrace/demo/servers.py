@@ -48,9 +48,24 @@ def _mariadb(folder: Path) -> Iterator[Started]:
         yield Started(f"MariaDB {version.partition('-')[0]}", server.url())
 
 
+@contextlib.contextmanager
+def _mysql(folder: Path) -> Iterator[Started]:
+    from headrace.testing.mysql_server import MysqlServer, installed
+
+    if not installed():
+        raise ConfigError(
+            "There is no MySQL server that the demo could start.",
+            next_step="run `make setup-tests`, which unpacks one, or says why it cannot.",
+        )
+    with MysqlServer(folder) as server:
+        ((version,),) = server.query("SELECT VERSION()")
+        yield Started(f"MySQL {version.partition('-')[0]}", server.url())
+
+
 _KINDS: Mapping[str, Callable[[Path], AbstractContextManager[Started]]] = {
     "postgres": _postgres,
-    "mysql": _mariadb,
+    "mysql": _mysql,
+    "mariadb": _mariadb,
 }
 
 

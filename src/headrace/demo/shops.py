@@ -50,9 +50,9 @@ class ShopKind:
 def shop_of(url: str) -> ShopKind:
     """Return the shop of the database that a URL names."""
     if urlsplit(url).scheme == "mysql":
-        from headrace.demo.mariadb_shop import MARIADB
+        from headrace.demo.mysql_shop import MYSQL
 
-        return MARIADB
+        return MYSQL
     from headrace.demo.postgres_shop import POSTGRES
 
     return POSTGRES

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.fixtures_mariadb import database, mariadb_server, sql
+from tests.fixtures_binlog import database, mariadb_server, mysql_server, server, sql
 
-__all__ = ["database", "mariadb_server", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "sql"]

@@ -9,6 +9,11 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures_binlog import MARIADB, MYSQL
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "mysql.md"
 
@@ -17,24 +22,37 @@ Make = Callable[[random.Random], str]
 
 @dataclass(frozen=True)
 class Kind:
-    """A type as docs/mysql.md has it: what holds it there, literals of its extremes, and more literals."""
+    """A type as docs/mysql.md has it: what holds it there, the only server that has it if one is,
+    literals of its extremes, and more literals.
+    """
 
     name: str
     neutral: str
+    only: str
     values: Sequence[str]
     make: Make | None = None
 
 
-def documented() -> list[tuple[str, str]]:
+def documented() -> list[tuple[str, str, str]]:
     """Return the rows of the table of types."""
     text = DOCUMENT.read_text()
-    table = text[text.index("| type | Arrow |") :].split("\n\n")[0]
-    return re.findall(r"^\| `(.+?)` \| (\S+) \|$", table, re.MULTILINE)
+    table = text[text.index("| type | Arrow | only of |") :].split("\n\n")[0]
+    return re.findall(r"^\| `(.+?)` \| (\S+) \| ?(\S*) \|$", table, re.MULTILINE)
 
 
 def kinds() -> list[Kind]:
     """Return every documented type with its values."""
-    return [Kind(name, neutral, *_values(name)) for name, neutral in documented()]
+    return [Kind(name, neutral, only, *_values(name)) for name, neutral, only in documented()]
+
+
+def on_servers(found: Sequence[Kind]) -> list[Any]:
+    """Return parameters ``server, kind``: each type on each server that has it."""
+    return [
+        pytest.param(server.values[0], kind, marks=server.marks, id=f"{server.id}-{kind.name}")
+        for server in (MARIADB, MYSQL)
+        for kind in found
+        if kind.only.lower() + "_server" in ("_server", server.values[0])
+    ]
 
 
 def _values(name: str) -> tuple[Sequence[str], Make | None]:
@@ -196,6 +214,65 @@ def _inet4(_: re.Match[str]) -> _Found:
     return ["'0.0.0.0'", "'255.255.255.255'", "'10.0.0.0'", "'0.0.0.7'"], None
 
 
+def _json(_: re.Match[str]) -> _Found:
+    def word(rng: random.Random) -> str:
+        return "".join(
+            rng.choice(("a", "B", "é", "😀", '\\"', "\\\\", "\\n", "\\u0001", "/"))
+            for _ in range(rng.randint(0, 9))
+        )
+
+    def document(rng: random.Random, deep: int) -> str:
+        match rng.randrange(9 if deep else 6):
+            case 0:
+                return rng.choice(("null", "true", "false"))
+            case 1:
+                return str(
+                    rng.choice((1, -1)) * rng.getrandbits(rng.choice((3, 15, 16, 31, 32, 63)))
+                )
+            case 2:
+                (value,) = struct.unpack("<d", rng.randbytes(8))
+                return repr(value) if value == value and abs(value) < 1e308 else "1e16"
+            case 3:
+                return repr(rng.uniform(-1, 1) * 10 ** rng.randint(-20, 20))
+            case 4 | 5:
+                return f'"{word(rng)}"'
+            case 6:
+                return (
+                    "[" + ", ".join(document(rng, deep - 1) for _ in range(rng.randint(0, 5))) + "]"
+                )
+            case _:
+                names = (
+                    f'"{word(rng)}": {document(rng, deep - 1)}' for _ in range(rng.randint(0, 5))
+                )
+                return "{" + ", ".join(names) + "}"
+
+    def make(rng: random.Random) -> str:
+        return "'" + document(rng, 4).replace("\\", "\\\\").replace("'", "''") + "'"
+
+    large = ", ".join(f'"k{n}": {n}' for n in range(9000))
+    return [
+        "'{}'", "'[]'", "'null'", "'\"\"'", "'1.0'", "'-0.0'", "'1e15'", "'1e14'", "'0.000000000000001'",
+        "'18446744073709551615'", "'-9223372036854775808'", "'65535'", "'-32769'", "'2147483648'",
+        "'{\"bb\": 1, \"a\": {\"c\": [1, [2, {}]]}, \"\": null}'",
+        f"'{{{large}}}'", f"'[{', '.join(['70000'] * 20000)}]'",
+        f"'\"{'x' * 70000}\"'",
+        "JSON_ARRAY(DATE'2020-01-02', TIMESTAMP'2020-01-02 03:04:05.6', TIME'-100:02:03.000004')",
+        "JSON_ARRAY(1.50, -12345678901234567890.123456789012345, 0.0001, CAST(7 AS DECIMAL(20, 5)))",
+        "JSON_ARRAY(b'101', x'00ff', REPEAT(x'ab', 100), CAST(2020 AS YEAR))", "CAST(18446744073709551615 AS JSON)",
+        "CAST(ST_GeomFromText('POINT(1 2)') AS JSON)", "CAST(TIME'23:59:59' AS JSON)",
+    ], make  # fmt: skip
+
+
+def _vector(match: re.Match[str]) -> _Found:
+    most = int(match[1])
+
+    def make(rng: random.Random) -> str:
+        numbers = ", ".join(f"{rng.uniform(-9, 9):.5f}" for _ in range(rng.randint(1, most)))
+        return f"TO_VECTOR('[{numbers}]')"
+
+    return ["TO_VECTOR('[0]')", "TO_VECTOR('[34000000000000000000, -0.000001, 3]')"], make
+
+
 _KINDS: list[tuple[str, Callable[[re.Match[str]], _Found]]] = [
     (r"(tinyint|smallint|mediumint|int|bigint)( unsigned)?", _integer),
     (r"float|double", _float),
@@ -210,6 +287,8 @@ _KINDS: list[tuple[str, Callable[[re.Match[str]], _Found]]] = [
     (r"(binary|varbinary|tinyblob|blob|mediumblob|longblob)(?:\((\d+)\))?", _bytes),
     (r"(enum|set)\((.*)\)", _labels),
     (r"geometry", _geometry),
+    (r"json", _json),
+    (r"vector\((\d+)\)", _vector),
     (r"uuid", _uuid),
     (r"inet6", _inet6),
     (r"inet4", _inet4),

@@ -13,23 +13,22 @@ import pytest
 
 from headrace.errors import ConfigError, SourceError, SourceUnavailable, UndecodableValue
 from headrace.model.schema import TableId
-from headrace.model.snapshot import NO, YES
+from headrace.model.snapshot import NO, UNKNOWN, YES
 from headrace.sources.mysql.chunks import MysqlChunkReader
 from headrace.sources.mysql.position import Place
 from headrace.sources.mysql.settings import MysqlSettings
-from headrace.sources.mysql.snapshot import PlaceSnapshot
-from headrace.testing.mariadb_server import MariadbServer
-from tests.fixtures_mariadb import Sql
+from headrace.sources.mysql.snapshot import GtidSnapshot, PlaceSnapshot
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.binlog_servers import here, hold_commits, is_mysql, let_commits, make_user
+from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import settings
 from tests.sources.mysql.test_stream import Log
 
-pytestmark = pytest.mark.mariadb
-
 
 @pytest.fixture
-def reader(mariadb_server: MariadbServer) -> Iterator[MysqlChunkReader]:
-    found = MysqlChunkReader(settings(mariadb_server))
+def reader(server: MysqlProtocolServer) -> Iterator[MysqlChunkReader]:
+    found = MysqlChunkReader(settings(server))
     yield found
     found.close()
 
@@ -47,6 +46,8 @@ def walked(reader: MysqlChunkReader, table: TableId, limit: int) -> pa.Table:
             return pa.Table.from_batches(batches)
         after = chunk.last_key
 
+
+ONLY_MARIADB = ("uuids", "addresses")
 
 KEYS: dict[str, tuple[str, list[int] | list[str]]] = {
     "int": ("k int", [-5, 0, 7, 1, 2, 3, 2147483647]),
@@ -85,9 +86,18 @@ KEYS: dict[str, tuple[str, list[int] | list[str]]] = {
 
 
 @req("T3")
-@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize(
+    ("server", "name"),
+    [
+        pytest.param(*server.values, name, marks=server.marks, id=f"{server.id}-{name}")
+        for server in (MARIADB, MYSQL)
+        for name in KEYS
+        if server is MARIADB or name not in ONLY_MARIADB
+    ],
+    indirect=["server"],
+)
 def test_every_row_is_read_once_in_the_order_of_the_index(
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     reader: MysqlChunkReader,
@@ -99,7 +109,7 @@ def test_every_row_is_read_once_in_the_order_of_the_index(
         "SET NAMES utf8mb4", "SET sql_mode = '', time_zone = '+00:00'",
         f"CREATE TABLE t ({column} NOT NULL PRIMARY KEY, n int)", f"INSERT INTO t VALUES {rows}",
     )  # fmt: skip
-    order = [n for (n,) in mariadb_server.query("SELECT n FROM t ORDER BY k", database)]
+    order = [n for (n,) in server.query("SELECT n FROM t ORDER BY k", database)]
     table = TableId(database, "t")
     found = walked(reader, table, 2)
     assert found.column("n").to_pylist() == order
@@ -119,14 +129,14 @@ def test_every_row_is_read_once_in_the_order_of_the_index(
 @req("T3")
 @pytest.mark.parametrize("limit", [1, 3, 7, 1000])
 def test_keys_of_several_columns_in_another_order_than_the_table(
-    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader, limit: int
+    server: MysqlProtocolServer, database: str, sql: Sql, reader: MysqlChunkReader, limit: int
 ) -> None:
     sql(
         "CREATE TABLE t (a int, b varchar(9), v int, c int, PRIMARY KEY (c, a, b))",
         "INSERT INTO t SELECT x.seq, y.seq, 10000 * z.seq + 100 * x.seq + y.seq, z.seq "
         "FROM seq_1_to_3 x, seq_8_to_11 y, seq_1_to_4 z",
     )
-    order = [v for (v,) in mariadb_server.query("SELECT v FROM t ORDER BY c, a, b", database)]
+    order = [v for (v,) in server.query("SELECT v FROM t ORDER BY c, a, b", database)]
     found = walked(reader, TableId(database, "t"), limit)
     assert found.column("v").to_pylist() == order
     assert len(order) == 48
@@ -135,14 +145,14 @@ def test_keys_of_several_columns_in_another_order_than_the_table(
 
 
 def test_a_condition_and_a_bound_in_bytes_hold(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     sql(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT seq, REPEAT('x', 200) FROM seq_1_to_20000",
     )
     table = TableId(database, "t")
-    reader = MysqlChunkReader(settings(mariadb_server), chunk_bytes=500_000)
+    reader = MysqlChunkReader(settings(server), chunk_bytes=500_000)
     try:
         assert reader.upper_bound(table, "id < 50 -- so") == ("49",)
         chunk = reader.read(table, None, ("30",), 100, "id % 10 = 0")
@@ -160,11 +170,13 @@ def test_a_condition_and_a_bound_in_bytes_hold(
 
 
 @req("T15")
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
 def test_a_table_without_a_key_is_read_whole_in_one_snapshot(
-    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     sql("CREATE TABLE t (v int)", "INSERT INTO t SELECT seq % 7 FROM seq_1_to_9000")
     table = TableId(database, "t")
+    reader = MysqlChunkReader(MysqlSettings(server.url()), chunk_bytes=9_000)
     dump = reader.read_table(table)
     batches = [next(dump.batches)]
     sql("DELETE FROM t", "INSERT INTO t VALUES (99)")
@@ -180,10 +192,11 @@ def test_a_table_without_a_key_is_read_whole_in_one_snapshot(
     assert next(half.batches).column("v").to_pylist() == [99]
     half.batches.close()  # type: ignore[attr-defined]
     assert [b.num_rows for b in reader.read_table(table).batches] == [1]
+    reader.close()
 
 
 def test_what_is_not_there_or_does_not_fit_is_named(
-    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+    server: MysqlProtocolServer, database: str, sql: Sql, reader: MysqlChunkReader
 ) -> None:
     sql(
         "SET sql_mode = 'ALLOW_INVALID_DATES'",
@@ -196,32 +209,33 @@ def test_what_is_not_there_or_does_not_fit_is_named(
         reader.read(TableId(database, "t"), None, ("1",), 5)
     with pytest.raises(ConfigError, match=r"not a value of"):
         reader.read(TableId(database, "t"), None, ("1 OR 1",), 5)
-    lenient = MysqlChunkReader(MysqlSettings(mariadb_server.url(), zero_dates="null"))
+    lenient = MysqlChunkReader(MysqlSettings(server.url(), zero_dates="null"))
     chunk = lenient.read(TableId(database, "t"), None, ("1",), 5)
     assert chunk.rows.column("d").to_pylist() == [None]
     lenient.close()
 
 
 def test_a_server_that_went_away_is_asked_again(
-    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+    server: MysqlProtocolServer, database: str, sql: Sql, reader: MysqlChunkReader
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     assert reader.upper_bound(TableId(database, "t")) == ("1",)
-    mariadb_server.restart()
+    server.restart()
     with pytest.raises(SourceUnavailable):
         reader.upper_bound(TableId(database, "t"))
     assert reader.upper_bound(TableId(database, "t")) == ("1",)
 
 
-def test_a_chunk_is_exact_at_the_place_of_its_snapshot(
-    mariadb_server: MariadbServer, database: str, sql: Sql, tmp_path: Path, reader: MysqlChunkReader
+def test_a_chunk_lacks_nothing_that_its_snapshot_has_seen(
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t SELECT seq, 0 FROM seq_1_to_6")
-    log = Log(mariadb_server, database, tmp_path)
+    log = Log(server, database, tmp_path)
+    reader = log.source.chunks()
     stop = threading.Event()
 
     def write(id_: int) -> None:
-        connection = mariadb_server.connect(database)
+        connection = server.connect(database)
         with connection.cursor() as cursor:
             while not stop.is_set():
                 cursor.execute(f"UPDATE t SET v = v + 1 WHERE id = {id_}")
@@ -242,71 +256,79 @@ def test_a_chunk_is_exact_at_the_place_of_its_snapshot(
     assert total > 100
     items = log.until(lambda found: sum(len(i.block.index) for i in found) >= total)
     log.close()
+    reader.close()
     xids, ids, values = [], [], []
     for item in items:
+        numbers = dict(zip(item.block.index["scn"].tolist(), item.block.index["xid"], strict=True))
         for body in item.block.bodies:
             new = body.batch.take(pa.array(range(1, body.batch.num_rows, 2)))
-            xids += new.column("_scn").to_pylist()
+            xids += [numbers[scn] for scn in new.column("_scn").to_pylist()]
             ids += new.column("id").to_pylist()
             values += new.column("v").to_pylist()
     between = 0
     for chunk in [*chunks, last]:
         seen = chunk.visibility.sees(np.array(xids), np.array(xids) + 5)
-        state = dict.fromkeys(range(1, 7), 0)
+        least, most = dict.fromkeys(range(1, 7), 0), dict.fromkeys(range(1, 7), 0)
         for saw, id_, value in zip(seen, ids, values, strict=True):
             if saw == YES:
-                state[id_] = value
-        assert (
-            dict(zip(*(chunk.rows.column(n).to_pylist() for n in ("id", "v")), strict=True))
-            == state
-        )
+                least[id_] = value
+            if saw != NO:
+                most[id_] = value
+        rows = zip(*(chunk.rows.column(n).to_pylist() for n in ("id", "v")), strict=True)
+        assert all(least[id_] <= value <= most[id_] for id_, value in rows)
+        # Only of MySQL's snapshots can nobody say what else they have seen.
+        assert is_mysql(server) or least == most
         between += 0 < int((seen == YES).sum()) < len(seen)
     assert between > 30
 
 
 def test_a_commit_that_is_held_is_in_the_log_and_not_in_the_chunk(
-    mariadb_server: MariadbServer, database: str, sql: Sql, tmp_path: Path, reader: MysqlChunkReader
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 0)")
-    log = Log(mariadb_server, database, tmp_path)
+    log = Log(server, database, tmp_path)
+    reader = log.source.chunks()
     table = TableId(database, "t")
-    held = (
-        "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
-        "SET GLOBAL rpl_semi_sync_master_timeout = 8000",
-        "SET GLOBAL rpl_semi_sync_master_enabled = ON",
-    )
-    mariadb_server.execute(*held)
+    hold_commits(server)
     update = threading.Thread(target=sql, args=("UPDATE t SET v = 1 WHERE id = 1",))
     try:
         update.start()
         (item,) = log.until(lambda found: sum(len(i.block.index) for i in found) >= 1)[-1:]
-        xid = item.block.index["xid"][-1:]
+        xid, scn = item.block.index["xid"][-1:], int(item.block.index["scn"][-1])
+        # A low mark by position lies behind it already.
+        assert Place.of(*here(server)).scn > scn
         chunk = reader.read(table, None, ("1",), 5)
         # The stream has the commit, no select has: what only looks at places of the log would keep the old row.
         assert chunk.rows.column("v").to_pylist() == [0]
-        assert chunk.visibility.sees(xid, xid).tolist() == [NO]
+        assert chunk.visibility.sees(xid, xid).tolist() == [UNKNOWN if is_mysql(server) else NO]
     finally:
-        mariadb_server.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+        let_commits(server)
         update.join()
     chunk = reader.read(table, None, ("1",), 5)
     assert chunk.rows.column("v").to_pylist() == [1]
     assert chunk.visibility.sees(xid, xid).tolist() == [YES]
     log.close()
+    reader.close()
 
 
 @req("T9")
 def test_a_chunk_takes_no_lock_and_waits_for_none(
-    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+    server: MysqlProtocolServer, database: str, sql: Sql, reader: MysqlChunkReader
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 0)")
     table = TableId(database, "t")
-    writer = mariadb_server.connect(database)
+    writer = server.connect(database)
     with writer.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("UPDATE t SET v = 5 WHERE id = 1")
         assert reader.read(table, None, ("1",), 5).rows.column("v").to_pylist() == [0]
         cursor.execute("COMMIT")
     assert reader.read(table, None, ("1",), 5).rows.column("v").to_pylist() == [5]
+    if is_mysql(server):
+        writer.close()
+        with pytest.raises(SourceError, match="without a primary key"):
+            reader.read_table(table)
+        return
     dump = reader.read_table(table)
     with writer.cursor() as cursor:
         cursor.execute("SET innodb_lock_wait_timeout = 1")
@@ -316,19 +338,18 @@ def test_a_chunk_takes_no_lock_and_waits_for_none(
 
 
 def test_a_role_that_may_only_select_reads_chunks(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     sql(
         "CREATE TABLE t (id int PRIMARY KEY)",
         "INSERT INTO t VALUES (1)",
-        f"CREATE OR REPLACE USER looker@'%' IDENTIFIED BY '{MariadbServer.PASSWORD}'",
-        f"GRANT SELECT ON {database}.* TO looker@'%'",
     )
-    reader = MysqlChunkReader(MysqlSettings(mariadb_server.url(user="looker")))
+    make_user(server, "looker", f"SELECT ON {database}.*")
+    reader = MysqlChunkReader(MysqlSettings(server.url(user="looker")))
     try:
         chunk = reader.read(TableId(database, "t"), None, ("1",), 5)
         assert chunk.rows.num_rows == 1
-        assert isinstance(chunk.visibility, PlaceSnapshot)
+        assert isinstance(chunk.visibility, PlaceSnapshot | GtidSnapshot)
     finally:
         reader.close()
 
@@ -341,11 +362,11 @@ def test_a_snapshot_has_a_text() -> None:
 
 
 def test_names_and_keys_cannot_leave_their_place(
-    mariadb_server: MariadbServer, database: str, sql: Sql, reader: MysqlChunkReader
+    server: MysqlProtocolServer, database: str, sql: Sql, reader: MysqlChunkReader
 ) -> None:
     name = "a`b'; -- \\"
     quoted = "`" + name.replace("`", "``") + "`"
-    connection: pymysql.Connection = mariadb_server.connect(database)
+    connection: pymysql.Connection = server.connect(database)
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {quoted} ({quoted} varchar(30) PRIMARY KEY)")
         cursor.execute(f"INSERT INTO {quoted} VALUES (%s)", (name,))

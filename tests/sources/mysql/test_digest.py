@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pyarrow as pa
 import pytest
 
 from headrace.errors import SourceError
@@ -15,22 +12,12 @@ from headrace.sources.mysql.chunks import MysqlChunkReader
 from headrace.sources.mysql.digest import MysqlView
 from headrace.sources.mysql.kept import seen_from
 from headrace.sources.mysql.position import Place
-from headrace.testing.mariadb_server import MariadbServer
-from tests.fixtures_mariadb import Sql
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.fixtures_binlog import Sql
 from tests.requirements import req
-from tests.sources.mysql.kinds import Kind
+from tests.sources.mysql.kinds import Kind, on_servers
 from tests.sources.mysql.support import decoded, here, settings
 from tests.sources.mysql.test_types import KINDS, create, fill
-
-pytestmark = pytest.mark.mariadb
-
-
-def batches(server: MariadbServer, table: TableId) -> Iterator[pa.RecordBatch]:
-    reader = MysqlChunkReader(settings(server))
-    try:
-        yield from reader.read_table(table).batches
-    finally:
-        reader.close()
 
 
 def pairs(keys: object, rows: object) -> list[bytes]:
@@ -38,15 +25,15 @@ def pairs(keys: object, rows: object) -> list[bytes]:
 
 
 @req("D112")
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("server", "kind"), on_servers(KINDS), indirect=["server"])
 def test_the_server_hashes_what_the_log_gives(
-    mariadb_server: MariadbServer, database: str, sql: Sql, kind: Kind
+    server: MysqlProtocolServer, database: str, sql: Sql, kind: Kind
 ) -> None:
-    table, start = TableId(database, "t"), here(mariadb_server)
+    table, start = TableId(database, "t"), here(server)
     sql("SET NAMES utf8mb4", "SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
     sql(create(kind), fill(kind, made=60))
-    logged = decoded(mariadb_server, table, start).rows
-    with MysqlView(settings(mariadb_server), [table]) as view:
+    logged = decoded(server, table, start).rows
+    with MysqlView(settings(server), [table]) as view:
         schema = view.schemas[table]
         ours = digest_rows(schema, logged.select(list(schema.names)), view.form)
         wanted = sorted(pairs(ours.keys, ours.rows))
@@ -75,20 +62,25 @@ def test_the_server_hashes_what_the_log_gives(
     ],
 )
 def test_what_the_server_pads_or_encodes_otherwise_is_hashed_alike(
-    mariadb_server: MariadbServer, database: str, sql: Sql, declared: str, values: str
+    server: MysqlProtocolServer, database: str, sql: Sql, declared: str, values: str
 ) -> None:
-    sql(f"CREATE TABLE t (v {declared})", f"INSERT INTO t VALUES {values}, (NULL)")
+    sql(
+        f"CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, v {declared})",
+        f"INSERT INTO t (v) VALUES {values}, (NULL)",
+    )
     table = TableId(database, "t")
-    with MysqlView(settings(mariadb_server), [table]) as view:
-        (batch,) = batches(mariadb_server, table)
-        ours = digest_rows(view.schemas[table], batch, view.form)
+    reader = MysqlChunkReader(settings(server))
+    rows = reader.read(table, None, ("3",), 5).rows
+    reader.close()
+    with MysqlView(settings(server), [table]) as view:
+        ours = digest_rows(view.schemas[table], rows, view.form)
         theirs = [p for k, r in view.row_digests(table, range(256)) for p in pairs(k, r)]
         assert sorted(theirs) == sorted(pairs(ours.keys, ours.rows))
 
 
 @pytest.mark.parametrize("declared", ["date", "datetime(3)", "timestamp NULL"])
 def test_a_date_that_is_no_day_is_hashed_as_the_null_of_its_copy(
-    mariadb_server: MariadbServer, database: str, sql: Sql, declared: str
+    server: MysqlProtocolServer, database: str, sql: Sql, declared: str
 ) -> None:
     days = ["0000-00-00"]
     if not declared.startswith("timestamp"):
@@ -105,7 +97,7 @@ def test_a_date_that_is_no_day_is_hashed_as_the_null_of_its_copy(
     )
     sql("INSERT INTO n VALUES ('2024-02-29')")
     both = [TableId(database, name) for name in ("t", "n")]
-    with MysqlView(settings(mariadb_server), both) as view:
+    with MysqlView(settings(server), both) as view:
         found = [
             sorted(r.tobytes() for _, rows in view.row_digests(t, range(256)) for r in rows)
             for t in both
@@ -114,11 +106,11 @@ def test_a_date_that_is_no_day_is_hashed_as_the_null_of_its_copy(
 
 
 def test_a_view_shows_nothing_that_came_later(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
     table = TableId(database, "t")
-    source = MysqlSource(mariadb_server.url(), mariadb_server.folder, [f"{database}.*"])
+    source = MysqlSource(server.url(), server.folder, [f"{database}.*"])
     with source.view([table]) as view:
         before = source.end_scn()
         sql("INSERT INTO t VALUES (3, 3)")
@@ -128,11 +120,11 @@ def test_a_view_shows_nothing_that_came_later(
 
 
 def test_columns_that_are_left_out_are_not_hashed(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
     table = TableId(database, "t")
-    with MysqlView(settings(mariadb_server), [table]) as view:
+    with MysqlView(settings(server), [table]) as view:
         whole = list(view.range_sums(table))
         schema = view.schemas[table]
         narrow = type(schema)(table, schema.columns[:1], schema.key, schema.key_check)
@@ -142,14 +134,14 @@ def test_columns_that_are_left_out_are_not_hashed(
 
 
 def test_a_row_that_the_server_cannot_hash_is_named(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     # Twice its length in hexadecimal digits, which is beyond what one value may have.
     sql("CREATE TABLE t (id int PRIMARY KEY, v longblob)")
-    sql("INSERT INTO t VALUES (1, REPEAT('x', 9000000))")
+    sql("INSERT INTO t VALUES (1, REPEAT('x', @@max_allowed_packet * 6 DIV 10))")
     table = TableId(database, "t")
     with (
-        MysqlView(settings(mariadb_server), [table]) as view,
+        MysqlView(settings(server), [table]) as view,
         pytest.raises(SourceError, match=r"1 rows .* max_allowed_packet"),
     ):
         list(view.range_sums(table))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -22,28 +24,37 @@ from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.dump import Dump, dump_error
 from headrace.sources.mysql.events import (
     ROWS,
+    Begin,
     Event,
     EventType,
     parse_event,
     parse_format,
     parse_gtid,
     parse_gtid_list,
+    parse_prepared,
     parse_query,
     parse_rotate,
     parse_rows_header,
 )
+from headrace.sources.mysql.gtids import DomainGtids, GtidSet
 from headrace.sources.mysql.packets import PacketReader
 from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.source_events import (
+    parse_source_gtid,
+    parse_tagged_gtid,
+    unpacked,
+)
 from headrace.sources.mysql.table_map import parse_table_map
-from headrace.testing.mariadb_server import MariadbServer
-from tests.fixtures_mariadb import Sql
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.binlog_servers import is_mysql, make_user
+from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import SERVER_ID, changes, decoded, events, here, settings
 
-pytestmark = pytest.mark.mariadb
 
-
-def opened(server: MariadbServer, start: str | tuple[str, int], server_id: int = SERVER_ID) -> Dump:
+def opened(
+    server: MysqlProtocolServer, start: str | tuple[str, int], server_id: int = SERVER_ID
+) -> Dump:
     known = MysqlSettings(server.url(), heartbeat_s=0.2)
     return Dump(connect(known), known, server_id, start)
 
@@ -57,36 +68,52 @@ def taken(log: Dump, type_: EventType) -> Event:
             return event
 
 
+_BEGINS: dict[int, Callable[[Event], Begin]] = {
+    EventType.GTID: parse_gtid,
+    EventType.SOURCE_GTID: parse_source_gtid,
+    EventType.TAGGED_GTID: parse_tagged_gtid,
+}
+
+
+def ids(server: MysqlProtocolServer) -> str:
+    """Return the ids of all that is in the log now."""
+    name = "@@GLOBAL.gtid_executed" if is_mysql(server) else "@@gtid_binlog_pos"
+    found: str = server.query(f"SELECT {name}")[0][0]
+    return found
+
+
 def to_its_end(log: Dump) -> None:
     while not log.ended:
         log.next(30)
 
 
 @req("C33")
-def test_the_log_goes_on_behind_an_id(
-    mariadb_server: MariadbServer, database: str, sql: Sql
-) -> None:
+def test_the_log_goes_on_behind_an_id(server: MysqlProtocolServer, database: str, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    ((gtid,),) = mariadb_server.query("SELECT @@gtid_binlog_pos")
+    before = ids(server)
     sql("INSERT INTO t VALUES (1)")
-    found = [event for event in events(mariadb_server, gtid) if not event.artificial]
-    begun = [parse_gtid(event) for event in found if event.type == EventType.GTID]
-    domain, server, number = gtid.split("-")
-    assert [str(one) for one in begun] == [f"{domain}-{server}-{int(number) + 1}"]
+    found = [event for event in events(server, before) if not event.artificial]
+    begun = [_BEGINS[event.type](event) for event in found if event.type in _BEGINS]
+    known = GtidSet if is_mysql(server) else DomainGtids
+    assert len(begun) == 1
+    assert (
+        known.parse(before).behind(begun[0].gtid) == known.parse(ids(server)) != known.parse(before)
+    )
     assert not begun[0].standalone
+    assert abs(begun[0].commit_us / 1e6 - time.time()) < 600
     assert {event.type for event in found} >= {EventType.TABLE_MAP, EventType.XID}
     assert sum(event.type in ROWS for event in found) == 1
 
 
 def test_what_comes_later_comes_and_silence_is_a_heartbeat(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    log = opened(mariadb_server, here(mariadb_server))
+    log = opened(server, here(server))
     try:
         taken(log, EventType.HEARTBEAT)
         sql("INSERT INTO t VALUES (1)")
-        taken(log, EventType.WRITE_ROWS_V1)
+        taken(log, EventType.WRITE_ROWS if is_mysql(server) else EventType.WRITE_ROWS_V1)
         taken(log, EventType.XID)
     finally:
         log.close()
@@ -94,72 +121,82 @@ def test_what_comes_later_comes_and_silence_is_a_heartbeat(
 
 @req("C34")
 def test_a_rotation_says_where_the_log_goes_on(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     sql("FLUSH BINARY LOGS", "CREATE TABLE t (id int PRIMARY KEY)")
-    found = [parse_rotate(e) for e in events(mariadb_server, start) if e.type == EventType.ROTATE]
+    found = [parse_rotate(e) for e in events(server, start) if e.type == EventType.ROTATE]
     files = [one.file for one in found]
     assert files[0] == start[0]
-    assert files[-1] == here(mariadb_server)[0]
+    assert files[-1] == here(server)[0]
     assert files == sorted(files)
     assert found[-1].position == 4
 
 
 def test_a_server_without_checksums_is_read_as_well(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a')")
     sql("SET GLOBAL binlog_checksum = NONE")
     try:
         sql("INSERT INTO t VALUES (2, 'b')")
         formats = [
             parse_format(event).checksum
-            for event in events(mariadb_server, start)
+            for event in events(server, start)
             if event.type == EventType.FORMAT_DESCRIPTION
         ]
         assert formats[0] is True
         assert formats[-1] is False
-        rows = changes(decoded(mariadb_server, TableId(database, "t"), start).rows)
+        rows = changes(decoded(server, TableId(database, "t"), start).rows)
         assert rows == [("+I", 1, "a"), ("+I", 2, "b")]
     finally:
         sql("SET GLOBAL binlog_checksum = CRC32")
 
 
 def test_a_purged_log_is_lost_and_says_so(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
-    ((gtid,),) = mariadb_server.query("SELECT @@gtid_binlog_pos")
+    start = here(server)
+    gtid = ids(server)
     sql("CREATE TABLE t (id int PRIMARY KEY)", "FLUSH BINARY LOGS")
-    sql(f"PURGE BINARY LOGS TO '{here(mariadb_server)[0]}'")
+    sql(f"PURGE BINARY LOGS TO '{here(server)[0]}'")
     for begin in (start, gtid):
         with pytest.raises(SlotLost, match=r"no longer has the log") as caught:
-            list(events(mariadb_server, begin))
+            list(events(server, begin))
         assert "headrace resync" in caught.value.next_step
 
 
-@pytest.mark.parametrize("start", ["0-1-999999999", "7-1-5"])
-def test_a_position_of_another_log_is_lost_too(mariadb_server: MariadbServer, start: str) -> None:
-    mariadb_server.execute("CREATE DATABASE IF NOT EXISTS some")
+@pytest.mark.parametrize(
+    ("server", "start"),
+    [
+        pytest.param(*MARIADB.values, "0-1-999999999", marks=MARIADB.marks),
+        pytest.param(*MARIADB.values, "7-1-5", marks=MARIADB.marks),
+        pytest.param(*MYSQL.values, "{}:1-999999999", marks=MYSQL.marks),
+    ],
+    indirect=["server"],
+)
+def test_a_position_of_another_log_is_lost_too(server: MysqlProtocolServer, start: str) -> None:
+    server.execute("CREATE DATABASE IF NOT EXISTS some")
+    if is_mysql(server):
+        start = start.format(server.query("SELECT @@server_uuid")[0][0])
     with pytest.raises(SlotLost):
-        list(events(mariadb_server, start))
+        list(events(server, start))
 
 
 def test_a_position_inside_an_event_is_refused(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    file, position = here(mariadb_server)
+    file, position = here(server)
     with pytest.raises((SlotLost, SourceError)):
-        list(events(mariadb_server, (file, position - 7)))
+        list(events(server, (file, position - 7)))
 
 
-def test_who_takes_our_server_id_ends_our_log_by_name(mariadb_server: MariadbServer) -> None:
-    first = opened(mariadb_server, here(mariadb_server))
+def test_who_takes_our_server_id_ends_our_log_by_name(server: MysqlProtocolServer) -> None:
+    first = opened(server, here(server))
     taken(first, EventType.HEARTBEAT)
-    second = opened(mariadb_server, here(mariadb_server))
+    second = opened(server, here(server))
     try:
         taken(second, EventType.HEARTBEAT)
         with pytest.raises((SourceUnavailable, SourceError), match=r"server id|ended|gone"):
@@ -169,19 +206,17 @@ def test_who_takes_our_server_id_ends_our_log_by_name(mariadb_server: MariadbSer
         second.close()
 
 
-def test_a_role_without_the_right_is_told_so(mariadb_server: MariadbServer) -> None:
-    mariadb_server.execute(
-        f"CREATE OR REPLACE USER plain@'%' IDENTIFIED BY '{MariadbServer.PASSWORD}'"
-    )
-    known = MysqlSettings(mariadb_server.url(user="plain"))
+def test_a_role_without_the_right_is_told_so(server: MysqlProtocolServer) -> None:
+    make_user(server, "plain")
+    known = MysqlSettings(server.url(user="plain"))
     log = Dump(connect(known), known, SERVER_ID, "", follow=False)
     with pytest.raises(SourceError, match=r"REPLICATION SLAVE"):
         log.next(30)
     log.close()
 
 
-def test_a_wrong_password_is_refused_without_showing_it(mariadb_server: MariadbServer) -> None:
-    url = mariadb_server.url().replace(MariadbServer.PASSWORD, "s3cret")
+def test_a_wrong_password_is_refused_without_showing_it(server: MysqlProtocolServer) -> None:
+    url = server.url().replace(MysqlProtocolServer.PASSWORD, "s3cret")
     with pytest.raises(SourceError) as caught:
         connect(MysqlSettings(url))
     assert "s3cret" not in str(caught.value) + repr(caught.value) + repr(MysqlSettings(url))
@@ -252,6 +287,12 @@ def look_into(event: Event, collations: Collations) -> None:
         parse_format(event)
     elif event.type == EventType.ROTATE:
         parse_rotate(event)
+    elif event.type in (EventType.SOURCE_GTID, EventType.TAGGED_GTID):
+        _BEGINS[event.type](event)
+    elif event.type == EventType.PAYLOAD:
+        list(unpacked(event))
+    elif event.type == EventType.XA_PREPARE:
+        parse_prepared(event)
     elif event.type == EventType.GTID:
         parse_gtid(event)
     elif event.type == EventType.GTID_LIST:
@@ -264,12 +305,12 @@ def look_into(event: Event, collations: Collations) -> None:
         parse_rows_header(event)
 
 
-def test_one_wrong_bit_is_seen(mariadb_server: MariadbServer, database: str, sql: Sql) -> None:
-    start = here(mariadb_server)
+def test_one_wrong_bit_is_seen(server: MysqlProtocolServer, database: str, sql: Sql) -> None:
+    start = here(server)
     sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     rng = random.Random(3)
     checked = 0
-    for event in events(mariadb_server, start):
+    for event in events(server, start):
         # Of a made-up rotation it depends on what was asked for whether it has a checksum.
         if event.type == EventType.ROTATE:
             continue
@@ -286,20 +327,20 @@ def test_one_wrong_bit_is_seen(mariadb_server: MariadbServer, database: str, sql
 
 
 def test_malformed_events_are_protocol_errors_and_nothing_else(
-    mariadb_server: MariadbServer, database: str, sql: Sql
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
-    start = here(mariadb_server)
+    start = here(server)
     sql(
         "CREATE TABLE t (id int PRIMARY KEY, a varchar(10), e enum('a', 'b'), s set('x'), d decimal(9,2))",
         "INSERT INTO t VALUES (1, 'a', 'b', 'x', 1.5)",
         "UPDATE t SET a = 'b'",
         "FLUSH BINARY LOGS",
     )
-    with connect(settings(mariadb_server)) as session:
+    with connect(settings(server)) as session:
         collations = read_collations(session)
     rng = random.Random(4)
     seen = 0
-    for event in list(events(mariadb_server, start)):
+    for event in list(events(server, start)):
         for _ in range(150):
             data = bytearray(event.data[: event.end])
             for _ in range(rng.randint(1, 3)):

@@ -16,20 +16,19 @@ from headrace.sources.mysql.marks import (
     create_marks,
     drop_marks,
 )
-from headrace.testing.mariadb_server import MariadbServer
-from tests.fixtures_mariadb import Sql
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.fixtures_binlog import Sql
 from tests.requirements import req
 from tests.sources.mysql.test_stream import Log, log, rows_of
 
 __all__ = ["log"]
 
-pytestmark = pytest.mark.mariadb
 
 LOW, HIGH = (Mark(kind, "token", "run") for kind in (MarkKind.LOW, MarkKind.HIGH))
 
 
 @pytest.fixture
-def writer(mariadb_server: MariadbServer, log: Log) -> Iterator[MarkWriter]:
+def writer(server: MysqlProtocolServer, log: Log) -> Iterator[MarkWriter]:
     with connect(log.source.settings) as session:
         for _ in range(2):
             create_marks(session, log.source.name)
@@ -37,15 +36,15 @@ def writer(mariadb_server: MariadbServer, log: Log) -> Iterator[MarkWriter]:
     found = MarkWriter(log.source.settings)
     yield found
     found.close()
-    mariadb_server.execute("DROP TABLE IF EXISTS headrace.watermarks")
+    server.execute("DROP TABLE IF EXISTS headrace.watermarks")
 
 
 @req("T6")
 @pytest.mark.parametrize("image", ["FULL", "MINIMAL", "NOBLOB"])
 def test_each_mark_comes_back_once_in_its_place(
-    log: Log, mariadb_server: MariadbServer, sql: Sql, writer: MarkWriter, image: str
+    log: Log, server: MysqlProtocolServer, sql: Sql, writer: MarkWriter, image: str
 ) -> None:
-    mariadb_server.execute(f"SET GLOBAL binlog_row_image = {image}")
+    server.execute(f"SET GLOBAL binlog_row_image = {image}")
     try:
         sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
         writer.write(LOW)
@@ -56,7 +55,7 @@ def test_each_mark_comes_back_once_in_its_place(
         writer.write(HIGH)
         sql("INSERT INTO t VALUES (3)")
     finally:
-        mariadb_server.execute("SET GLOBAL binlog_row_image = FULL")
+        server.execute("SET GLOBAL binlog_row_image = FULL")
     items = log.until(lambda found: len(rows_of(found)) >= 3)
     marked = [item for item in items if item.mark is not None]
     assert [item.mark.mark for item in marked if item.mark] == [LOW, HIGH]
@@ -96,14 +95,14 @@ def test_a_write_that_is_not_ours_stops_the_log(
 
 
 def test_a_mark_that_cannot_be_written_is_named(
-    log: Log, mariadb_server: MariadbServer, writer: MarkWriter
+    log: Log, server: MysqlProtocolServer, writer: MarkWriter
 ) -> None:
     with connect(log.source.settings) as session:
         drop_marks(session, log.source.name)
         drop_marks(session, log.source.name)
-    assert mariadb_server.query("SELECT pipeline FROM headrace.watermarks") == (("another",),)
+    assert server.query("SELECT pipeline FROM headrace.watermarks") == (("another",),)
     with pytest.raises(WatermarkOutOfOrder, match="removed the row"):
         writer.write(LOW)
-    mariadb_server.execute("DROP TABLE headrace.watermarks")
+    server.execute("DROP TABLE headrace.watermarks")
     with pytest.raises(SourceUnavailable, match="cannot be written"):
         writer.write(LOW)

@@ -119,6 +119,18 @@ _SERVER = (
     ("binlog-format", "the log has statements in place of rows", _NO_START),
     ("binlog-row-metadata", "the log does not name columns and keys", _NO_START),
     ("binlog-row-image", "the log leaves values out", _NO_START),
+    ("gtid-mode", "transactions have no global ids", _NO_START),
+    ("enforce-gtid-consistency", "some statements have no single global id", _NO_START),
+    (
+        "binlog-order-commits",
+        "commits become visible in another order than that of the log",
+        "More rows of a dump yield to changes, and are read again.",
+    ),
+    (
+        "replica-preserve-commit-order",
+        "a replica commits in another order than the server that it follows",
+        "Transactions come in the replica's order.",
+    ),
     ("mysql56-temporal-format", "the log has times in a form that is not decoded", _NO_START),
     (
         "short-retention",
@@ -203,6 +215,11 @@ _TABLES = (
         "keyless",
         "the table has no primary key",
         "The copy is a multiset of rows, and the first one is read in one piece.",
+    ),
+    (
+        "keyless-refused",
+        "the table has no primary key, and no read of it says what it has seen",
+        _NO_TABLE_START,
     ),
     (
         "no-range-scan",

@@ -6,7 +6,7 @@ the bounds are reached in its middle, what is there leaves as a piece that is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,18 +24,25 @@ from headrace.sources.base import LogItem, ReceivedMark
 from headrace.sources.mysql import marks
 from headrace.sources.mysql.events import (
     ROWS,
+    Begin,
     Event,
     EventType,
-    Gtid,
     RowsHeader,
     parse_gtid,
+    parse_heartbeat,
+    parse_prepared,
     parse_query,
     parse_rotate,
     parse_rows_header,
 )
+from headrace.sources.mysql.gtids import Gtid
 from headrace.sources.mysql.position import GONE, Place, Resume
 from headrace.sources.mysql.reading import broken
 from headrace.sources.mysql.rows import TableRows
+from headrace.sources.mysql.source_events import (
+    parse_source_gtid,
+    parse_tagged_gtid,
+)
 from headrace.sources.mysql.statements import Meaning, meaning_of
 from headrace.sources.mysql.table_map import table_map_id
 
@@ -52,8 +59,18 @@ _PASSED_OVER = frozenset(
         EventType.ANNOTATE,
         EventType.CHECKPOINT,
         EventType.GTID_LIST,
+        EventType.PREVIOUS_GTIDS,
+        EventType.ROWS_QUERY,
+        EventType.CONTEXT,
+        EventType.VIEW_CHANGE,
     }
 )
+
+_BEGINS: Mapping[int, Callable[[Event], Begin]] = {
+    EventType.GTID: parse_gtid,
+    EventType.SOURCE_GTID: parse_source_gtid,
+    EventType.TAGGED_GTID: parse_tagged_gtid,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +120,8 @@ class Tables(Protocol):
         """
         ...
 
-    def fills(self, before: int, after: int) -> bool:
-        """Return whether rows got values between two versions that no event carries."""
+    def told(self, version: int, before: int = GONE) -> dict[str, Any]:
+        """Return what a schema event says of a version; also that rows got values since ``before`` without an event."""
         ...
 
 
@@ -117,10 +134,17 @@ class Assembler:
         pipeline: whose watermarks are ours.
         max_rows: rows after which a hand-over is due.
         max_bytes: the same in bytes of rows as the log has them.
+        number: the number of a transaction by its id; None where its SCN is its number.
     """
 
     def __init__(
-        self, tables: Tables, resume: Resume, pipeline: str, max_rows: int, max_bytes: int
+        self,
+        tables: Tables,
+        resume: Resume,
+        pipeline: str,
+        max_rows: int,
+        max_bytes: int,
+        number: Callable[[Gtid], int] | None = None,
     ) -> None:
         self._tables = tables
         self._pipeline = pipeline
@@ -135,13 +159,17 @@ class Assembler:
         self._rows: dict[int, TableRows] = {}
         self._system: list[SystemEvent] = []
         self._entries: list[tuple[int, int, int, int, int, int]] = []
-        self._gtid: Gtid | None = None
+        self._number = number
+        self._begun: Begin | None = None
+        self._alone = self._stated = False
         self._scn = 0
+        self._xid = 0
         self._commit_us = 0
         self._ord = 0
         self._changes = 0
         self._held_rows = 0
         self._held_bytes = 0
+        self._alike: tuple[TableRows, bytes] | None = None
         self._tx_mark: Mark | None = None
         self._mark: ReceivedMark | None = None
         self._last_scn = resume.place.scn
@@ -151,7 +179,7 @@ class Assembler:
     @property
     def open(self) -> bool:
         """Whether a transaction has begun and not yet ended."""
-        return self._gtid is not None
+        return self._begun is not None
 
     @property
     def has_output(self) -> bool:
@@ -177,6 +205,7 @@ class Assembler:
             self.covered,
         )
         item = LogItem(block, self._resume.render(), self._mark)
+        self._alike = None
         self._entries, self._system, self._mark = [], [], None
         self._held_rows = self._held_bytes = 0
         self._told = self.covered
@@ -197,10 +226,11 @@ class Assembler:
             UndecodableValue: a value has no exact place in its column's type.
         """
         self._move(event)
+        self._alike = None
         if event.type == EventType.ROTATE:
             self._rotate(event)
-        elif event.type == EventType.GTID:
-            self._begin(event)
+        elif event.type in _BEGINS:
+            self._begin(_BEGINS[event.type](event))
         elif event.type == EventType.TABLE_MAP:
             self._describe(event)
         elif event.type in ROWS:
@@ -209,6 +239,14 @@ class Assembler:
             self._commit()
         elif event.type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
             self._statement(event)
+        elif event.type == EventType.XA_PREPARE:
+            self._end_of_xa(event)
+        elif event.type == EventType.ANONYMOUS:
+            raise SourceError(
+                "A transaction in the log has no global id.",
+                next_step="bring gtid_mode to ON, as the finding gtid-mode says, and dump every table again: "
+                "headrace resync FILE.",
+            )
         elif event.type == EventType.INCIDENT:
             raise SlotLost(
                 "The server says itself that its log lacks changes (an incident).",
@@ -217,22 +255,65 @@ class Assembler:
         elif event.type not in _PASSED_OVER and not event.ignorable:
             raise broken(f"an event of the unknown type {event.type}")
         if not self.open and self._mark is None:
-            self.covered = max(self.covered, Place.of(self._file, self._at).scn)
+            self.covered = max(self.covered, self._place().scn)
+
+    @property
+    def expects_alike(self) -> bool:
+        """Whether the event that was added last has rows, and `add_alike` may take those that go on where it ended."""
+        return self._alike is not None
+
+    def add_alike(self, buffer: bytearray, at: int, end: int, checksum: bool) -> int:
+        """Take in packets with events that are like the one that was added last, as long as no hand-over is due.
+
+        Args:
+            buffer: holds packets.
+            at: where one begins.
+            end: behind the last byte.
+            checksum: whether events end with one.
+
+        Returns:
+            where the first packet begins that was left.
+
+        Raises:
+            ProtocolError: their images do not follow the protocol.
+        """
+        assert self._alike is not None
+        rows, model = self._alike
+        found = rows.add_alike(buffer, at, end, model, checksum, self._max_rows - self._held_rows)
+        if found.images:
+            self._follow(found.end_pos)
+            self._hold(found.images, found.size)
+        return found.at
 
     # -- places -----------------------------------------------------------------------------------
 
     def _move(self, event: Event) -> None:
         """Follow the place behind each event; the log says its low 32 bits only."""
-        if event.artificial or event.type == EventType.HEARTBEAT:
+        beat = event.type == EventType.HEARTBEAT
+        if beat and (self.open or not event.end_pos or parse_heartbeat(event) != self._file):
             return
+        if event.artificial and not beat:
+            return
+        at = self._at
         if self._at_head:
             # What stands at the head of a file comes before the server goes to where we read on.
-            self._at_head = event.type != EventType.GTID
+            reached = beat or event.type in _BEGINS
             floor = self._resume.place
-            known = not self._at_head and floor.file == self._file
-            self._at = floor.position if known else 4
-        at = self._at & ~_LOW | event.end_pos
-        self._at = at if at >= self._at else at + _LOW + 1
+            at = floor.position if reached and floor.file == self._file else 4
+        if beat:
+            # How far the server has come where it passes over what we have; or only that it is there.
+            self._at = max(at, at & ~_LOW | event.end_pos)
+            return
+        self._at_head = self._at_head and event.type not in _BEGINS
+        self._at = at
+        self._follow(event.end_pos)
+
+    def _follow(self, end_pos: int) -> None:
+        low = self._at & ~_LOW | end_pos
+        self._at = low if low >= self._at else low + _LOW + 1
+
+    def _place(self) -> Place:
+        return Place.of(self._file, self._at, self._resume.shift)
 
     def _rotate(self, event: Event) -> None:
         if self.open:
@@ -243,20 +324,16 @@ class Assembler:
 
     # -- transactions -----------------------------------------------------------------------------
 
-    def _begin(self, event: Event) -> None:
+    def _begin(self, begin: Begin) -> None:
         if self.open:
             raise broken("a transaction begins inside another")
-        gtid = parse_gtid(event)
-        if gtid.xa:
-            raise SourceError(
-                f"Transaction {gtid} is a distributed one (XA {gtid.xa}), which is not carried over.",
-                next_step="keep XA transactions away from this server, and dump every table again.",
-            )
-        scn = Place.of(self._file, self._at).scn
+        scn = self._place().scn
         if scn <= self._last_scn:
             raise broken("a transaction is not behind the one before it")
-        self._gtid, self._scn, self._last_scn = gtid, scn, scn
-        self._commit_us = event.time_s * 1_000_000
+        self._begun, self._scn, self._last_scn = begin, scn, scn
+        self._xid = scn if self._number is None else self._number(begin.gtid)
+        self._alone, self._stated = bool(begin.standalone), False
+        self._commit_us = begin.commit_us
         self._ord = 0
 
     def _needs_transaction(self) -> None:
@@ -265,7 +342,7 @@ class Assembler:
 
     def _commit(self) -> None:
         self._needs_transaction()
-        assert self._gtid is not None
+        assert self._begun is not None
         if self._tx_mark is not None:
             if self._ord:
                 raise marks.foreign("a transaction with other changes wrote to")
@@ -275,14 +352,14 @@ class Assembler:
             self._tx_mark = None
         elif self._ord:
             self._entry(last=True)
-        place = Place.of(self._file, self._at)
-        self._resume = self._resume.behind(place, self._scn, self._gtid, self._versions)
-        self._gtid = None
+        place, gtid = self._place(), self._begun.gtid
+        self._resume = self._resume.behind(place, self._scn, gtid, self._versions)
+        self._begun = None
         self._maps.clear()
 
     def _entry(self, *, last: bool) -> None:
         self._entries.append(
-            (self._scn, self._commit_us, self._scn, self._changes, ORIGIN_LOG, int(last))
+            (self._scn, self._commit_us, self._xid, self._changes, ORIGIN_LOG, int(last))
         )
         self._changes = 0
 
@@ -323,9 +400,15 @@ class Assembler:
         elif described.schema is not None:
             rows = self._rows[described.schema_id]
             added = rows.add(self._scn, self._ord, event.type, header)
-            self._held_rows += added
-            self._held_bytes += header.end - header.start
-            self._count(added)
+            self._hold(added, header.end - header.start)
+            # Inflated rows, and such as hold changes of documents, are not as the event has them.
+            if header.data is event.data and event.type != EventType.PARTIAL_UPDATE_ROWS:
+                self._alike = rows, event.data[: header.start]
+
+    def _hold(self, images: int, size: int) -> None:
+        self._held_rows += images
+        self._held_bytes += size
+        self._count(images)
 
     def _mark_row(self, rows: TableRows, event: Event, header: RowsHeader) -> None:
         if not rows.add(self._scn, 0, event.type, header):
@@ -343,15 +426,40 @@ class Assembler:
 
     def _statement(self, event: Event) -> None:
         self._needs_transaction()
-        assert self._gtid is not None
+        assert self._begun is not None
         meaning = meaning_of(parse_query(event))
         if meaning.kind == "commit":
             self._commit()
             return
+        if meaning.kind == "xa":
+            self._completed(meaning.xid)
+            return
+        if self._begun.standalone is None and not self._stated:
+            self._alone = meaning.kind != "begin"
+        self._stated = True
         self._refuse(meaning)
         self._migrate(meaning)
-        if self._gtid.standalone or meaning.kind == "rollback":
+        if self._alone or meaning.kind == "rollback":
             self._commit()
+
+    def _end_of_xa(self, event: Event) -> None:
+        self._needs_transaction()
+        assert self._begun is not None
+        prepared = parse_prepared(event)
+        if not prepared.one_phase and self._ord:
+            raise _distributed(self._begun, "prepare")
+        self._commit()
+        if not prepared.one_phase:
+            self._resume = self._resume.prepares(prepared.xid)
+
+    def _completed(self, xid: str) -> None:
+        """Take in the commit or the rollback of what was prepared."""
+        assert self._begun is not None
+        if xid not in self._resume.prepared:
+            # Prepared before our place, or by who changed captured tables: its rows are not here.
+            raise _distributed(self._begun, "complete")
+        self._commit()
+        self._resume = self._resume.ends(xid)
 
     def _migrate(self, meaning: Meaning) -> None:
         """Tell of tables that were emptied, or that came or went."""
@@ -385,8 +493,8 @@ class Assembler:
         version = self._tables.found(table)
         if before == GONE or version in (GONE, before):
             return
-        payload: dict[str, Any] = {"schema_id": version}
-        if before is None or self._tables.fills(before, version):
+        payload = self._tables.told(version, before or GONE)
+        if before is None:
             payload["needs_dump"] = True
         self._versions = {**self._versions, str(table): version}
         self._event(SystemKind.SCHEMA, table, payload)
@@ -402,18 +510,19 @@ class Assembler:
         version = self._tables.found(new, before)
         self._versions = {**self._versions, str(new): version}
         if version != GONE:
-            self._event(SystemKind.SCHEMA, new, {"schema_id": version, "needs_dump": True})
+            self._event(SystemKind.SCHEMA, new, {**self._tables.told(version), "needs_dump": True})
 
     def _refuse(self, meaning: Meaning) -> None:
         """Stop at what changed rows and does not say which."""
+        assert self._begun is not None
         if meaning.kind in ("rollback", "rollback to") and self._ord:
             raise SourceError(
-                f"Transaction {self._gtid} was rolled back in part, which the log does not undo for us.",
+                f"Transaction {self._begun.gtid} was rolled back in part, which the log does not undo for us.",
                 next_step="convert tables that are not transactional to InnoDB, and dump them again.",
             )
         if meaning.kind == "write":
             raise SourceError(
-                f"Transaction {self._gtid} is in the log as a statement ({meaning.word}), not as rows.",
+                f"Transaction {self._begun.gtid} is in the log as a statement ({meaning.word}), not as rows.",
                 next_step="SET GLOBAL binlog_format = ROW; see that no session sets another one; then dump every "
                 "table again: headrace resync FILE.",
             )
@@ -426,3 +535,11 @@ class Assembler:
                 f"{taken[0]}: rows came or went with a partition, and the log does not say which.",
                 next_step="dump every table again: headrace resync FILE.",
             )
+
+
+def _distributed(begin: Begin, what: str) -> SourceError:
+    return SourceError(
+        f"Transaction {begin.gtid} is a distributed one (XA {what}), which is not carried over.",
+        next_step="end it, keep XA transactions away from captured tables, and dump every table again: "
+        "headrace resync FILE.",
+    )

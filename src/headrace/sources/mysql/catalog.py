@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import SourceError
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
+from headrace.model.succession import Numbers, column_number
 from headrace.sources.mysql.charsets import BINARY, CODECS, Collations
 from headrace.sources.mysql.connection import Session, quote_literal
 from headrace.sources.mysql.natives import NATIVE_BYTES
 from headrace.sources.mysql.types import ColumnType, Kind
+from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = [
     "CatalogColumn",
     "TableFacts",
     "facts_schema",
+    "own_numbers",
     "read_collations",
     "read_table",
     "table_schema",
@@ -56,6 +59,8 @@ _KINDS: Mapping[str, Kind] = {
     "varbinary": Kind.VARCHAR,
     "enum": Kind.ENUM,
     "set": Kind.SET,
+    "json": Kind.JSON,
+    "vector": Kind.VECTOR,
     **{
         f"{size}{what}": Kind.BLOB
         for size in ("tiny", "", "medium", "long")
@@ -63,11 +68,12 @@ _KINDS: Mapping[str, Kind] = {
     },
     **dict.fromkeys(
         ("geometry", "point", "linestring", "polygon", "multipoint")
-        + ("multilinestring", "multipolygon", "geometrycollection"),
+        + ("multilinestring", "multipolygon", "geometrycollection", "geomcollection"),
         Kind.GEOMETRY,
     ),
 }
 
+_VERSION = (1 << 46) - 1
 _BLOB_SIZES = {"tiny": 1, "medium": 3, "long": 4}
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 
@@ -94,17 +100,15 @@ class TableFacts:
 
 def read_collations(session: Session) -> Collations:
     """Return the server's collations and the widths of its character sets."""
-    numbers = session.texts(
-        "SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL "
-        "AND character_set_name IS NOT NULL UNION SELECT id, character_set_name "
-        "FROM information_schema.collation_character_set_applicability WHERE id IS NOT NULL"
-    )
+    vendor = vendor_of(session)
+    numbers = session.texts(vendor.collations)
     widths = session.texts(
         "SELECT character_set_name, maxlen FROM information_schema.character_sets"
     )
     return Collations(
         {int(number): name for number, name in numbers if number and name},
         {name: int(width) for name, width in widths if name and width},
+        vendor.collated,
     )
 
 
@@ -138,12 +142,23 @@ def table_schema(
     for name, type_, _ in columns:
         if why := _why_undecoded(type_, type_.name):
             raise _undecoded(table, name, why)
-    return TableSchema(
+    schema = TableSchema(
         table,
         tuple(Column(name, type_.arrow, type_.name, nullable) for name, type_, nullable in columns),
         key,
         KeyCheck.IMMEDIATE if key else KeyCheck.NONE,
     )
+    return replace(schema, numbers=own_numbers(schema))
+
+
+def own_numbers(schema: TableSchema) -> Numbers:
+    """Return numbers that columns of no other version have: the server has none that stay with a column for life.
+
+    So a column of a later version is the one that has its name. One that got another name is taken for a new one, and
+    is filled by the dump that a column whose values no event brought needs anyway.
+    """
+    version = schema.schema_id & _VERSION
+    return {name: column_number(version, place) for place, name in enumerate(schema.names, 1)}
 
 
 def facts_schema(facts: TableFacts) -> TableSchema:
@@ -201,8 +216,10 @@ def _type(facts: list[str | None], collations: Collations) -> ColumnType | None:
     if kind is Kind.BLOB:
         size = _BLOB_SIZES.get(name.removesuffix("text").removesuffix("blob"), 2)
         return replace(plain, length=size, charset=charset or BINARY)
-    if kind is Kind.GEOMETRY:
+    if kind in (Kind.GEOMETRY, Kind.JSON):
         return replace(plain, length=4)
+    if kind is Kind.VECTOR:
+        return replace(plain, length=4, precision=int(octets or 0) // 4)
     if kind in (Kind.ENUM, Kind.SET):
         labels = tuple(label.replace("''", "'") for label in _LABEL.findall(declared))
         return replace(plain, labels=labels, length=_label_bytes(kind, len(labels)))

@@ -68,10 +68,12 @@ class Collations:
     Attributes:
         charsets: character set by the collation's number.
         widths: most bytes of a character, by character set.
+        collated: kinds of column for which a table map has a collation.
     """
 
     charsets: Mapping[int, str] = field(default_factory=dict)
     widths: Mapping[str, int] = field(default_factory=dict)
+    collated: frozenset[int] = frozenset()
 
     def charset(self, collation: int) -> str:
         """Return the character set of a collation.

@@ -1,4 +1,4 @@
-"""Chunk reads: bounded selects, each in a consistent snapshot of its own whose place in the log is known.
+"""Chunk reads: bounded selects, each in a consistent snapshot of its own of which is known what it has seen.
 
 The database alone orders and compares keys. Where a table changed its shape after the snapshot began, the server
 refuses the select, and the read is made again.
@@ -7,14 +7,14 @@ refuses the select, and the read is made again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import ConfigError, SourceError, SourceUnavailable, UndecodableValue
-from headrace.model.change import table_arrow_schema
+from headrace.errors import ConfigError, SourceError, SourceUnavailable
 from headrace.model.schema import TableId, TableSchema
+from headrace.model.snapshot import Visibility
 from headrace.sources.base import Chunk, TableDump
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
 from headrace.sources.mysql.charsets import Collations
@@ -26,11 +26,14 @@ from headrace.sources.mysql.connection import (
     quote,
     quote_literal,
 )
+from headrace.sources.mysql.engine import make_engine
 from headrace.sources.mysql.keyset import keyset_of, table_sql
+from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.rendering import key_texts, row_of_keys
+from headrace.sources.mysql.results import batch_of, select
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
-from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
 from headrace.sources.mysql.texts import column_of_texts, selected
+from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = ["MysqlChunkReader", "rows_batch"]
 
@@ -39,7 +42,6 @@ _T = TypeVar("_T")
 _ATTEMPTS = 5
 # The table's shape changed after the snapshot; unknown column; no such table.
 _CHANGED = frozenset({1412, 1054, 1146})
-_ROWS_AT_ONCE = 4_096
 
 _ESTIMATE = (
     "SELECT table_rows FROM information_schema.tables WHERE table_schema = {} AND table_name = {}"
@@ -52,10 +54,18 @@ class MysqlChunkReader:
     Args:
         settings: of the source.
         chunk_bytes: a chunk ends soon after the row that reaches this size, however many rows were asked for.
+        numbers: of transactions whose ids are none; None where nobody asks what a chunk has seen of the log.
     """
 
-    def __init__(self, settings: MysqlSettings, chunk_bytes: int = 16 << 20) -> None:
+    def __init__(
+        self,
+        settings: MysqlSettings,
+        chunk_bytes: int = 16 << 20,
+        numbers: GtidNumbers | None = None,
+    ) -> None:
         self._settings = settings
+        self._engine = make_engine()
+        self._numbers = numbers
         self._chunk_bytes = chunk_bytes
         self._session: Session | None = None
         self._collations = Collations()
@@ -68,7 +78,7 @@ class MysqlChunkReader:
     def estimate_rows(self, table: TableId) -> int:
         """Return the catalog's estimate of the number of rows, 0 when unknown."""
 
-        def read(session: Session, facts: TableFacts, _: PlaceSnapshot) -> int:
+        def read(session: Session, facts: TableFacts, _: Visibility) -> int:
             names = [quote_literal(part) for part in facts.table]
             return int(session.value(_ESTIMATE.format(*names)) or 0)
 
@@ -77,7 +87,7 @@ class MysqlChunkReader:
     def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
         """Return the largest key as the database renders it, None where there is no row."""
 
-        def read(session: Session, facts: TableFacts, _: PlaceSnapshot) -> tuple[str, ...] | None:
+        def read(session: Session, facts: TableFacts, _: Visibility) -> tuple[str, ...] | None:
             rows = session.rows(keyset_of(facts).last(predicate))
             if not rows:
                 return None
@@ -99,7 +109,7 @@ class MysqlChunkReader:
     ) -> Chunk:
         """Return at most ``limit`` rows with ``after < key <= until``, ordered by the database."""
 
-        def read(session: Session, facts: TableFacts, seen: PlaceSnapshot) -> Chunk:
+        def read(session: Session, facts: TableFacts, seen: Visibility) -> Chunk:
             schema = facts_schema(facts)
             wanted = max(1, min(limit, self._fitting.get(table, limit)))
             sql = keyset_of(facts).page(
@@ -109,8 +119,12 @@ class MysqlChunkReader:
                 wanted,
                 predicate,
             )
-            batches, cut = self._pieces(session, facts, schema, sql)
-            rows = pa.concat_batches(batches)
+            with contextlib.closing(self._select(session, facts, schema, sql)) as batches:
+                rows = next(batches, None)
+                # What is beyond is let go when the select is closed.
+                cut = next(batches, None) is not None
+            if rows is None:
+                rows = rows_batch(facts, schema, [], self._settings.zero_dates)
             if rows.num_rows:
                 width = max(1, rows.nbytes // rows.num_rows)
                 self._fitting[table] = self._chunk_bytes // width
@@ -123,7 +137,7 @@ class MysqlChunkReader:
     def read_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> Chunk:
         """Return the rows of the given keys that exist; keys are in the order of the schema's key."""
 
-        def read(session: Session, facts: TableFacts, seen: PlaceSnapshot) -> Chunk:
+        def read(session: Session, facts: TableFacts, seen: Visibility) -> Chunk:
             schema = facts_schema(facts)
             ordered = [_in_index_order(facts, key) for key in keys]
             rows = session.rows(keyset_of(facts).match(_wanted(facts), ordered))
@@ -152,7 +166,7 @@ class MysqlChunkReader:
         """Return every row of a table under one snapshot, which stays open until the batches end."""
         session, collations = self._connected()
         held = contextlib.ExitStack()
-        seen = held.enter_context(consistent_snapshot(session))
+        seen = held.enter_context(vendor_of(session).whole(session, self._numbers))
         try:
             facts = _known(read_table(session, table, collations), table)
             schema = facts_schema(facts)
@@ -163,8 +177,7 @@ class MysqlChunkReader:
         def batches() -> Iterator[pa.RecordBatch]:
             try:
                 sql = f"SELECT {_wanted(facts)} FROM {table_sql(table)}"
-                for rows in session.stream(sql, _ROWS_AT_ONCE):
-                    yield rows_batch(facts, schema, rows, self._settings.zero_dates)
+                yield from self._select(session, facts, schema, sql)
             except QueryFailed as error:
                 raise _refused(table, error) from error
             finally:
@@ -174,11 +187,11 @@ class MysqlChunkReader:
 
         return TableDump(schema, seen, batches())
 
-    def snapshot(self) -> PlaceSnapshot:
+    def snapshot(self) -> Visibility:
         """Return what a read would see now."""
         session, _ = self._connected()
         try:
-            with consistent_snapshot(session) as seen:
+            with vendor_of(session).snapshot(session, self._numbers) as seen:
                 return seen
         except SourceUnavailable:
             self.close()
@@ -193,7 +206,7 @@ class MysqlChunkReader:
     # -- machinery --------------------------------------------------------------------------------
 
     def _connected(self) -> tuple[Session, Collations]:
-        if self._session is None:
+        if self._session is None or not self._session.open:
             self._session = connect(self._settings, patient=True)
             self._collations = read_collations(self._session)
         return self._session, self._collations
@@ -201,14 +214,14 @@ class MysqlChunkReader:
     def _once(
         self,
         table: TableId,
-        read: Callable[[Session, TableFacts, PlaceSnapshot], _T],
+        read: Callable[[Session, TableFacts, Visibility], _T],
         predicate: str | None = None,
     ) -> _T:
         """Read in a snapshot of its own; again, when the table's shape changed behind it."""
         for attempt in range(1, _ATTEMPTS + 1):
             session, collations = self._connected()
             try:
-                with consistent_snapshot(session) as seen:
+                with vendor_of(session).snapshot(session, self._numbers) as seen:
                     facts = _known(read_table(session, table, collations), table)
                     return read(session, facts, seen)
             except QueryFailed as error:
@@ -219,21 +232,11 @@ class MysqlChunkReader:
                 raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _pieces(
+    def _select(
         self, session: Session, facts: TableFacts, schema: TableSchema, sql: str
-    ) -> tuple[list[pa.RecordBatch], bool]:
-        """Return a select's rows up to about the bound in bytes, and whether there are more."""
-        batches = [rows_batch(facts, schema, [], self._settings.zero_dates)]
-        size, cut = 0, False
-        with contextlib.closing(session.stream(sql, _ROWS_AT_ONCE)) as pieces:
-            for rows in pieces:
-                if size >= self._chunk_bytes:
-                    # What is beyond is let go when the stream is closed.
-                    cut = True
-                    break
-                batches.append(rows_batch(facts, schema, rows, self._settings.zero_dates))
-                size += batches[-1].nbytes
-        return batches, cut
+    ) -> Generator[pa.RecordBatch, None, None]:
+        zero_dates, most = self._settings.zero_dates, self._chunk_bytes
+        return select(session, sql, self._engine, facts, schema, zero_dates, most)
 
 
 def rows_batch(
@@ -251,19 +254,13 @@ def rows_batch(
         UndecodableValue: names table and column, never the value.
     """
     columns = list(zip(*rows, strict=True)) or [()] * len(facts.columns)
-    arrays = []
-    for column, cells in zip(facts.columns, columns, strict=True):
-        assert column.type is not None
-        try:
-            arrays.append(column_of_texts(column.type, cells, zero_dates))
-        except (ValueError, pa.ArrowException) as error:
-            raise UndecodableValue(
-                f"{facts.table}.{column.name}: a value does not fit {column.type.arrow}, which stands for "
-                f"{column.type.name}.",
-                next_step="change the value at the source; source.zero_dates: null lets dates that are no days "
-                "be null; or exclude the table.",
-            ) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=table_arrow_schema(schema))
+
+    def column(place: int) -> pa.Array:
+        type_ = facts.columns[place].type
+        assert type_ is not None
+        return column_of_texts(type_, pa.array(columns[place], pa.binary()), zero_dates)
+
+    return batch_of(facts, schema, column)
 
 
 def _wanted(facts: TableFacts) -> str:

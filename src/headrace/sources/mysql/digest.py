@@ -1,4 +1,4 @@
-"""The source side of verify on MariaDB: one snapshot of the server, its rows rendered and hashed by the server.
+"""The source side of verify: one snapshot of the server, its rows rendered and hashed by the server.
 
 In: settings and table names. Out: what `headrace.sources.database.View` promises. `headrace.lake.digest` describes the
 text form; the hash is SHA-256, which later servers still have where MD5 is gone.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -25,12 +26,15 @@ from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collat
 from headrace.sources.mysql.charsets import BINARY
 from headrace.sources.mysql.chunks import rows_batch
 from headrace.sources.mysql.connection import QueryFailed, Session, connect, quote
+from headrace.sources.mysql.dump import first_begin
 from headrace.sources.mysql.keyset import table_sql
+from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.rendering import key_texts
 from headrace.sources.mysql.settings import MysqlSettings
-from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
 from headrace.sources.mysql.texts import selected
 from headrace.sources.mysql.types import ColumnType, Kind
+from headrace.sources.mysql.vendor import PlacedSnapshot
+from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = ["MysqlView"]
 
@@ -38,7 +42,7 @@ _ATTEMPTS = 5
 _CHANGED = 1412
 _ROWS_AT_ONCE = 20_000
 # A table is hashed in one statement, however long that takes.
-_PATIENT = "SET SESSION max_statement_time = 0, wait_timeout = 86400, net_write_timeout = 3600"
+_PATIENT = "SET SESSION wait_timeout = 86400, net_write_timeout = 3600"
 _DATES = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _INTEGERS = frozenset(
     {Kind.TINY, Kind.SHORT, Kind.INT24, Kind.LONG, Kind.LONGLONG, Kind.YEAR, Kind.BIT}
@@ -51,6 +55,7 @@ class MysqlView:
     Args:
         settings: where the server is.
         tables: the tables to look at.
+        numbers: of transactions whose ids are none; None where nobody asks what the view has seen of the log.
 
     Attributes:
         form: how rows are hashed.
@@ -61,11 +66,17 @@ class MysqlView:
 
     form = DigestForm("sha256", wide_floats=True)
     schemas: dict[TableId, TableSchema]
-    snapshot: PlaceSnapshot
+    snapshot: PlacedSnapshot
     snapshot_text: str
 
-    def __init__(self, settings: MysqlSettings, tables: Sequence[TableId]) -> None:
+    def __init__(
+        self,
+        settings: MysqlSettings,
+        tables: Sequence[TableId],
+        numbers: GtidNumbers | None = None,
+    ) -> None:
         self._settings = settings
+        self._numbers = numbers
         self._tables = tables
         self._facts: dict[TableId, TableFacts] = {}
         self._left_out: dict[TableId, tuple[str, ...]] = {}
@@ -74,7 +85,8 @@ class MysqlView:
     def __enter__(self) -> Self:
         self._session = connect(self._settings, patient=True)
         try:
-            self._session.run(_PATIENT)
+            self._vendor = vendor_of(self._session)
+            self._session.run(_PATIENT, self._vendor.patient)
             self._begin(self._session)
         except BaseException:
             self._session.close()
@@ -93,8 +105,11 @@ class MysqlView:
 
     def _begin(self, session: Session) -> None:
         collations = read_collations(session)
+        first = partial(first_begin, self._settings)
         for attempt in range(1, _ATTEMPTS + 1):
-            self.snapshot = self._held.enter_context(consistent_snapshot(session))
+            self.snapshot = self._held.enter_context(
+                self._vendor.placed(session, first, self._numbers)
+            )
             try:
                 for table in self._tables:
                     session.rows(f"SELECT 1 FROM {table_sql(table)} LIMIT 1")
@@ -186,7 +201,8 @@ class MysqlView:
 
     def _hash(self, table: TableId, names: Sequence[str]) -> str:
         types = {column.name: column.type for column in self._facts[table].columns}
-        cells = ", ".join(_cell_sql(_known(types[name]), quote(name)) for name in names)
+        group = self._vendor.backreference
+        cells = ", ".join(_cell_sql(_known(types[name]), quote(name), group) for name in names)
         return f"SHA2(CONCAT({cells}), 256)"
 
 
@@ -195,26 +211,27 @@ def _known(type_: ColumnType | None) -> ColumnType:
     return type_
 
 
-def _cell_sql(type_: ColumnType, name: str) -> str:
+def _cell_sql(type_: ColumnType, name: str, group: str) -> str:
     """Return the SQL of a cell: ``N`` or ``<octets>:<text>``, as bytes, so that no collation meets another.
 
     It is null where the text is larger than any that the server makes.
     """
-    text = f"CAST({_text_sql(type_, name)} AS BINARY)"
+    text = f"CAST({_text_sql(type_, name, group)} AS BINARY)"
     is_day = f"COALESCE({_is_day(name)}, FALSE)"
     there = is_day if type_.kind in _DATES else f"{name} IS NOT NULL"
     return f"IF({there}, CONCAT(LENGTH({text}), ':', {text}), 'N')"
 
 
-def _text_sql(type_: ColumnType, name: str) -> str:
+def _text_sql(type_: ColumnType, name: str, group: str) -> str:
     """Return the SQL of a cell's text.
 
     Args:
         type_: of the column.
         name: of the column, quoted.
+        group: what stands for the first group in a replacement.
     """
     kind = type_.kind
-    if type_.native or kind is Kind.TIME:
+    if type_.native or kind in (Kind.TIME, Kind.JSON):
         return f"CAST({name} AS CHAR)"
     if kind is Kind.BIT and type_.length == 1:
         return f"CASE {name} + 0 WHEN 1 THEN 'true' WHEN 0 THEN 'false' END"
@@ -222,7 +239,7 @@ def _text_sql(type_: ColumnType, name: str) -> str:
         # As a number it has no zeros in front, whatever ZEROFILL says.
         return f"CAST({name} + 0 AS CHAR)"
     if kind is Kind.DECIMAL:
-        return f"REGEXP_REPLACE(CAST({name} AS CHAR), '^0+([0-9])', '\\\\1')"
+        return f"REGEXP_REPLACE(CAST({name} AS CHAR), '^0+([0-9])', '{group}')"
     if kind in (Kind.FLOAT, Kind.DOUBLE):
         # No function shows the bytes of a number, but a point holds its place as they are, the lowest first.
         return f"LOWER(HEX(REVERSE(SUBSTRING(POINT({name}, 0), 10, 8))))"
@@ -230,7 +247,7 @@ def _text_sql(type_: ColumnType, name: str) -> str:
         return f"DATEDIFF({name}, '1970-01-01')"
     if kind in (Kind.DATETIME, Kind.TIMESTAMP):
         return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', {name})"
-    if kind is Kind.GEOMETRY or type_.charset == BINARY:
+    if kind in (Kind.GEOMETRY, Kind.VECTOR) or type_.charset == BINARY:
         return f"LOWER(HEX({name}))"
     return f"CONVERT({name} USING utf8mb4)"
 

@@ -6,29 +6,33 @@ One session of PyMySQL logs in and says how the log shall come; from then on its
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from headrace.errors import HeadraceError, SlotLost, SourceError, SourceUnavailable
-from headrace.sources.mysql.connection import Session, quote_literal
-from headrace.sources.mysql.events import Event, EventType, parse_event, parse_format
+from headrace.sources.mysql.connection import Session, connect
+from headrace.sources.mysql.events import (
+    BEGINS,
+    Event,
+    EventType,
+    parse_event,
+    parse_format,
+    parse_rotate,
+)
 from headrace.sources.mysql.packets import PacketReader
+from headrace.sources.mysql.position import RESYNC
 from headrace.sources.mysql.reading import broken
 from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.source_events import unpacked
+from headrace.sources.mysql.vendor import Start
+from headrace.sources.mysql.vendors import vendor_of
 
-__all__ = ["Dump", "dump_error"]
+__all__ = ["Dump", "dump_error", "first_begin"]
 
-_COM_BINLOG_DUMP = 0x12
-_NON_BLOCK = 1
 _OK, _EOF, _ERR = 0x00, 0xFE, 0xFF
 
-RESYNC = "dump every table again: headrace resync FILE"
-
-_SESSION = (
-    # Without it ids come rewritten as BEGIN, and distributed transactions end the stream.
-    "SET @mariadb_slave_capability = 4",
-    # Checksums are proved; the server takes off none that are stored, whatever is asked for.
-    "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'",
-)
+# Checksums are proved; the server takes off none that are stored, whatever is asked for.
+_CHECKSUM = "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'"
 
 
 class Dump:
@@ -38,7 +42,7 @@ class Dump:
         session: logged in; becomes ours.
         settings: of the source.
         server_id: under which we are a replica; no other replica may have it.
-        start: ids behind which the log begins, such as ``0-1-17,2-1-4``, or a file and a position in it.
+        start: ids behind which the log begins, as the server writes them, or a file and a position in it.
         follow: wait for what comes; else the log ends where it ends now.
 
     Raises:
@@ -51,30 +55,22 @@ class Dump:
         session: Session,
         settings: MysqlSettings,
         server_id: int,
-        start: str | tuple[str, int],
+        start: Start,
         *,
         follow: bool = True,
     ) -> None:
         self._session = session
         self._checksum = False
+        self._unpacked: Iterator[Event] | None = None
         self.ended = False
+        beat_ns = int(settings.heartbeat_s * 1e9)
         session.run(
-            *_SESSION,
-            f"SET @master_heartbeat_period = {int(settings.heartbeat_s * 1e9)}",
+            _CHECKSUM,
+            f"SET @master_heartbeat_period = {beat_ns}, @source_heartbeat_period = {beat_ns}",
             f"SET SESSION net_write_timeout = {settings.write_timeout_s}",
         )
-        file, position = ("", 4)
-        if isinstance(start, str):
-            session.run(
-                f"SET @slave_connect_state = {quote_literal(start)}",
-                "SET @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
-            )
-        else:
-            file, position = start
+        body = vendor_of(session).ask(session, start, server_id, follow=follow)
         socket = session.socket()
-        flags = 0 if follow else _NON_BLOCK
-        name = file.encode()
-        body = struct.pack("<BIHI", _COM_BINLOG_DUMP, position, flags, server_id) + name
         socket.settimeout(settings.statement_timeout_s)
         try:
             socket.sendall(struct.pack("<I", len(body)) + body)
@@ -93,6 +89,11 @@ class Dump:
             SlotLost: the server no longer has the log.
             ProtocolError: what came is no event.
         """
+        if self._unpacked is not None:
+            inner = next(self._unpacked, None)
+            if inner is not None:
+                return inner
+            self._unpacked = None
         payload = None if self.ended else self._packets.next(timeout_s)
         if payload is None:
             return None
@@ -107,7 +108,19 @@ class Dump:
         event = parse_event(payload[1:], checksum=self._checksum)
         if event.type == EventType.FORMAT_DESCRIPTION:
             self._checksum = parse_format(event).checksum
+        if event.type == EventType.PAYLOAD:
+            self._unpacked = unpacked(event)
+            return next(self._unpacked, None)
         return event
+
+    def hand(self, take: Callable[[bytearray, int, int, bool], int]) -> None:
+        """Let somebody take packets with events from what has been read; not inside a compressed transaction.
+
+        Args:
+            take: as for `PacketReader.hand`; learns also whether events end with a checksum here.
+        """
+        if self._unpacked is None:
+            self._packets.hand(lambda buffer, at, end: take(buffer, at, end, self._checksum))
 
     @property
     def ahead(self) -> bool:
@@ -117,6 +130,19 @@ class Dump:
     def close(self) -> None:
         """Release the connection."""
         self._session.close()
+
+
+def first_begin(settings: MysqlSettings, start: Start) -> tuple[str, int] | None:
+    """Return file and position behind the id of the first transaction from a place on, None when there is none yet."""
+    with connect(settings) as session:
+        log = Dump(session, settings, settings.asking_id, start, follow=False)
+        file = ""
+        while (event := log.next(settings.statement_timeout_s)) is not None:
+            if event.type == EventType.ROTATE:
+                file = parse_rotate(event).file
+            elif event.type in BEGINS:
+                return file, event.end_pos
+    return None
 
 
 def _refused(payload: bytes) -> HeadraceError:
@@ -132,11 +158,14 @@ _WORDS: tuple[tuple[str, _Meaning], ...] = (
     ("could not find first log file name", "lost"),
     ("has purged required", "lost"),
     ("purged binary logs", "lost"),
+    ("purged required binary logs", "lost"),
     ("requested starting gtid", "lost"),
     ("could not find gtid state requested", "lost"),
     ("which is not in the master's binlog", "foreign"),
     ("binlog truncated in the middle of event", "foreign"),
     ("client requested master to start replication from", "foreign"),
+    ("client requested source to start replication from", "foreign"),
+    ("replica has more gtids than the source", "foreign"),
     ("same server_uuid/server_id", "taken"),
     ("same server_id", "taken"),
 )

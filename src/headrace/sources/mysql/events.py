@@ -12,14 +12,15 @@ from enum import IntEnum
 
 from zlib_ng.zlib_ng import crc32
 
+from headrace.sources.mysql.gtids import DomainGtid, Gtid
 from headrace.sources.mysql.reading import Reading, broken
 
 __all__ = [
     "HEADER",
+    "Begin",
     "Event",
     "EventType",
     "Format",
-    "Gtid",
     "Query",
     "Rotate",
     "RowsHeader",
@@ -28,6 +29,7 @@ __all__ = [
     "parse_format",
     "parse_gtid",
     "parse_gtid_list",
+    "parse_heartbeat",
     "parse_query",
     "parse_rotate",
     "parse_rows_header",
@@ -50,10 +52,19 @@ class EventType(IntEnum):
     DELETE_ROWS_V1 = 25
     INCIDENT = 26
     HEARTBEAT = 27
+    ROWS_QUERY = 29
     WRITE_ROWS = 30
     UPDATE_ROWS = 31
     DELETE_ROWS = 32
+    SOURCE_GTID = 33
+    ANONYMOUS = 34
+    PREVIOUS_GTIDS = 35
+    CONTEXT = 36
+    VIEW_CHANGE = 37
     XA_PREPARE = 38
+    PARTIAL_UPDATE_ROWS = 39
+    PAYLOAD = 40
+    TAGGED_GTID = 42
     ANNOTATE = 160
     CHECKPOINT = 161
     GTID = 162
@@ -70,12 +81,16 @@ INSERTS = frozenset(
 )
 UPDATES = frozenset(
     {EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS, EventType.UPDATE_ROWS_COMPRESSED}
+    | {EventType.PARTIAL_UPDATE_ROWS}
 )
 DELETES = frozenset(
     {EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS, EventType.DELETE_ROWS_COMPRESSED}
 )
 ROWS = INSERTS | UPDATES | DELETES
-_WITH_EXTRA = frozenset({EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS})
+_WITH_EXTRA = frozenset(
+    {EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS}
+    | {EventType.PARTIAL_UPDATE_ROWS}
+)
 _COMPRESSED = frozenset(
     {
         EventType.WRITE_ROWS_COMPRESSED,
@@ -83,6 +98,9 @@ _COMPRESSED = frozenset(
         EventType.DELETE_ROWS_COMPRESSED,
     }
 )
+
+BEGINS = frozenset({EventType.GTID, EventType.SOURCE_GTID, EventType.TAGGED_GTID})
+"""Where a transaction begins."""
 
 # Bytes of an event at most, by the server's largest `max_allowed_packet`.
 _MOST = 1 << 30
@@ -208,50 +226,69 @@ def parse_rotate(event: Event) -> Rotate:
     return Rotate(body.text(body.left), position)
 
 
+def parse_heartbeat(event: Event) -> str:
+    """Read a sign of life; its end is a place in the file that it names."""
+    body = event.body()
+    return body.text(body.left)
+
+
 _STANDALONE = 1
-_PREPARED_XA = 64
-_COMPLETED_XA = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Gtid:
-    """A group of events begins: MariaDB's global transaction id.
+class Begin:
+    """A transaction begins.
 
     Attributes:
-        domain: stream of transactions.
-        server: who committed it.
-        number: rises within the domain.
-        standalone: the group is this and one more event, without a commit at its end.
-        xa: ``prepare`` or ``complete`` of a distributed transaction, empty for none.
+        gtid: its id.
+        commit_us: when it was committed on the server that logged it, microseconds since 1970 UTC.
+        standalone: it is this and one more event, without a commit at its end; None where its first statement tells.
     """
 
-    domain: int
-    server: int
-    number: int
-    standalone: bool
-    xa: str
-
-    def __str__(self) -> str:
-        return f"{self.domain}-{self.server}-{self.number}"
+    gtid: Gtid
+    commit_us: int
+    standalone: bool | None
 
 
-def parse_gtid(event: Event) -> Gtid:
-    """Read MariaDB's beginning of a group."""
+def parse_gtid(event: Event) -> Begin:
+    """Read MariaDB's beginning of a transaction."""
     body = event.body()
     number, domain, flags = body.number(8), body.number(4), body.number(1)
-    xa = "prepare" if flags & _PREPARED_XA else "complete" if flags & _COMPLETED_XA else ""
     server = int.from_bytes(event.data[5:9], "little")
-    return Gtid(domain, server, number, bool(flags & _STANDALONE), xa)
+    gtid = DomainGtid(domain, server, number)
+    return Begin(gtid, event.time_s * 1_000_000, bool(flags & _STANDALONE))
 
 
-def parse_gtid_list(event: Event) -> list[Gtid]:
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A distributed transaction is prepared.
+
+    Attributes:
+        one_phase: it is committed at once.
+        xid: its name as the server writes it in statements, such as ``X'6162',X'',1``.
+    """
+
+    one_phase: bool
+    xid: str
+
+
+def parse_prepared(event: Event) -> Prepared:
+    """Read the end of a distributed transaction's changes."""
+    body = event.body()
+    one_phase, kind = body.number(1) != 0, body.number(4)
+    sizes = body.number(4), body.number(4)
+    names = [body.take(size).hex() for size in sizes]
+    return Prepared(one_phase, f"X'{names[0]}',X'{names[1]}',{kind}")
+
+
+def parse_gtid_list(event: Event) -> list[DomainGtid]:
     """Read the last ids of each domain and server before a file, oldest first in each domain."""
     body = event.body()
     count = body.number(4) & 0x0FFFFFFF
     found = []
     for _ in range(count):
         domain, server, number = body.number(4), body.number(4), body.number(8)
-        found.append(Gtid(domain, server, number, standalone=False, xa=""))
+        found.append(DomainGtid(domain, server, number))
     return found
 
 

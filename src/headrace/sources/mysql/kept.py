@@ -72,13 +72,14 @@ class BinlogWatch:
         except QueryFailed as error:
             raise SourceError(
                 f"The server does not list its log: {error.message}",
-                next_step="GRANT BINLOG MONITOR.",
+                next_step="run `headrace preflight FILE`, which lists what is missing.",
             ) from error
         except HeadraceError:
             self.close()
             raise
-        files = [Place.of(row[0] or "", int(row[1] or 0)) for row in rows]
         resume = self._acknowledged.read()
+        shift = 0 if resume is None else resume.shift
+        files = [Place.of(row[0] or "", int(row[1] or 0), shift) for row in rows]
         return seen_from(files, files[-1] if resume is None else resume.place)
 
     def close(self) -> None:

@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.errors import ConfigError, ProtocolError
-from headrace.sources.mysql.events import Gtid
+from headrace.sources.mysql.gtids import Gtid, Gtids, gtids_of
 
-__all__ = ["GONE", "Place", "Resume", "gtid_state"]
+__all__ = ["GONE", "RESYNC", "Place", "Resume"]
+
+RESYNC = "dump every table again: headrace resync FILE"
+"""What is left to do where a log does not go on behind our place."""
 
 GONE = 0
 """In the place of a table's version: it was dropped."""
@@ -30,7 +33,7 @@ class Place:
     """A place between two events; places compare by file, then by position.
 
     Attributes:
-        number: of the file.
+        number: of the file, in the count that goes on over servers.
         position: in the file.
         file: its name.
     """
@@ -40,14 +43,19 @@ class Place:
     file: str
 
     @classmethod
-    def of(cls, file: str, position: int) -> Place:
+    def of(cls, file: str, position: int, shift: int = 0) -> Place:
         """Return a place in a file.
+
+        Args:
+            file: its name.
+            position: in it.
+            shift: what is added to the file's own number, because another server's files came before.
 
         Raises:
             ProtocolError: the name ends with no number, or position or number is out of bounds.
         """
         match = _FILE.fullmatch(file)
-        number = int(match[1]) if match else -1
+        number = int(match[1]) + shift if match else -1
         if not 0 <= number < 1 << 63 - _SHIFT or not 0 <= position < 1 << _SHIFT:
             raise ProtocolError(
                 f"binary log: {file}:{position} is no place that a number can be made of.",
@@ -61,23 +69,6 @@ class Place:
         return self.number << _SHIFT | self.position
 
 
-def gtid_state(text: str) -> dict[int, str]:
-    """Return the last id of each domain from ``0-1-17,2-1-4``.
-
-    Raises:
-        ConfigError: it is no such list.
-    """
-    found = {}
-    for part in filter(None, text.split(",")):
-        if not re.fullmatch(r"\d+-\d+-\d+", part):
-            raise ConfigError(
-                "A list of global transaction ids does not read.",
-                next_step="restore the state folder from a backup, or dump every table again.",
-            )
-        found[int(part.partition("-")[0])] = part
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Where reading goes on: behind a whole transaction.
@@ -85,14 +76,20 @@ class Resume:
     Attributes:
         place: behind it.
         scn: its own.
-        gtids: the last id of each domain up to there.
+        gtids: of the transactions up to there.
         tables: the version of each table that was seen up to there, `GONE` of one that was dropped.
+        server: whose log the place is in; empty where it was not noted.
+        shift: what is added to the numbers of this server's files.
+        prepared: distributed transactions that are prepared and not ended; none of them changed a captured table.
     """
 
     place: Place
     scn: int
-    gtids: Mapping[int, str]
+    gtids: Gtids
     tables: Mapping[str, int]
+    server: str = ""
+    shift: int = 0
+    prepared: frozenset[str] = frozenset()
 
     def render(self) -> str:
         """Return the text form; `parse` reads it back."""
@@ -101,8 +98,11 @@ class Resume:
                 "file": self.place.file,
                 "position": self.place.position,
                 "scn": self.scn,
-                "gtids": self.start,
+                "gtids": self.gtids.to_json(),
                 "tables": dict(self.tables),
+                "prepared": sorted(self.prepared),
+                "server": self.server,
+                "shift": self.shift,
             },
             sort_keys=True,
         )
@@ -116,20 +116,26 @@ class Resume:
         """
         try:
             value = json.loads(text)
-            place = Place.of(value["file"], value["position"])
+            shift = int(value.get("shift", 0))
+            place = Place.of(value["file"], value["position"], shift)
             tables = {str(name): int(id_) for name, id_ in value["tables"].items()}
-            return cls(place, int(value["scn"]), gtid_state(value["gtids"]), tables)
+            gtids, server = gtids_of(value["gtids"]), str(value.get("server", ""))
+            prepared = frozenset(map(str, value.get("prepared", ())))
+            return cls(place, int(value["scn"]), gtids, tables, server, shift, prepared)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 "A stored position of the log does not read.",
                 next_step="restore the state folder from a backup, or dump every table again.",
             ) from error
 
-    @property
-    def start(self) -> str:
-        """The ids as the server takes them."""
-        return ",".join(self.gtids[domain] for domain in sorted(self.gtids))
-
     def behind(self, place: Place, scn: int, gtid: Gtid, tables: Mapping[str, int]) -> Resume:
         """Return where reading goes on behind one more transaction."""
-        return Resume(place, scn, {**self.gtids, gtid.domain: str(gtid)}, tables)
+        return replace(self, place=place, scn=scn, gtids=self.gtids.behind(gtid), tables=tables)
+
+    def prepares(self, xid: str) -> Resume:
+        """Return it with one more distributed transaction that is prepared."""
+        return replace(self, prepared=self.prepared | {xid})
+
+    def ends(self, xid: str) -> Resume:
+        """Return it without a distributed transaction that is committed or rolled back."""
+        return replace(self, prepared=self.prepared - {xid})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from headrace.errors import HeadraceError, SourceError
@@ -19,17 +18,12 @@ from headrace.sources.mysql.dump import Dump
 from headrace.sources.mysql.keyset import table_sql
 from headrace.sources.mysql.marks import MARKS_TABLE, creation, has_marks
 from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = ["Preflight", "captured_tables"]
 
-_OLDEST = (10, 5)
 _DAY_S = 86_400
-
-_VARIABLES = """
-SELECT variable_name, variable_value FROM information_schema.global_variables WHERE variable_name IN
-('log_bin', 'binlog_format', 'binlog_row_metadata', 'binlog_row_image', 'expire_logs_days',
- 'binlog_expire_logs_seconds', 'mysql56_temporal_format')
-"""
+_RETENTION = ("binlog_expire_logs_seconds", "expire_logs_days")
 
 _TABLES = """
 SELECT table_schema, table_name, table_type, COALESCE(engine, '') FROM information_schema.tables
@@ -54,39 +48,24 @@ class Preflight:
     Args:
         session: where to ask.
         settings: of the source.
-        server_id: under which the log is asked for; of no reader that is at work.
     """
 
-    def __init__(self, session: Session, settings: MysqlSettings, server_id: int) -> None:
+    def __init__(self, session: Session, settings: MysqlSettings) -> None:
         self._session = session
         self._settings = settings
-        self._server_id = server_id
+        self._vendor = vendor_of(session)
 
     def run(self) -> list[Finding]:
         """Return every finding."""
-        if finding := self._version():
+        if finding := self._vendor.refusal(self._session.value("SELECT VERSION()")):
             return [finding]
         return [*self._server(), *self._rights(), *self._tables()]
 
-    def _version(self) -> Finding | None:
-        version = self._session.value("SELECT VERSION()")
-        match = re.match(r"(\d+)\.(\d+)", version)
-        if "mariadb" not in version.lower() or match is None:
-            return Finding(
-                "server-unknown",
-                f"The server calls itself {version}, which is no MariaDB.",
-                "capture from MariaDB; MySQL itself is not read yet.",
-            )
-        if (int(match[1]), int(match[2])) < _OLDEST:
-            return Finding(
-                "server-too-old",
-                f"The server is {version}; logs describe their columns from 10.5 on.",
-                "upgrade the server.",
-            )
-        return None
-
     def _server(self) -> Iterator[Finding]:
-        rows = self._session.texts(_VARIABLES)
+        checks = self._vendor.checks
+        names = ("log_bin", *_RETENTION, *(check.variable for check in checks))
+        listed = ", ".join(f"'{name}'" for name in names)
+        rows = self._session.texts(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})")
         known = {(name or "").lower(): value or "" for name, value in rows}
         if known.get("log_bin") != "ON":
             yield Finding(
@@ -95,25 +74,20 @@ class Preflight:
                 "set log_bin = binlog in the server's configuration, and restart it.",
             )
             return
-        for name, wanted, why in (
-            (
-                "binlog_format",
-                "ROW",
-                "changes come as statements, which do not say what they change",
-            ),
-            ("binlog_row_metadata", "FULL", "the log does not name columns, types and keys"),
-            ("binlog_row_image", "FULL", "inserts leave out what they did not name"),
-            ("mysql56_temporal_format", "ON", "times are written in a form that is not decoded"),
-        ):
-            if known.get(name, wanted) != wanted:
+        for check in checks:
+            name = check.variable
+            # A server that has no such variable any more knows nothing else.
+            if known.get(name, check.wanted) != check.wanted:
                 yield Finding(
                     name.replace("_", "-"),
-                    f"{name} is {known[name]}: {why}.",
-                    f"SET GLOBAL {name} = {wanted}; and the same in the server's configuration. "
+                    f"{name} is {known[name]}: {check.why}.",
+                    check.remedy
+                    or f"SET GLOBAL {name} = {check.wanted}; and the same in the server's configuration. "
                     "Sessions that are open keep the old value until they end.",
+                    check.severity,
                 )
-        seconds = _number(known.get("binlog_expire_logs_seconds", ""))
-        seconds = seconds or _number(known.get("expire_logs_days", "")) * _DAY_S
+        seconds, days = (_number(known.get(name, "")) for name in _RETENTION)
+        seconds = seconds or days * _DAY_S
         if 0 < seconds < _DAY_S:
             yield Finding(
                 "short-retention",
@@ -127,16 +101,16 @@ class Preflight:
         name, _, host = user.rpartition("@")
         grantee = f"{_quoted(name)}@{_quoted(host)}"
         try:
-            place = self._session.texts("SHOW MASTER STATUS")
+            start = self._vendor.end(self._session)
         except QueryFailed:
             yield Finding(
                 "no-binlog-monitor",
                 f"{user} may not ask where the log is.",
-                f"GRANT BINLOG MONITOR ON *.* TO {grantee};",
+                f"GRANT {self._vendor.sees_place} ON *.* TO {grantee};",
             )
-            place = []
-        if place:
-            start = (place[0][0] or "", int(place[0][1] or 4))
+        except ValueError:
+            pass  # There is no log, which is a finding of its own.
+        else:
             if (error := self._log_refused(start)) is not None:
                 yield Finding(
                     "no-replication-slave",
@@ -155,7 +129,8 @@ class Preflight:
         """Return why the log may not be read; asks for what comes behind its end, and takes nothing."""
         session = connect(self._settings)
         try:
-            log = Dump(session, self._settings, self._server_id, start, follow=False)
+            # Not under the number of the reader, which would be thrown out.
+            log = Dump(session, self._settings, self._settings.asking_id, start, follow=False)
             while log.next(self._settings.statement_timeout_s) is not None:
                 pass
         except SourceError as error:
@@ -211,11 +186,12 @@ class Preflight:
                 table=str(table),
             )
         if not facts.key:
+            name, severity = self._vendor.keyless
             yield Finding(
-                "keyless",
-                f"{table} has no primary key: its copy is a multiset of rows, and is dumped in one read.",
-                f"ALTER TABLE {table_sql(table)} ADD PRIMARY KEY (…); if it can have one.",
-                Severity.WARNING,
+                name,
+                f"{table} has no primary key: {self._vendor.keyless_why}.",
+                f"ALTER TABLE {table_sql(table)} ADD PRIMARY KEY (…); if it can have one; else exclude it.",
+                severity,
                 str(table),
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -105,6 +106,16 @@ class MysqlSettings:
             ConfigError: the URL does not read.
         """
         return Address.parse(self.url)
+
+    @property
+    def server_id(self) -> int:
+        """The number under which we are a replica: by our name, above those that people give."""
+        return zlib.crc32(self.name.encode()) | 1 << 31
+
+    @property
+    def asking_id(self) -> int:
+        """The number under which we look into the log beside the reader, which would be thrown out by its own."""
+        return self.server_id ^ 1
 
     def selects(self, table: TableId) -> bool:
         """Return whether a table is captured; those of the server and our own never are."""

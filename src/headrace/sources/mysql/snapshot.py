@@ -1,4 +1,4 @@
-"""One consistent snapshot of MariaDB, and the place of the log at which it stands."""
+"""Snapshots: what one has seen, as a place of the log or as a set of ids."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import SourceError
+from headrace.model.snapshot import NO, UNKNOWN, YES
 from headrace.sources.mysql.connection import Session
+from headrace.sources.mysql.gtids import GtidSet
+from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.position import Place
 
-__all__ = ["PlaceSnapshot", "consistent_snapshot"]
+__all__ = ["GtidSnapshot", "PlaceSnapshot", "PlacedGtidSnapshot", "consistent_snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,55 @@ class PlaceSnapshot:
         return cls(Place.of(file, int(position)))
 
 
+@dataclass(frozen=True, slots=True)
+class GtidSnapshot:
+    """A snapshot that has surely seen the transactions of a set; of others nobody can say whether it has.
+
+    Attributes:
+        gtids: executed before the snapshot was taken.
+        numbers: of ids; None where nobody asks about the log.
+    """
+
+    gtids: GtidSet
+    numbers: GtidNumbers | None = None
+
+    def sees(self, xid: npt.NDArray[np.int64], scn: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
+        """Return `YES` where a transaction is in the set, else `UNKNOWN`; never `NO`."""
+        del scn
+        if self.numbers is None:
+            return np.full(len(xid), UNKNOWN, np.int8)
+        return np.where(self.numbers.among(xid, self.gtids), YES, UNKNOWN).astype(np.int8)
+
+    def __str__(self) -> str:
+        return self.gtids.text
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedGtidSnapshot:
+    """A snapshot that has seen the transactions of a set and no others, which are those up to a place of the log.
+
+    Attributes:
+        seen: the set.
+        place: where it stands.
+    """
+
+    seen: GtidSnapshot
+    place: Place
+
+    def sees(self, xid: npt.NDArray[np.int64], scn: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
+        """Return `YES` where a transaction is in the set, else `NO`."""
+        if self.seen.numbers is not None:
+            # Whoever reads the log may have named more since.
+            self.seen.numbers.reload()
+        return np.where(self.seen.sees(xid, scn) == YES, YES, NO).astype(np.int8)
+
+    def __str__(self) -> str:
+        return f"{self.place.file}:{self.place.position}"
+
+
 @contextlib.contextmanager
 def consistent_snapshot(session: Session) -> Iterator[PlaceSnapshot]:
-    """Open a snapshot in a read-only transaction of its own and say where it stands.
+    """Open a snapshot of MariaDB in a read-only transaction of its own and say where it stands.
 
     Raises:
         SourceError: the server has no binary log.

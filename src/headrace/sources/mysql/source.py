@@ -1,8 +1,7 @@
-"""One MariaDB server as a `headrace.sources.base.Source`."""
+"""One server of MySQL or MariaDB as a `headrace.sources.base.Source`."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,20 +15,21 @@ from headrace.sources.mysql import described
 from headrace.sources.mysql.assembler import Assembler
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
 from headrace.sources.mysql.chunks import MysqlChunkReader
-from headrace.sources.mysql.connection import QueryFailed, Session, connect, quote_literal
+from headrace.sources.mysql.connection import QueryFailed, Session, connect
 from headrace.sources.mysql.digest import MysqlView
-from headrace.sources.mysql.dump import RESYNC, Dump
+from headrace.sources.mysql.dump import Dump
 from headrace.sources.mysql.kept import BinlogWatch
 from headrace.sources.mysql.marks import MarkWriter, create_marks, drop_marks, has_marks
-from headrace.sources.mysql.position import Place, Resume, gtid_state
+from headrace.sources.mysql.numbers import GtidNumbers
+from headrace.sources.mysql.position import RESYNC, Place, Resume
 from headrace.sources.mysql.preflight import Preflight, captured_tables
 from headrace.sources.mysql.rendering import key_texts
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
-from headrace.sources.mysql.snapshot import PlaceSnapshot
 from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
 from headrace.sources.mysql.tables import LoggedTables
+from headrace.sources.mysql.vendors import vendor_of
 
-__all__ = ["MysqlSource", "end_of_log"]
+__all__ = ["MysqlSource"]
 
 _NAME_LIMIT = 64
 # Heartbeats that a server may miss before it is taken for gone.
@@ -37,11 +37,11 @@ _BEATS = 6
 
 
 class MysqlSource:
-    """A MariaDB server from 10.5 on.
+    """A MySQL server from 8.0 on, or a MariaDB server from 10.5 on.
 
     Args:
         url: connection URL; secrets in it are never shown.
-        folder: where the acknowledged place is kept; made if it is not there.
+        folder: where the acknowledged place and the names in ids are kept; made if it is not there.
         tables: patterns such as ``shop.*``.
         exclude: patterns of tables left out.
         name: of the pipeline; two that read one server need different ones.
@@ -82,6 +82,7 @@ class MysqlSource:
                 next_step=f"use 1 to {_NAME_LIMIT}.",
             )
         self._acknowledged = AcknowledgedPosition(folder / "binlog.json")
+        self._numbers = GtidNumbers(folder / "gtid_sources.json")
         self._folder = folder
         self._block_rows = block_rows
         self._block_bytes = block_bytes
@@ -89,16 +90,10 @@ class MysqlSource:
     def __repr__(self) -> str:
         return f"MysqlSource(name={self.name!r}, tables={self.settings.tables!r})"
 
-    @property
-    def server_id(self) -> int:
-        """The number under which we are a replica: by our name, above those that people give."""
-        return zlib.crc32(self.name.encode()) | 1 << 31
-
     def preflight(self) -> list[Finding]:
         """Return everything that stands in the way; changes nothing."""
         with connect(self.settings) as session:
-            # Not under the number of the reader, which would be thrown out.
-            return Preflight(session, self.settings, self.server_id ^ 1).run()
+            return Preflight(session, self.settings).run()
 
     def tables(self) -> list[TableSchema]:
         """Return the captured tables by name."""
@@ -131,7 +126,7 @@ class MysqlSource:
                 self._create_marks(session)
             if fresh or self._acknowledged.read() is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                self._acknowledged.write(end_of_log(session).render())
+                self._acknowledged.write(_beginning(session).render())
 
     def _create_marks(self, session: Session) -> None:
         try:
@@ -146,23 +141,30 @@ class MysqlSource:
     def incarnation(self) -> str:
         """Return the server's own name for itself."""
         with connect(self.settings) as session:
-            try:
-                return f"mariadb {session.value('SELECT @@GLOBAL.server_uid')}"
-            except QueryFailed:
-                # Servers of before 2024 have no such name.
-                return f"mariadb {session.value('SELECT @@GLOBAL.server_id')}"
+            return vendor_of(session).incarnation(session)
 
     def departs(self, incarnation: str, scn: int) -> str:
         """Return why the server's log does not hold what another server's, or its own, held up to an SCN."""
-        now = self.incarnation()
-        if now != incarnation:
-            return "another server's log has other files and places"
+        resume = self._acknowledged.read()
         with connect(self.settings) as session:
-            end = end_of_log(session)
-        if end.place.scn < scn:
-            return (
-                f"its log ends at {end.place.file}:{end.place.position}, before what was captured"
-            )
+            vendor = vendor_of(session)
+            if vendor.incarnation(session) != incarnation:
+                if resume is None or not resume.server:
+                    return "another server's log has other files and places"
+                return self._departs_from(session, resume, scn)
+            end = _end(session, 0 if resume is None else resume.shift)
+        if end.scn < scn:
+            return f"its log ends at {end.file}:{end.position}, before what was captured"
+        return ""
+
+    def _departs_from(self, session: Session, resume: Resume, scn: int) -> str:
+        """Return why another server does not go on from our place."""
+        if resume.place.scn < scn:
+            return "the place that was acknowledged lies before what was captured"
+        try:
+            vendor_of(session).followed(session, resume)
+        except SlotLost as error:
+            return error.message
         return ""
 
     def open(self, schemas: SchemaStore) -> MysqlLogReader:
@@ -175,10 +177,14 @@ class MysqlSource:
         resume = self._resume()
         session = connect(self.settings)
         try:
+            vendor = vendor_of(session)
             collations = read_collations(session)
-            _check_place(session, resume)
-            start = resume.start or (resume.place.file, resume.place.position)
-            dump = Dump(session, self.settings, self.server_id, start)
+            followed = vendor.followed(session, resume)
+            if followed != resume:
+                # Numbers go on from here whatever happens next.
+                self._acknowledged.write(followed.render())
+            start = vendor.start(followed)
+            dump = Dump(session, self.settings, self.settings.server_id, start)
         except BaseException as error:
             session.close()
             if isinstance(error, QueryFailed):
@@ -194,7 +200,9 @@ class MysqlSource:
                 return read_table(asked, table, collations)
 
         tables = LoggedTables(self.settings, collations, catalog, schemas)
-        assembler = Assembler(tables, resume, self.name, self._block_rows, self._block_bytes)
+        bounds = (self._block_rows, self._block_bytes)
+        number = vendor.number(self._numbers)
+        assembler = Assembler(tables, followed, self.name, *bounds, number)
         silence_s = _BEATS * self.settings.heartbeat_s
         return MysqlLogReader(dump, assembler, self._acknowledged, silence_s)
 
@@ -204,7 +212,7 @@ class MysqlSource:
 
     def chunks(self) -> MysqlChunkReader:
         """Open a chunk reader."""
-        return MysqlChunkReader(self.settings)
+        return MysqlChunkReader(self.settings, numbers=self._numbers)
 
     def watermarks(self) -> MarkWriter:
         """Open a watermark writer."""
@@ -225,7 +233,7 @@ class MysqlSource:
 
     def view(self, tables: Sequence[TableId]) -> MysqlView:
         """Return a snapshot of tables; see `headrace.sources.database.Compared`."""
-        return MysqlView(self.settings, tables)
+        return MysqlView(self.settings, tables, self._numbers)
 
     def render_keys(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[str, ...]]:
         """Return each row's key as the database would render it."""
@@ -234,7 +242,11 @@ class MysqlSource:
     def end_scn(self) -> int:
         """Return where the log ends now."""
         with connect(self.settings) as session:
-            return end_of_log(session).place.scn
+            resume = self._acknowledged.read()
+            return _end(session, 0 if resume is None else self._shift(session, resume)).scn
+
+    def _shift(self, session: Session, resume: Resume) -> int:
+        return vendor_of(session).followed(session, resume).shift
 
     def scn_of(self, position: str) -> int:
         """Return the SCN of ``file:place``, which lies between two transactions.
@@ -243,7 +255,9 @@ class MysqlSource:
             ValueError: the text is nothing of the kind.
         """
         try:
-            return PlaceSnapshot.parse(position).place.scn
+            file, _, place = position.rpartition(":")
+            resume = self._acknowledged.read()
+            return Place.of(file, int(place), 0 if resume is None else resume.shift).scn
         except ProtocolError as error:
             raise ValueError("no place of a log") from error
 
@@ -256,6 +270,7 @@ class MysqlSource:
         with connect(self.settings) as session:
             drop_marks(session, self.name)
         self._acknowledged.forget()
+        self._numbers.forget()
 
     def _resume(self) -> Resume:
         resume = self._acknowledged.read()
@@ -267,31 +282,25 @@ class MysqlSource:
         return resume
 
 
-def _check_place(session: Session, resume: Resume) -> None:
-    """Refuse a log that has other ids up to our place: it was reset, or is another server's.
-
-    A server takes ids of a domain that it never had for nothing worth refusing.
-    """
-    name = quote_literal(resume.place.file)
-    found = session.value(f"SELECT BINLOG_GTID_POS({name}, {resume.place.position})")
-    if found and gtid_state(found) != resume.gtids:
-        raise SlotLost(
-            f"The log at {resume.place.file}:{resume.place.position} is not the one that was read up to there: its ids "
-            f"are {found}, were {resume.start}.",
-            next_step=f"check that source.url is the same server, not reset or restored; else {RESYNC}.",
-        )
+def _beginning(session: Session) -> Resume:
+    """Return where a reader begins that has read nothing."""
+    try:
+        return vendor_of(session).beginning(session)
+    except (QueryFailed, ValueError) as error:
+        raise _no_place(error) from error
 
 
-def end_of_log(session: Session) -> Resume:
+def _end(session: Session, shift: int) -> Place:
     """Return where the log ends now."""
     try:
-        (row,) = session.texts("SHOW MASTER STATUS")
-        file, position = row[0] or "", int(row[1] or 0)
-        gtids = session.value(f"SELECT BINLOG_GTID_POS({quote_literal(file)}, {position})")
-    except QueryFailed as error:
-        raise SourceError(
-            f"The server does not say where its log is: {error.message}",
-            next_step="run `headrace preflight FILE`, which lists what is missing.",
-        ) from error
-    place = Place.of(file, position)
-    return Resume(place, place.scn, gtid_state(gtids), {})
+        return Place.of(*vendor_of(session).end(session), shift)
+    except (QueryFailed, ValueError) as error:
+        raise _no_place(error) from error
+
+
+def _no_place(error: Exception) -> SourceError:
+    why = error.message if isinstance(error, QueryFailed) else "it keeps none"
+    return SourceError(
+        f"The server does not say where its log is: {why}",
+        next_step="run `headrace preflight FILE`, which lists what is missing.",
+    )

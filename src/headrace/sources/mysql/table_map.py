@@ -7,14 +7,14 @@ how values lie in a row, and the catalog must know the rest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.errors import SourceError
 from headrace.model.schema import TableId
 from headrace.sources.mysql.charsets import BINARY, CODECS, Collations, decode_text
 from headrace.sources.mysql.events import Event
 from headrace.sources.mysql.reading import Reading, bit_places, broken
-from headrace.sources.mysql.types import ColumnType, Kind
+from headrace.sources.mysql.types import PACKED, ColumnType, Kind
 
 __all__ = ["LoggedColumn", "TableMap", "parse_table_map", "table_map_id"]
 
@@ -23,8 +23,6 @@ _NUMBERS = frozenset(
     {Kind.TINY, Kind.SHORT, Kind.INT24, Kind.LONG, Kind.LONGLONG}
     | {Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.YEAR}
 )
-# MariaDB counts geometry among the columns that have a collation.
-_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BLOB, Kind.GEOMETRY})
 _LABELLED = frozenset({Kind.ENUM, Kind.SET})
 
 # Types of servers before MariaDB 10.1.2 and MySQL 5.6.4, and compressed columns.
@@ -136,7 +134,7 @@ def _types(table: TableId, codes: bytes, metadata: Reading) -> list[ColumnType]:
 def _exists(type_: ColumnType) -> bool:
     """Return whether a column may be of a type's sizes."""
     kind, length = type_.kind, type_.length
-    if kind in (Kind.BLOB, Kind.GEOMETRY):
+    if kind in PACKED:
         return 1 <= length <= 4
     if kind is Kind.BIT:
         return 1 <= length <= 64
@@ -181,7 +179,7 @@ def _type(table: TableId, code: int, meta: bytes) -> ColumnType:
         return ColumnType(kind, length=meta[0] + 8 * meta[1])
     if kind is Kind.DECIMAL:
         return ColumnType(kind, precision=meta[0], scale=meta[1])
-    if kind in (Kind.BLOB, Kind.GEOMETRY):
+    if kind in PACKED:
         return ColumnType(kind, length=meta[0])
     if kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP):
         return ColumnType(kind, scale=meta[0])
@@ -201,6 +199,7 @@ class _Optional:
     label_each: list[int] | None = None
     enums: list[list[bytes]] = field(default_factory=list)
     sets: list[list[bytes]] = field(default_factory=list)
+    vectors: list[int] = field(default_factory=list)
 
     @classmethod
     def read(cls, body: Reading) -> _Optional:
@@ -236,6 +235,8 @@ class _Optional:
             self.label_default = _numbers(part)
         elif kind == 11:
             self.label_each = _numbers(part)
+        elif kind == 13:
+            self.vectors = _numbers(part)
 
     def applied(self, types: Sequence[ColumnType], collations: Collations) -> list[ColumnType]:
         """Return the types with what these fields say of them."""
@@ -247,8 +248,9 @@ class _Optional:
                 for n, place in enumerate(numbers)
                 if n >> 3 < len(self.signs) and self.signs[n >> 3] << (n & 7) & 0x80
             }
-        charsets = _collations(types, _TEXTS, self.text_default, self.text_each)
+        charsets = _collations(types, collations.collated, self.text_default, self.text_each)
         charsets |= _collations(types, _LABELLED, self.label_default, self.label_each)
+        types = _sized(types, self.vectors)
         labels = _by_place(types, Kind.ENUM, self.enums) | _by_place(types, Kind.SET, self.sets)
         return [
             _with(
@@ -270,7 +272,7 @@ def _with(
     collations: Collations,
 ) -> ColumnType:
     """Return the type with its sign, character set and labels."""
-    if type_.kind in (Kind.YEAR, Kind.GEOMETRY):
+    if type_.kind in (Kind.YEAR, Kind.GEOMETRY, Kind.JSON, Kind.VECTOR):
         return type_
     if type_.kind in _LABELLED:
         if not charset:
@@ -305,7 +307,7 @@ def _decoded(labels: Sequence[bytes], charset: str) -> tuple[str, ...]:
 
 def _collations(
     types: Sequence[ColumnType],
-    kinds: frozenset[Kind],
+    kinds: frozenset[int],
     default: list[int] | None,
     each: list[int] | None,
 ) -> dict[int, int]:
@@ -325,6 +327,15 @@ def _collations(
             raise broken("a table map has a collation of a column that is not there")
         found[places[n]] = collation
     return found
+
+
+def _sized(types: Sequence[ColumnType], vectors: Sequence[int]) -> list[ColumnType]:
+    """Return the types, vectors with how many numbers they hold."""
+    sizes = iter(vectors)
+    return [
+        replace(type_, precision=next(sizes, 0)) if type_.kind is Kind.VECTOR else type_
+        for type_ in types
+    ]
 
 
 def _by_place(

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.sources.mysql.charsets import BINARY
 
-__all__ = ["ColumnType", "Kind"]
+__all__ = ["PACKED", "ColumnType", "Kind"]
 
 
 class Kind(IntEnum):
@@ -34,6 +34,8 @@ class Kind(IntEnum):
     TIMESTAMP = 17
     DATETIME = 18
     TIME = 19
+    VECTOR = 242
+    JSON = 245
     DECIMAL = 246
     ENUM = 247
     SET = 248
@@ -41,6 +43,9 @@ class Kind(IntEnum):
     CHAR = 254
     GEOMETRY = 255
 
+
+PACKED = frozenset({Kind.BLOB, Kind.GEOMETRY, Kind.JSON, Kind.VECTOR})
+"""Kinds whose values lie behind a length of as many bytes as the type says."""
 
 _INTEGERS: Mapping[Kind, tuple[str, pa.DataType, pa.DataType]] = {
     Kind.TINY: ("tinyint", pa.int16(), pa.int16()),
@@ -57,6 +62,8 @@ _PLAIN: Mapping[Kind, tuple[str, pa.DataType]] = {
     Kind.DATE: ("date", pa.date32()),
     Kind.YEAR: ("year", pa.int16()),
     Kind.GEOMETRY: ("geometry", pa.binary()),
+    # As the server renders it.
+    Kind.JSON: ("json", pa.string()),
 }
 
 _TIMES: Mapping[Kind, tuple[str, pa.DataType]] = {
@@ -79,9 +86,9 @@ class ColumnType:
     Attributes:
         kind: how its values lie in the log.
         unsigned: of numbers.
-        length: of ``char`` and ``varchar`` bytes at most; of ``bit`` bits; of blobs and geometry, and of labels, the
-            bytes of the length, or of the label's number.
-        precision: digits of a decimal.
+        length: of ``char`` and ``varchar`` bytes at most; of ``bit`` bits; of blobs, geometry, documents and
+            vectors the bytes of the length; of labels those of the label's number.
+        precision: digits of a decimal, numbers of a vector at most.
         scale: digits behind the point, of decimals and of seconds.
         charset: of text, ``binary`` for bytes; empty for what is neither.
         characters: of ``char`` and ``varchar``, bytes of their longest character.
@@ -118,6 +125,8 @@ class ColumnType:
             if self.precision <= MOST_DIGITS:
                 return pa.decimal128(self.precision, self.scale)
             return pa.string()
+        if self.kind is Kind.VECTOR:
+            return pa.binary()
         return pa.binary() if self.charset == BINARY else pa.string()
 
     @property
@@ -133,6 +142,8 @@ class ColumnType:
             return _TIMES[self.kind][0] + (f"({self.scale})" if self.scale else "")
         if self.kind is Kind.BIT:
             return f"bit({self.length})"
+        if self.kind is Kind.VECTOR:
+            return f"vector({self.precision})"
         if self.kind is Kind.DECIMAL:
             return f"decimal({self.precision},{self.scale})" + " unsigned" * self.unsigned
         if self.kind in (Kind.ENUM, Kind.SET):
@@ -168,7 +179,7 @@ class ColumnType:
     @property
     def prefix(self) -> int:
         """Bytes of the length before a value; only where `width` is None."""
-        if self.kind in (Kind.BLOB, Kind.GEOMETRY):
+        if self.kind in PACKED:
             return self.length
         return 1 if self.length < 256 else 2
 

@@ -1,4 +1,4 @@
-"""What happens to a real MariaDB's log, and to whoever reads it, while the source is busy: then both sides agree."""
+"""What happens to a real binary log, and to whoever reads it, while the source is busy: then both sides agree."""
 
 from __future__ import annotations
 
@@ -12,24 +12,31 @@ import pymysql
 import pytest
 from pymysql.cursors import Cursor
 
-from headrace.errors import SourceError
 from headrace.model.schema import TableId
 from headrace.observe import failpoints
 from headrace.sources.mysql import MysqlSource
 from headrace.sources.mysql.stream import AcknowledgedPosition
 from headrace.state.records import RequestState, Scope
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.watermark.settings import DumpSettings
+from tests.binlog_servers import here
 from tests.faults.faulty import OFTEN, at_work, failure_of
-from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
-from tests.integration.mariadb import Writer, caught_up, in_source, shopping, writing
+from tests.fixtures_binlog import (
+    Sql,
+    database,
+    mariadb_server,
+    mysql_server,
+    server,
+    source,
+    sql,
+)
+from tests.integration.binlog import Writer, caught_up, in_source, shopping, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "source", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
-pytestmark = pytest.mark.mariadb
 
 TABLE = (
     "CREATE TABLE t (id int PRIMARY KEY, v int, b text)",
@@ -44,7 +51,7 @@ def disarmed() -> Iterator[None]:
     failpoints.disarm()
 
 
-def shops(server: MariadbServer, database: str) -> list[Writer]:
+def shops(server: MysqlProtocolServer, database: str) -> list[Writer]:
     """Return four writers that share a table."""
     return [
         Writer(server, database, seed, functools.partial(shopping, seed=seed), rest_s=0.004)
@@ -54,19 +61,22 @@ def shops(server: MariadbServer, database: str) -> list[Writer]:
 
 @req("C34", "D29")
 def test_files_come_and_go_under_load_while_tables_are_dumped(
-    mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
+    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
     sql(*TABLE)
     table = TableId(database, "t")
     place = AcknowledgedPosition(tmp_path / "source" / "binlog.json")
-    first = [file for file, *_ in mariadb_server.query("SHOW BINARY LOGS")]
+
+    def files() -> set[str]:
+        return {file for file, *_ in server.query("SHOW BINARY LOGS")}
+
+    first = files()
     with running_capture(source, tmp_path, SLOWLY) as running:
 
         def rotate(cursor: Cursor, rng: random.Random, done: int) -> None:
             """Begin a file, and remove all that is acknowledged once we are in the new one."""
             cursor.execute("FLUSH BINARY LOGS")
-            cursor.execute("SHOW MASTER STATUS")
-            newest = cursor.fetchall()[0][0]
+            newest, _ = here(server)
 
             def there() -> bool:
                 acknowledged = place.read()
@@ -75,14 +85,14 @@ def test_files_come_and_go_under_load_while_tables_are_dumped(
             until(there, "the acknowledged place in the new file")
             cursor.execute(f"PURGE BINARY LOGS TO '{newest}'")
 
-        rotation = Writer(mariadb_server, database, 9, rotate)
-        with writing(rotation, *shops(mariadb_server, database)):
+        rotation = Writer(server, database, 9, rotate)
+        with writing(rotation, *shops(server, database)):
             running.state.submit(Scope.TABLE, table)
             until(running.dumped, "a dump")
-            until(lambda: rotation.done >= 2, "two files")
+            # A file that somebody's dump has open, if only until the server sees that he left, stays.
+            until(lambda: rotation.done >= 2 and not first & files(), "the old files gone")
         caught_up(running, source)
-        assert running.content(table) == in_source(mariadb_server, table)
-    assert not set(first) & {file for file, *_ in mariadb_server.query("SHOW BINARY LOGS")}
+        assert running.content(table) == in_source(server, table)
 
 
 @req("D32")
@@ -90,7 +100,7 @@ def test_files_come_and_go_under_load_while_tables_are_dumped(
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_the_server_restarts_under_load_in_the_middle_of_a_window(
     how: str,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -104,11 +114,11 @@ def test_the_server_restarts_under_load_in_the_middle_of_a_window(
         nonlocal passes
         passes += 1
         if passes == 3:
-            getattr(mariadb_server, how)()
-            mariadb_server.start()
+            getattr(server, how)()
+            server.start()
 
     with at_work(source, tmp_path, dump=SLOWLY) as running:
-        first = shops(mariadb_server, database)
+        first = shops(server, database)
         # Who writes is cut off; whether its last transaction is in, it does not know.
         with contextlib.suppress(pymysql.err.MySQLError), writing(*first):
             until(running.dumped, "the first copy")
@@ -116,13 +126,13 @@ def test_the_server_restarts_under_load_in_the_middle_of_a_window(
             running.state.submit(Scope.TABLE, table)
             until(running.dumped, "the dump with the restart in it")
         assert passes > 3
-        with writing(*(writers := shops(mariadb_server, database))):
+        with writing(*(writers := shops(server, database))):
             running.state.submit(Scope.TABLE, table)
             until(running.dumped, "a dump among writers who came back")
         caught_up(running, source)
         assert running.error is None
         assert sum(writer.done for writer in writers) > 5
-        assert running.content(table) == in_source(mariadb_server, table)
+        assert running.content(table) == in_source(server, table)
 
 
 class _Death(BaseException):
@@ -145,7 +155,7 @@ SOMEWHERE = ["capture.after_sync", "window.after_select", "window.after_emit"]
 @req("F1", "P19", "P13", "D32")
 def test_a_capture_that_dies_at_its_steps_among_writers_loses_and_repeats_nothing(
     deaths: list[str],
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -154,7 +164,7 @@ def test_a_capture_that_dies_at_its_steps_among_writers_loses_and_repeats_nothin
     sql(*TABLE)
     table = TableId(database, "t")
     rng = random.Random(5)
-    with writing(*shops(mariadb_server, database)):
+    with writing(*shops(server, database)):
         for name in deaths:
             wait = rng.randint(1, 4)
 
@@ -176,19 +186,19 @@ def test_a_capture_that_dies_at_its_steps_among_writers_loses_and_repeats_nothin
             until(running.dumped, "the dumps")
     with at_work(source, tmp_path, dump=OFTEN) as running:
         caught_up(running, source)
-        assert running.content(table) == in_source(mariadb_server, table)
+        assert running.content(table) == in_source(server, table)
 
 
 @req("F7", "P07", "P08", "N04", "N06")
 def test_a_dump_is_paused_resumed_hurried_and_cancelled_among_writers(
-    mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
+    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
     sql(*TABLE)
     table = TableId(database, "t")
     active = [RequestState.QUEUED, RequestState.ACTIVE]
     with (
         running_capture(source, tmp_path, SLOWLY) as running,
-        writing(*shops(mariadb_server, database)),
+        writing(*shops(server, database)),
     ):
 
         def chunks(request: str) -> int:
@@ -225,56 +235,5 @@ def test_a_dump_is_paused_resumed_hurried_and_cancelled_among_writers(
         assert running.state.move(cancelled, RequestState.CANCELLED, since=active)
         until(lambda: not running.state.line(), "nobody waits")
     with running_capture(source, tmp_path, SLOWLY) as running:
-        rows = in_source(mariadb_server, table)
+        rows = in_source(server, table)
         until(lambda: running.content(table) == rows, "the source's rows")
-
-
-XA = ("XA START 'x'", "INSERT INTO t VALUES (900, 1, 'xa')", "XA END 'x'")
-
-
-def test_distributed_transactions_pass_where_they_are_ordinary_and_stop_by_name_where_not(
-    mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
-) -> None:
-    sql(*TABLE)
-    table = TableId(database, "t")
-    with running_capture(source, tmp_path, SLOWLY) as running:
-        # Neither is in the log as a distributed one.
-        sql(*XA, "XA ROLLBACK 'x'", *XA, "XA COMMIT 'x' ONE PHASE")
-        caught_up(running, source)
-        assert running.content(table) == in_source(mariadb_server, table)
-        assert (900, 1, "xa") in running.content(table)
-
-
-@pytest.mark.parametrize(
-    ("prepared", "end"),
-    [
-        pytest.param("before", "COMMIT", marks=pytest.mark.long),
-        ("meanwhile", "ROLLBACK"),
-    ],
-)
-def test_a_prepared_transaction_stops_a_capture_before_anything_is_wrong(
-    prepared: str,
-    end: str,
-    mariadb_server: MariadbServer,
-    database: str,
-    sql: Sql,
-    source: MysqlSource,
-    tmp_path: Path,
-) -> None:
-    sql(*TABLE)
-    prepare = [statement.replace("'x'", f"'{database}'") for statement in (*XA, "XA PREPARE 'x'")]
-    if prepared == "before":
-        sql(*prepare)
-    with at_work(source, tmp_path) as running:
-        until(running.dumped, "the first copy")
-        if prepared == "meanwhile":
-            sql(*prepare)
-            error = failure_of(running)
-            sql(f"XA {end} '{database}'")
-        else:
-            # Its rows are in the log before the place where we began.
-            sql(f"XA {end} '{database}'")
-            error = failure_of(running)
-    assert isinstance(error, SourceError)
-    assert "is a distributed one (XA" in error.message
-    assert error.next_step

@@ -7,6 +7,7 @@ come for what a select sees ends stale in the same test.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Iterator
@@ -14,34 +15,40 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pymysql.cursors import Cursor
 
 from headrace.model.block import Block
 from headrace.model.schema import TableId
+from headrace.model.snapshot import YES, Visibility
 from headrace.observe import failpoints
 from headrace.sources.base import Chunk, ReceivedMark
 from headrace.sources.mysql import MysqlSource
-from headrace.sources.mysql.connection import connect
-from headrace.sources.mysql.settings import MysqlSettings
-from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
 from headrace.state.records import Scope
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.oracle import OracleViolation
 from headrace.watermark.closing import Closed, Closing, Job
 from headrace.watermark.reconciler import Reconciler
 from headrace.watermark.settings import DumpSettings
 from headrace.watermark.tasks import Task
-from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
-from tests.integration.mariadb import Writer, caught_up, in_source, writing
+from tests.binlog_servers import hold_commits, let_commits
+from tests.fixtures_binlog import (
+    Sql,
+    database,
+    mariadb_server,
+    mysql_server,
+    server,
+    source,
+    sql,
+)
+from tests.integration.binlog import Writer, caught_up, in_source, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.scenarios.test_random_histories import _BeforeLow
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "source", "sql"]
-
-pytestmark = pytest.mark.mariadb
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 WRITERS, ROWS, DUMPS = 8, 2_000, 5
 
@@ -55,21 +62,27 @@ class Gap:
         selects: that lack a commit which the stream had brought before.
     """
 
-    def __init__(self, server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        server: MysqlProtocolServer,
+        source: MysqlSource,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         self._server = server
-        self.received = self.selects = self._before = 0
+        self._source = source
+        self.received = self.selects = self._before = self._xid = 0
         self.by_place = False
         remember, close = Reconciler.remember, Closing.chunk
 
         def remembered(reconciler: Reconciler, block: Block, *, idle: bool) -> None:
             remember(reconciler, block, idle=idle)
-            self.received = max(self.received, block.last_scn)
+            if len(block.index):
+                self._xid, self.received = int(block.index["xid"][-1]), block.last_scn
 
         def closed(
             closing: Closing, job: Job, task: Task, chunk: Chunk, mark: ReceivedMark
         ) -> Closed:
-            assert isinstance(chunk.visibility, PlaceSnapshot)
-            self.selects += chunk.visibility.place.scn < self._before
+            self.selects += not self.seen(chunk.visibility)
             if self.by_place:
                 seen = _BeforeLow(self._before)
                 chunk = Chunk(chunk.schema, chunk.rows, seen, chunk.last_key)
@@ -80,23 +93,21 @@ class Gap:
 
     def open(self) -> None:
         """Hold back whatever is committed from now on."""
-        self._server.execute(
-            "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
-            "SET GLOBAL rpl_semi_sync_master_timeout = 60000",
-            "SET GLOBAL rpl_semi_sync_master_enabled = ON",
-        )
+        hold_commits(self._server)
 
     def close(self) -> None:
         """Let all commits go through."""
-        self._server.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+        let_commits(self._server)
 
-    def visible(self) -> int:
-        """Return the SCN up to which a select sees now."""
-        with (
-            connect(MysqlSettings(self._server.url())) as session,
-            consistent_snapshot(session) as seen,
-        ):
-            return seen.place.scn
+    def seen(self, visibility: Visibility) -> bool:
+        """Whether a select has surely seen the last transaction that the stream has brought."""
+        last = [np.array([number], np.int64) for number in (self._xid, self.received)]
+        return bool(visibility.sees(*last)[0] == YES)
+
+    def visible(self) -> bool:
+        """Whether a select that begins now would."""
+        with contextlib.closing(self._source.chunks()) as reader:
+            return self.seen(reader.snapshot())
 
     @contextmanager
     def before_each_select(self) -> Iterator[None]:
@@ -104,7 +115,7 @@ class Gap:
 
         def held() -> None:
             self.open()
-            until(lambda: self.received > self.visible(), "a commit that only the stream has")
+            until(lambda: self._xid and not self.visible(), "a commit that only the stream has")
             self._before = self.received
 
         failpoints.arm("window.after_low", held)
@@ -117,8 +128,10 @@ class Gap:
 
 
 @pytest.fixture
-def gap(mariadb_server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gap]:
-    opened = Gap(mariadb_server, monkeypatch)
+def gap(
+    server: MysqlProtocolServer, source: MysqlSource, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Gap]:
+    opened = Gap(server, source, monkeypatch)
     yield opened
     opened.close()
 
@@ -134,7 +147,7 @@ def gap(mariadb_server: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visible(
     by_place: bool,
     gap: Gap,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -149,7 +162,7 @@ def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visibl
     def write(cursor: Cursor, rng: random.Random, done: int) -> None:
         cursor.execute(f"UPDATE t SET n = n + 1 WHERE id = {rng.randint(1, ROWS)}")
 
-    writers = [Writer(mariadb_server, database, seed, write) for seed in range(WRITERS)]
+    writers = [Writer(server, database, seed, write) for seed in range(WRITERS)]
     dump = DumpSettings(chunk_rows=ROWS, request_interval_s=0.02)
     with running_capture(source, tmp_path, dump) as running:
         until(running.dumped, "the first copy")
@@ -164,13 +177,13 @@ def test_dumps_among_eight_writers_whose_commits_are_received_and_not_yet_visibl
             with pytest.raises(OracleViolation):
                 running.content(table)
         else:
-            assert running.content(table) == in_source(mariadb_server, table)
+            assert running.content(table) == in_source(server, table)
 
 
 @req("P49")
 def test_a_dump_that_is_asked_for_while_a_commit_is_held_waits_for_it(
     gap: Gap,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -185,10 +198,10 @@ def test_a_dump_that_is_asked_for_while_a_commit_is_held_waits_for_it(
         gap.open()
         update = beside.submit(sql, "UPDATE t SET v = 'new' WHERE id = 1")
         until(lambda: (1, "new") in running.content(table), "the commit in the change log")
-        assert (1, "old") in in_source(mariadb_server, table)
+        assert (1, "old") in in_source(server, table)
         running.state.submit(Scope.TABLE, table)
         # The low mark's commit waits behind the other one, and no select begins before it.
-        until(lambda: "watermarks" in waiting(mariadb_server), "the low mark")
+        until(lambda: "watermarks" in waiting(server), "the low mark")
         assert not selected.is_set()
         gap.close()
         caught_up(running, source)
@@ -198,9 +211,10 @@ def test_a_dump_that_is_asked_for_while_a_commit_is_held_waits_for_it(
     failpoints.disarm()
 
 
-def waiting(server: MariadbServer) -> str:
+def waiting(server: MysqlProtocolServer) -> str:
     """Return what sessions that wait for the end of a commit are about."""
     found = server.query(
-        "SELECT info FROM information_schema.processlist WHERE info LIKE 'UPDATE %' AND state LIKE 'Commit%'"
+        "SELECT info FROM information_schema.processlist WHERE info LIKE 'UPDATE %' "
+        "AND (state LIKE 'commit%' OR state LIKE 'waiting%')"
     )
     return " ".join(text for (text,) in found)

@@ -1,4 +1,4 @@
-"""Captures of a real MariaDB: what its tables hold, and how far the change log has come."""
+"""Captures of a real server with a binary log: what its tables hold, and how far the change log has come."""
 
 from __future__ import annotations
 
@@ -13,24 +13,21 @@ from pymysql.cursors import Cursor
 
 from headrace.model.schema import TableId
 from headrace.sources.mysql import MysqlSource
-from headrace.sources.mysql.connection import connect
-from headrace.sources.mysql.source import end_of_log
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.integration.running import Running
 from tests.waiting import until
 
 __all__ = ["Writer", "caught_up", "in_source", "shopping", "writing"]
 
 
-def in_source(server: MariadbServer, table: TableId) -> Counter[tuple[Any, ...]]:
+def in_source(server: MysqlProtocolServer, table: TableId) -> Counter[tuple[Any, ...]]:
     """Return a table's rows at the source."""
     return Counter(server.query(f"SELECT * FROM {table}"))
 
 
 def caught_up(running: Running, source: MysqlSource) -> None:
     """Return when every dump is done and the change log has all that is committed by now."""
-    with connect(source.settings) as session:
-        end = end_of_log(session).place.scn
+    end = source.end_scn()
     until(lambda: running.dumped() and running.reader.tail().covered_scn >= end, "all of the log")
 
 
@@ -47,7 +44,7 @@ class Writer(threading.Thread):
 
     def __init__(
         self,
-        server: MariadbServer,
+        server: MysqlProtocolServer,
         database: str,
         seed: int,
         write: Callable[[Cursor, random.Random, int], None],

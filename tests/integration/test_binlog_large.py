@@ -1,4 +1,4 @@
-"""One transaction of very many rows in a real MariaDB: it passes whole and in order, and the capture does not grow."""
+"""One transaction of very many rows in a real server: it passes whole and in order, and the capture does not grow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ import pytest
 
 from headrace.changelog import ChangeLogReader
 from headrace.sources.mysql import MysqlSource
-from headrace.testing.mariadb_server import MariadbServer
-from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.fixtures_binlog import (
+    Sql,
+    database,
+    mariadb_server,
+    mysql_server,
+    server,
+    source,
+    sql,
+)
 from tests.integration.test_large_transactions import (
     GROWTH_MIB,
     HOLDS,
@@ -20,7 +28,7 @@ from tests.integration.test_large_transactions import (
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "source", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.timeout(300)]
 
@@ -34,7 +42,7 @@ pytestmark = [pytest.mark.mariadb, pytest.mark.timeout(300)]
 def test_one_large_transaction_leaves_the_capture_small(
     rows: int,
     width: int,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -42,7 +50,7 @@ def test_one_large_transaction_leaves_the_capture_small(
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (-1, 'to begin with')")
     # Nothing of an open transaction is held for as long as it is open: the log has whole ones.
-    with captured(mariadb_server.url(database), tmp_path, HOLDS) as pid:
+    with captured(server.url(database), tmp_path, HOLDS) as pid:
         before = peak = anonymous_mib(pid)
 
         def arrived() -> bool:

@@ -1,4 +1,4 @@
-"""Tables of a real MariaDB change shape, or place with another, between a chunk's select and its high mark."""
+"""Tables of a real server change shape, or place with another, between a chunk's select and its high mark."""
 
 from __future__ import annotations
 
@@ -14,16 +14,23 @@ from headrace.model.schema import TableId
 from headrace.observe import failpoints
 from headrace.sources.mysql import MysqlSource
 from headrace.state.records import OPEN, Scope
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.faults.faulty import AtWork, at_work
-from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
-from tests.integration.mariadb import in_source
+from tests.fixtures_binlog import (
+    Sql,
+    database,
+    mariadb_server,
+    mysql_server,
+    server,
+    source,
+    sql,
+)
+from tests.integration.binlog import in_source
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "source", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
-pytestmark = pytest.mark.mariadb
 
 SHAPES = {
     "added": ["ALTER TABLE t ADD COLUMN w text", "UPDATE t SET n = -1 WHERE id = 6"],
@@ -59,7 +66,7 @@ def disarmed() -> Iterator[None]:
     failpoints.disarm()
 
 
-def settled(running: AtWork, server: MariadbServer, *tables: TableId) -> None:
+def settled(running: AtWork, server: MysqlProtocolServer, *tables: TableId) -> None:
     """Return when nothing is left to dump and the change log amounts to the tables."""
     until(
         lambda: (
@@ -90,7 +97,7 @@ def whole(folder: Path, table: TableId) -> bool:
 )
 def test_a_table_that_changes_inside_a_window_ends_as_at_the_source(
     name: str,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -116,16 +123,16 @@ def test_a_table_that_changes_inside_a_window_ends_as_at_the_source(
         failpoints.arm("window.after_select", change)
         running.state.submit(Scope.TABLE, table)
         until(lambda: selects > 2 or running.error, "the change")
-        settled(running, mariadb_server, table)
+        settled(running, server, table)
         until(lambda: whole(tmp_path, table), "a dump of the table as it is now")
         if name in ("changed places", "made anew"):
-            settled(running, mariadb_server, TableId(database, "t_old"))
+            settled(running, server, TableId(database, "t_old"))
             until(lambda: whole(tmp_path, TableId(database, "t_old")), "a dump of the old one")
 
 
 @req("P33", "F12")
 def test_tables_that_come_while_a_capture_runs_are_dumped_and_those_that_go_are_given_up(
-    mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
+    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_6")
     gone = threading.Event()
@@ -139,24 +146,24 @@ def test_tables_that_come_while_a_capture_runs_are_dumped_and_those_that_go_are_
     with at_work(source, tmp_path) as running:
         until(running.dumped, "the first copy")
         sql("CREATE TABLE fresh (id int PRIMARY KEY)", "INSERT INTO fresh VALUES (1), (2)")
-        settled(running, mariadb_server, fresh)
+        settled(running, server, fresh)
         until(lambda: whole(tmp_path, fresh), "a dump of the new table")
         failpoints.arm("window.after_select", drop)
         running.state.submit(Scope.TABLE, TableId(database, "t"))
         until(gone.is_set, "the drop")
         # Rows that nobody writes again, from where no capture looked.
-        mariadb_server.execute(f"CREATE DATABASE IF NOT EXISTS {database}_x")
+        server.execute(f"CREATE DATABASE IF NOT EXISTS {database}_x")
         sql(
             f"CREATE TABLE {database}_x.m (id int PRIMARY KEY)",
             f"INSERT INTO {database}_x.m VALUES (5)",
         )
         sql(f"RENAME TABLE {database}_x.m TO moved")
-        settled(running, mariadb_server, fresh, moved)
+        settled(running, server, fresh, moved)
         until(lambda: whole(tmp_path, moved), "a dump of the table that moved in")
         failed = [r.reason for r in running.state.requests() if r.reason]
     assert failed == [f"{database}.t was dropped or renamed."]
     # What is known by now is known to the next start.
     with at_work(source, tmp_path) as running:
         sql("INSERT INTO fresh VALUES (3)")
-        settled(running, mariadb_server, fresh, moved)
-    mariadb_server.execute(f"DROP DATABASE {database}_x")
+        settled(running, server, fresh, moved)
+    server.execute(f"DROP DATABASE {database}_x")

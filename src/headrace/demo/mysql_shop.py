@@ -1,4 +1,4 @@
-"""The shop on MariaDB: the same tables and the same customers, in this server's words.
+"""The shop on MySQL and MariaDB: the same tables and the same customers, in these servers' words.
 
 Keys are checked row by row here, so a block of seats moves by way of places below zero.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,7 +17,7 @@ import pymysql
 from headrace.demo.schema import TABLES, sizes
 from headrace.demo.shops import ShopKind
 
-__all__ = ["MARIADB"]
+__all__ = ["MYSQL"]
 
 _TABLES = (
     "CREATE DATABASE shop CHARACTER SET utf8mb4",
@@ -38,9 +38,9 @@ _TABLES = (
     """CREATE TABLE shop.payments (
         id binary(16) PRIMARY KEY, order_id bigint NOT NULL, method enum('card', 'transfer', 'voucher') NOT NULL,
         amount decimal(40, 6) NOT NULL, paid_at timestamp(3) NOT NULL, details json NOT NULL)""",
-    # No key: a multiset of rows, duplicates included.
+    # No key: a multiset of rows, duplicates included. Where such a table cannot be copied it has a number out of sight.
     """CREATE TABLE shop.events (
-        customer_id bigint NOT NULL, kind varchar(40) NOT NULL, at datetime NOT NULL, payload blob,
+        customer_id bigint NOT NULL, kind varchar(40) NOT NULL, at datetime NOT NULL, payload blob,{number}
         KEY (customer_id))""",
     # The key itself changes, rows are deleted and come back. Its collation takes small and large letters for one.
     """CREATE TABLE shop.accounts (
@@ -51,25 +51,27 @@ _TABLES = (
         id int PRIMARY KEY, sku varchar(40) NOT NULL, percent smallint NOT NULL, until time(1) NOT NULL)""",
 )
 
+_NUMBER = " number bigint AUTO_INCREMENT INVISIBLE PRIMARY KEY,"
+
 _LOAD = {
     "customers": """SELECT seq, CONCAT('customer ', seq), IF(seq % 7 > 0, CONCAT('c', seq, '@example.org'), NULL),
         ELT(1 + seq % 5, 'DE', 'FR', 'PL', 'CZ', 'AT'), DATE '1950-01-01' + INTERVAL seq % 20000 DAY,
         seq % 100000 / 100, seq % 50 = 0, TIMESTAMP '2024-01-01 00:00:00' + INTERVAL seq MINUTE""",
     "products": """SELECT CONCAT('SKU-', seq), CONCAT('product ', seq), 1 + seq % 5000 / 10, seq % 1000,
         IF(seq % 3 > 0, seq % 97 / 7e0, NULL), seq % 8, IF(seq % 4 > 0, JSON_OBJECT('colour', seq % 9), NULL),
-        REPEAT(MD5(seq), 80)""",
+        REPEAT(LEFT(SHA2(seq, 256), 32), 80)""",
     "orders": """SELECT seq, 1 + seq % {customers}, 1 + seq % 4,
         TIMESTAMP '2025-01-01 00:00:00' + INTERVAL seq * 7 SECOND, seq % 90000 / 100,
         IF(seq % 10 = 0, CONCAT('note ', seq), NULL)""",
     "order_items": """SELECT 1 + (seq - 1) DIV 2, 1 + seq % 2, CONCAT('SKU-', 1 + seq % {products}), 1 + seq % 5,
         seq % 9000 / 100""",
-    "payments": """SELECT UNHEX(MD5(seq)), seq, 1 + seq % 3, seq * 1.000001,
+    "payments": """SELECT UNHEX(LEFT(SHA2(seq, 256), 32)), seq, 1 + seq % 3, seq * 1.000001,
         TIMESTAMP '2025-01-01 00:00:00' + INTERVAL seq * 9 SECOND, JSON_OBJECT('attempt', 1 + seq % 3)""",
     # Every row stands there twice.
     "events": """SELECT seq DIV 2 % 500, CONCAT('kind ', seq DIV 2 % 5),
         TIMESTAMP '2025-06-01 00:00:00' + INTERVAL seq DIV 2 SECOND,
-        IF(seq DIV 2 % 3 > 0, UNHEX(MD5(seq DIV 2)), NULL)""",
-    "accounts": "SELECT CONCAT('ACC-', seq), seq, seq / 3, REPEAT(MD5(CONCAT('a', seq)), 80)",
+        IF(seq DIV 2 % 3 > 0, UNHEX(LEFT(SHA2(seq DIV 2, 256), 32)), NULL)""",
+    "accounts": "SELECT CONCAT('ACC-', seq), seq, seq / 3, REPEAT(LEFT(SHA2(CONCAT('a', seq), 256), 32), 80)",
     "seats": "SELECT seq, CONCAT('guest ', seq)",
     "flash_sales": """SELECT seq, CONCAT('SKU-', seq), 5 + seq % 60,
         TIME '10:00:00' + INTERVAL seq % 600 MINUTE""",
@@ -103,11 +105,23 @@ def _run(url: str, *statements: str) -> int:
 
 def _fill(url: str, rows: int) -> dict[str, int]:
     wanted = sizes(rows)
-    _run(url, *_TABLES)
+    with contextlib.closing(_connect(url)) as connection:
+        number = "" if "mariadb" in connection.get_server_info().lower() else _NUMBER
+    _run(url, *(statement.replace("{number}", number) for statement in _TABLES))
     for table, select in _LOAD.items():
         made = select.format(**wanted)
-        _run(url, f"INSERT INTO shop.{table} {made} FROM shop.seq_1_to_{wanted[table]}")
+        columns = "(customer_id, kind, at, payload)" if table == "events" else ""
+        _run(url, f"INSERT INTO shop.{table} {columns} {made} FROM {_counted(wanted[table])}")
     return wanted
+
+
+def _counted(last: int) -> str:
+    """Return a table of the numbers ``seq`` from 1 on, for a clause FROM."""
+    digits = " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10))
+    places = range(len(str(last)))
+    number = " + ".join(f"{10**place} * d{place}.d" for place in places)
+    tables = ", ".join(f"({digits}) d{place}" for place in places)
+    return f"(SELECT {number} AS seq FROM {tables}) counted WHERE seq BETWEEN 1 AND {last}"
 
 
 @dataclass(slots=True)
@@ -169,6 +183,17 @@ class _Worker:
         return f"ACC-{self.any('accounts')}"
 
 
+@contextlib.contextmanager
+def _image(shop: _Worker, image: str) -> Iterator[None]:
+    """Let the log have less than whole rows of one statement."""
+    shop.run(f"SET SESSION binlog_row_image = {image}")
+    try:
+        yield
+    finally:
+        # An insert in this form would lack values: whatever happened, whole rows from here on.
+        shop.run("SET SESSION binlog_row_image = FULL")
+
+
 def _place_order(shop: _Worker) -> bool:
     order, shop.next_order = shop.next_order, shop.next_order + shop.workers
     customer, total = shop.any("customers"), shop.random.randint(100, 99_999) / 100
@@ -220,11 +245,8 @@ def _cancel_order(shop: _Worker) -> bool:
 def _move_account(shop: _Worker) -> bool:
     """Change a key, under an image that has only what changed."""
     code = shop.account()
-    shop.run(
-        "SET STATEMENT binlog_row_image = MINIMAL FOR UPDATE shop.accounts SET code = %s WHERE code = %s",
-        f"{code}-moved",
-        code,
-    )
+    with _image(shop, "MINIMAL"):
+        shop.run("UPDATE shop.accounts SET code = %s WHERE code = %s", f"{code}-moved", code)
     shop.run("UPDATE shop.accounts SET balance = balance * 1.01 WHERE code = %s", f"{code}-moved")
     return True
 
@@ -265,11 +287,11 @@ def _rewrite_product(shop: _Worker) -> bool:
             shop.sku(),
         )
         return True
-    shop.run(
-        "SET STATEMENT binlog_row_image = NOBLOB FOR "
-        "UPDATE shop.products SET price = price + 0.1, attributes = NULL WHERE sku = %s",
-        shop.sku(),
-    )
+    with _image(shop, "NOBLOB"):
+        shop.run(
+            "UPDATE shop.products SET price = price + 0.1, attributes = NULL WHERE sku = %s",
+            shop.sku(),
+        )
     return True
 
 
@@ -359,7 +381,7 @@ def _change_much(url: str, rows: int) -> str:
     half = rows // 2
     changed = _run(
         url,
-        f"INSERT INTO shop.order_items SELECT 5000000000 + seq, 1, 'SKU-1', 1, 9.99 FROM shop.seq_1_to_{half}",
+        f"INSERT INTO shop.order_items SELECT 5000000000 + seq, 1, 'SKU-1', 1, 9.99 FROM {_counted(half)}",
         "UPDATE shop.order_items SET quantity = quantity + 1 WHERE order_id < 1000000000 "
         f"ORDER BY order_id, line LIMIT {half}",
     )
@@ -371,7 +393,7 @@ def _empty_table(url: str) -> str:
     return "truncate shop.flash_sales"
 
 
-MARIADB = ShopKind(
+MYSQL = ShopKind(
     TABLES,
     _fill,
     _Worker,

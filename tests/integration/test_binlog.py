@@ -1,4 +1,4 @@
-"""A capture of a real MariaDB: dumps among changes, restarts, and what the change log amounts to."""
+"""A capture of a real server: dumps among changes, restarts, and what the change log amounts to."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ import pytest
 
 from headrace.model.schema import TableId
 from headrace.sources.mysql import MysqlSource
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.watermark.settings import DumpSettings
-from tests.fixtures_mariadb import Sql, database, mariadb_server, source, sql
-from tests.integration.mariadb import Writer, caught_up, in_source, shopping, writing
+from tests.fixtures_binlog import (
+    MARIADB,
+    Sql,
+    database,
+    mariadb_server,
+    mysql_server,
+    server,
+    source,
+    sql,
+)
+from tests.integration.binlog import Writer, caught_up, in_source, shopping, writing
 from tests.integration.running import running_capture
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["database", "mariadb_server", "source", "sql"]
-
-pytestmark = pytest.mark.mariadb
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 
 @req("H11", "H14")
 def test_a_dump_among_changes_leaves_the_sources_table(
-    mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
+    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
     sql(
         "CREATE TABLE t (id int PRIMARY KEY, v int, b text)",
@@ -32,20 +39,20 @@ def test_a_dump_among_changes_leaves_the_sources_table(
     )
     table = TableId(database, "t")
     shops = [
-        Writer(mariadb_server, database, seed, functools.partial(shopping, seed=seed), rest_s=0.004)
+        Writer(server, database, seed, functools.partial(shopping, seed=seed), rest_s=0.004)
         for seed in range(4)
     ]
     with running_capture(source, tmp_path, DumpSettings(chunk_rows=7)) as running:
         with writing(*shops):
             until(running.dumped, "the dump of all tables")
         caught_up(running, source)
-        assert running.content(table) == in_source(mariadb_server, table)
+        assert running.content(table) == in_source(server, table)
         assert sum(shop.done for shop in shops) > 50
 
 
 @req("H11", "H14", "D32")
 def test_a_capture_goes_on_where_it_was_over_restarts_of_both_sides(
-    mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
+    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v int, b text)", "INSERT INTO t VALUES (1, 1, 'a')")
     table = TableId(database, "t")
@@ -54,20 +61,21 @@ def test_a_capture_goes_on_where_it_was_over_restarts_of_both_sides(
     sql("INSERT INTO t VALUES (2, 2, 'b')", "FLUSH BINARY LOGS", "UPDATE t SET v = 5")
     with running_capture(source, tmp_path) as running:
         caught_up(running, source)
-        mariadb_server.kill()
-        mariadb_server.start()
+        server.kill()
+        server.start()
         sql("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (3, 3, 'c')")
         caught_up(running, source)
-        assert running.content(table) == in_source(mariadb_server, table)
+        assert running.content(table) == in_source(server, table)
 
 
 @req("T15")
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
 def test_a_table_without_a_key_is_copied_row_for_row(
-    mariadb_server: MariadbServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
+    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (v int, b text)", "INSERT INTO t SELECT seq % 3, 'x' FROM seq_1_to_20")
     table = TableId(database, "t")
     with running_capture(source, tmp_path) as running:
         sql("INSERT INTO t VALUES (1, 'x'), (7, NULL)", "DELETE FROM t WHERE v = 1 LIMIT 3")
         caught_up(running, source)
-        assert running.content(table) == in_source(mariadb_server, table)
+        assert running.content(table) == in_source(server, table)

@@ -1,0 +1,156 @@
+"""What differs between the servers that speak this protocol, as a port; everything else here is the same for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.model.snapshot import Visibility
+from headrace.sources.base import Finding, Severity
+from headrace.sources.mysql.connection import Session
+from headrace.sources.mysql.gtids import Gtid
+from headrace.sources.mysql.numbers import GtidNumbers
+from headrace.sources.mysql.position import Place, Resume
+
+__all__ = ["Check", "PlacedSnapshot", "Start", "Vendor"]
+
+Start = str | tuple[str, int]
+"""Where a log begins: behind ids as the server writes them, or at a place in a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A variable of the server that has to have a value.
+
+    Attributes:
+        variable: its name.
+        wanted: the value that it must have, as the server shows it.
+        why: what is wrong with another one.
+        remedy: SQL; empty where setting the variable is all.
+        severity: of the finding.
+    """
+
+    variable: str
+    wanted: str
+    why: str
+    remedy: str = ""
+    severity: Severity = Severity.ERROR
+
+
+class PlacedSnapshot(Visibility, Protocol):
+    """A snapshot that has seen everything up to a place of the log and nothing behind it."""
+
+    @property
+    def place(self) -> Place:
+        """Where it stands, in the numbers of the server's own files."""
+        ...
+
+
+class Vendor(Protocol):
+    """One kind of server."""
+
+    name: str
+    """What people call it."""
+    collations: str
+    """SQL: number and character set of each collation."""
+    collated: frozenset[int]
+    """Kinds of column for which a table map has a collation."""
+    patient: str
+    """SQL that lets a statement of the session take as long as it needs."""
+    backreference: str
+    """What stands for the first group in the replacement of a regular expression, inside a literal."""
+    checks: Sequence[Check]
+    """Variables that a capture needs."""
+    sees_place: str
+    """Right to ask where the log is."""
+    keyless: tuple[str, Severity]
+    """Name of the finding of a table without a primary key, and how bad that is."""
+    keyless_why: str
+    """And why."""
+
+    def refusal(self, version: str) -> Finding | None:
+        """Return why a server of a version is not read at all, None when it is."""
+        ...
+
+    def incarnation(self, session: Session) -> str:
+        """Return the server's own name for itself."""
+        ...
+
+    def end(self, session: Session) -> tuple[str, int]:
+        """Return file and position at which the log ends now.
+
+        Raises:
+            QueryFailed: we may not ask, or there is no log.
+        """
+        ...
+
+    def beginning(self, session: Session) -> Resume:
+        """Return where a reader begins that has read nothing: what is committed later comes, whatever else comes too.
+
+        Raises:
+            QueryFailed: likewise.
+        """
+        ...
+
+    def followed(self, session: Session, resume: Resume) -> Resume:
+        """Return a place in this server's log that goes on behind ours.
+
+        Raises:
+            SlotLost: there is none; it was reset, restored, or is another server that lacks what we have.
+        """
+        ...
+
+    def start(self, resume: Resume) -> Start:
+        """Return how to ask for the log behind a place."""
+        ...
+
+    def ask(self, session: Session, start: Start, server_id: int, *, follow: bool) -> bytes:
+        """Prepare a session for the log and return the command that asks for it.
+
+        Args:
+            session: logged in.
+            start: where the log begins.
+            server_id: under which we are a replica.
+            follow: whether the server waits for what comes.
+        """
+        ...
+
+    def number(self, numbers: GtidNumbers) -> Callable[[Gtid], int] | None:
+        """Return what gives transactions their numbers, None where their place does."""
+        ...
+
+    def snapshot(
+        self, session: Session, numbers: GtidNumbers | None
+    ) -> AbstractContextManager[Visibility]:
+        """Open a snapshot in a read-only transaction of its own; it knows what it has surely seen."""
+        ...
+
+    def placed(
+        self,
+        session: Session,
+        first_begin: Callable[[Start], tuple[str, int] | None],
+        numbers: GtidNumbers | None,
+    ) -> AbstractContextManager[PlacedSnapshot]:
+        """Open a snapshot likewise that stands at a place of the log.
+
+        Args:
+            session: logged in.
+            first_begin: file and position of the first transaction that the log has from somewhere on.
+            numbers: of ids.
+
+        Raises:
+            SourceError: no such snapshot can be had.
+        """
+        ...
+
+    def whole(
+        self, session: Session, numbers: GtidNumbers | None
+    ) -> AbstractContextManager[Visibility]:
+        """Open a snapshot likewise for a table without a key.
+
+        Raises:
+            SourceError: of such a table this server cannot say what was seen.
+        """
+        ...

@@ -1,0 +1,149 @@
+"""MariaDB: ids rise within a domain, and a snapshot tells at which place of the log it stands."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from headrace.errors import SlotLost
+from headrace.sources.base import Finding, Severity
+from headrace.sources.mysql.connection import QueryFailed, Session, quote_literal
+from headrace.sources.mysql.gtids import DomainGtids, Gtid
+from headrace.sources.mysql.numbers import GtidNumbers
+from headrace.sources.mysql.position import RESYNC, Place, Resume
+from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
+from headrace.sources.mysql.types import Kind
+from headrace.sources.mysql.vendor import Check, Start
+
+__all__ = ["MARIADB", "Mariadb"]
+
+_OLDEST = (10, 5)
+_COM_BINLOG_DUMP = 0x12
+_NON_BLOCK = 1
+
+
+class Mariadb:
+    """MariaDB from 10.5 on; see `headrace.sources.mysql.vendor.Vendor`."""
+
+    name = "MariaDB"
+    collations = (
+        "SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL "
+        "AND character_set_name IS NOT NULL UNION SELECT id, character_set_name "
+        "FROM information_schema.collation_character_set_applicability WHERE id IS NOT NULL"
+    )
+    collated: frozenset[int] = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BLOB, Kind.GEOMETRY})
+    patient = "SET SESSION max_statement_time = 0"
+    backreference = r"\\1"
+    checks: Sequence[Check] = (
+        Check(
+            "binlog_format",
+            "ROW",
+            "changes come as statements, which do not say what they change",
+        ),
+        Check("binlog_row_metadata", "FULL", "the log does not name columns, types and keys"),
+        Check("binlog_row_image", "FULL", "inserts leave out what they did not name"),
+        Check("mysql56_temporal_format", "ON", "times are written in a form that is not decoded"),
+    )
+    sees_place = "BINLOG MONITOR"
+    keyless = ("keyless", Severity.WARNING)
+    keyless_why = "its copy is a multiset of rows, and is dumped in one read"
+
+    def refusal(self, version: str) -> Finding | None:
+        """Refuse what describes no columns in its log."""
+        match = re.search(r"(?:5\.5\.5-)?(\d+)\.(\d+)", version)
+        if match is not None and (int(match[1]), int(match[2])) >= _OLDEST:
+            return None
+        return Finding(
+            "server-too-old",
+            f"The server is {version}; logs describe their columns from 10.5 on.",
+            "upgrade the server.",
+        )
+
+    def incarnation(self, session: Session) -> str:
+        """Return its name for itself; servers of before 2024 have only a number."""
+        try:
+            return f"mariadb {session.value('SELECT @@GLOBAL.server_uid')}"
+        except QueryFailed:
+            return f"mariadb {session.value('SELECT @@GLOBAL.server_id')}"
+
+    def end(self, session: Session) -> tuple[str, int]:
+        """Return where the log ends."""
+        (row,) = session.texts("SHOW MASTER STATUS")
+        return row[0] or "", int(row[1] or 0)
+
+    def beginning(self, session: Session) -> Resume:
+        """Return the end of the log, and the ids up to there."""
+        place = Place.of(*self.end(session))
+        return Resume(place, place.scn, DomainGtids.parse(_ids_at(session, place)), {})
+
+    def followed(self, session: Session, resume: Resume) -> Resume:
+        """Refuse a log that has other ids up to our place: it was reset, or is another server's.
+
+        A server takes ids of a domain that it never had for nothing worth refusing.
+        """
+        place = resume.place
+        found = _ids_at(session, place)
+        if found and DomainGtids.parse(found) != resume.gtids:
+            raise SlotLost(
+                f"The log at {place.file}:{place.position} is not the one that was read up to there: its ids "
+                f"are {found}, were {resume.gtids.text}.",
+                next_step=f"check that source.url is the same server, not reset or restored; else {RESYNC}.",
+            )
+        return resume
+
+    def start(self, resume: Resume) -> Start:
+        """Return the ids, or the place where there are none yet."""
+        return resume.gtids.text or (resume.place.file, resume.place.position)
+
+    def ask(self, session: Session, start: Start, server_id: int, *, follow: bool) -> bytes:
+        """Ask behind ids by variables, or at a place."""
+        # Without it ids come rewritten as BEGIN, and distributed transactions end the stream.
+        session.run("SET @mariadb_slave_capability = 4")
+        file, position = ("", 4) if isinstance(start, str) else start
+        if isinstance(start, str):
+            session.run(
+                f"SET @slave_connect_state = {quote_literal(start)}",
+                "SET @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
+            )
+        flags = 0 if follow else _NON_BLOCK
+        return struct.pack("<BIHI", _COM_BINLOG_DUMP, position, flags, server_id) + file.encode()
+
+    def number(self, numbers: GtidNumbers) -> Callable[[Gtid], int] | None:
+        """Return None: a snapshot stands at a place."""
+        del numbers
+        return None
+
+    @contextmanager
+    def snapshot(self, session: Session, numbers: GtidNumbers | None) -> Iterator[PlaceSnapshot]:
+        """Open a snapshot that knows its place."""
+        del numbers
+        with consistent_snapshot(session) as seen:
+            yield seen
+
+    @contextmanager
+    def placed(
+        self,
+        session: Session,
+        first_begin: Callable[[Start], tuple[str, int] | None],
+        numbers: GtidNumbers | None,
+    ) -> Iterator[PlaceSnapshot]:
+        """Open a snapshot that knows its place."""
+        del first_begin
+        with self.snapshot(session, numbers) as seen:
+            yield seen
+
+    @contextmanager
+    def whole(self, session: Session, numbers: GtidNumbers | None) -> Iterator[PlaceSnapshot]:
+        """Open a snapshot that knows its place."""
+        with self.snapshot(session, numbers) as seen:
+            yield seen
+
+
+def _ids_at(session: Session, place: Place) -> str:
+    name = quote_literal(place.file)
+    return session.value(f"SELECT BINLOG_GTID_POS({name}, {place.position})")
+
+
+MARIADB = Mariadb()
