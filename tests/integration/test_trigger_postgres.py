@@ -245,6 +245,36 @@ def test_tables_join_while_they_are_written_to(database: str, sql: Sql, tmp_path
         )
 
 
+@req("D117")
+def test_a_table_whose_writer_does_not_end_joins_later_and_holds_nobody_up(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    copied(TriggerSource(database), tmp_path)
+    fresh = TableId("public", "fresh")
+    sql("CREATE TABLE fresh (id int PRIMARY KEY, v text)")
+    with psycopg.connect(database) as early, at_work(TriggerSource(database), tmp_path) as running:
+        early.execute("INSERT INTO fresh VALUES (1, 'before the triggers')")
+        sql("INSERT INTO t VALUES (1, 'on its way')")
+        follows(running, database)
+        until(lambda: waits(database), "the triggers wait for the writer", pause_s=0.005)
+        sql("SET lock_timeout = '1s'", "INSERT INTO fresh VALUES (2, 'nor this one')")
+        early.execute("INSERT INTO fresh VALUES (3, 'still before')")
+        early.commit()
+        follows(running, database, fresh)
+        sql("UPDATE fresh SET v = 'after'")
+        follows(running, database, fresh)
+
+
+def waits(url: str) -> bool:
+    """Whether somebody waits for the table to be free of writers."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'fresh'::regclass"
+        ).fetchone()
+    return bool(row and row[0])
+
+
 @req("D114")
 def test_a_table_that_is_written_anew_is_dumped_again(
     database: str, sql: Sql, tmp_path: Path

@@ -378,6 +378,24 @@ def test_writers_need_no_right_on_the_change_tables(
         sql("DROP OWNED BY clerk", "DROP ROLE clerk")
 
 
+def test_a_cast_that_the_tables_owner_made_is_not_run_with_our_rights(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE FUNCTION spy(t) RETURNS text LANGUAGE plpgsql AS "
+        "$$ BEGIN RETURN '(666,' || session_user || ')'; END $$",
+        "CREATE CAST (t AS text) WITH FUNCTION spy(t)",
+    )
+    with opened(database, tmp_path) as log:
+        sql("INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = NULL")
+        assert log.collect().changes("public.t") == [
+            ("+I", 1, "a"),
+            ("-U", 1, "a"),
+            ("+U", 1, None),
+        ]
+
+
 # -- shapes ---------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from headrace.errors import SlotLost, SourceUnavailable
 from headrace.model.schema import TableId
@@ -21,6 +23,10 @@ __all__ = ["TriggerChunkReader", "TriggerJoining", "lost_triggers"]
 
 # Undefined table or schema: it was dropped meanwhile.
 _GONE = ("42P01", "3F000")
+
+_LOCK_S = 0.1
+_PAUSE_S = 1.0
+_LONGEST_S = 60.0
 
 
 class TriggerChunkReader(PostgresChunkReader):
@@ -61,10 +67,14 @@ class TriggerChunkReader(PostgresChunkReader):
 
 
 class TriggerJoining:
-    """`headrace.sources.postgres.joining.Joins` by triggers. Used from one thread."""
+    """`headrace.sources.postgres.joining.Joins` by triggers. Used from one thread.
+
+    Whoever wants to write waits behind us while we wait for a table: so that is done briefly, and ever more seldom.
+    """
 
     def __init__(self, settings: TriggerSettings) -> None:
-        self._settings = settings
+        self._settings = replace(settings, lock_s=_LOCK_S)
+        self._waits: dict[int, tuple[float, float]] = {}
 
     def step(
         self, session: Session, tables: Iterable[TableFacts]
@@ -72,27 +82,34 @@ class TriggerJoining:
         """Return the oids that have joined, and why others cannot."""
         joined: set[int] = set()
         refused: dict[int, str] = {}
+        now = time.monotonic()
         for facts in tables:
+            at, pause_s = self._waits.get(facts.oid, (now, _PAUSE_S))
+            if now < at:
+                continue
             errors = [f for f in check_table(facts) if f.severity is Severity.ERROR]
             if errors:
                 refused[facts.oid] = " ".join(f"{f.description} {f.suggestion}" for f in errors)
                 continue
             try:
-                # Before it is looked for: whoever removes triggers leaves those that are noted.
-                readers.use_table(session, self._settings.name, facts.oid)
                 if wrong_triggers(session, [facts.oid]):
                     if finding := may_install(session, self._settings, [facts]):
                         refused[facts.oid] = f"{finding.description} {finding.suggestion}"
                         continue
                     install_table(session, self._settings, facts.table)
+                readers.use_table(session, self._settings.name, facts.oid)
+                if wrong_triggers(session, [facts.oid]):
+                    # Another pipeline removed them before it could know of us; from now on it leaves them.
+                    continue
                 joined.add(facts.oid)
             except QueryFailed as error:
                 if error.sqlstate not in _GONE:
                     refused[facts.oid] = error.message
             except SourceUnavailable:
-                # Writers hold the table; it is asked again at the next call.
+                # Writers hold the table; it is asked for again later.
                 if not session.usable:
                     raise
+                self._waits[facts.oid] = time.monotonic() + pause_s, min(2 * pause_s, _LONGEST_S)
         return joined, refused
 
 

@@ -166,16 +166,16 @@ class TriggerSource:
             readers.required_scn(session, self.name)
             if lost := wrong & place.tables:
                 raise lost_triggers(facts[oid].table for oid in lost)
+        if place is not None and not begins:
+            # A table that came meanwhile joins by a look at the catalog: no start waits for its writers.
+            readers.use_tables(session, self.settings, place.tables & facts.keys())
+            installed.release(session, self.settings, place.tables - facts.keys())
+            return
         if not there:
             installed.install(session)
         for oid in sorted(wrong):
             installed.install_table(session, self.settings, facts[oid].table)
-        if begins:
-            self._enter(session, facts)
-            return
-        assert place is not None
-        readers.use_tables(session, self.settings, facts)
-        installed.release(session, self.settings, place.tables - facts.keys())
+        self._enter(session, facts)
 
     def _enter(self, session: Session, facts: Mapping[int, TableFacts]) -> None:
         """Give the pipeline a place: behind what every dump sees from now on, or at the oldest tick."""
