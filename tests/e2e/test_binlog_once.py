@@ -41,8 +41,7 @@ insert into flash_sales values (1, 'SKU-9', 50, '12:00');
 alter table orders add column channel text;
 update orders set channel = 'web' where id <= 10;
 flush binary logs;
-alter table orders rename column channel to via;
-update orders set via = 'app' where id = 11;
+update orders set channel = 'app' where id = 11;
 alter table customers drop column email;
 update customers set balance = 1 where id = 9;
 update payments set amount = 1, details = json_set(details, '$.paid', true) where order_id <= 9
