@@ -69,6 +69,10 @@ bench-freshness: setup ## Measure source commit to visible in the Delta table
 bench-capture: setup ## Measure capture beside pg_recvlogical and Debezium
 	@$(BIN)/python -m benchmarks.bench_capture $(ARGS)
 
+.PHONY: bench-mysql
+bench-mysql: setup-tests ## Measure binary logs and tables of MySQL and MariaDB beside four other readers
+	@$(BIN)/python -m benchmarks.bench_mysql $(ARGS)
+
 .PHONY: bench-chunks
 bench-chunks: setup ## Measure dumps beside ADBC and Debezium's snapshots
 	@$(BIN)/python -m benchmarks.bench_chunks $(ARGS)

@@ -23,8 +23,8 @@ from typing import Any
 
 from benchmarks import contenders, harness, latency
 from benchmarks.capture_summary import BARE, PEER, US, summarise
+from benchmarks.debezium import jars
 from benchmarks.debezium.engine import SETTINGS
-from benchmarks.debezium.jars import VERSION
 from benchmarks.server import TRANSPORTS, BenchServer, Region
 from benchmarks.workloads import SEED, WORKLOADS, record
 from headrace.sources.postgres.decoder import engine
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "postgres": server.value("SHOW server_version"),
             "server": "fsync on, synchronous_commit on, shared_buffers 1 GB, autovacuum off",
             "decoder": engine(),
-            "debezium": VERSION if given.debezium else "left out",
+            "debezium": jars.version("postgres") if given.debezium else "left out",
             "debezium_settings": {name: setting.title for name, setting in SETTINGS.items()},
         }
     path = harness.write(

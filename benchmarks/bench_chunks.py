@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import dumps, harness
-from benchmarks.debezium.jars import VERSION
+from benchmarks.debezium import jars
 from benchmarks.harness import least, median, paired, select
 from benchmarks.server import BenchServer
 from benchmarks.workloads import SEED
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "dump": given.dump or "as shipped",
             "postgres": version,
             "decoder": engine(),
-            "debezium": VERSION if given.debezium else "left out",
+            "debezium": jars.version("postgres") if given.debezium else "left out",
             "debezium_snapshots": {
                 name: ", ".join(f"{key}={value}" for key, value in properties.items())
                 for name, properties in dumps.SNAPSHOTS.items()

@@ -126,6 +126,33 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "log_p99_ratio_debezium_best": Figure("the same ratio, Debezium's best setting"),
         "idle_rows_per_s": Figure("rows/s of a dump on an idle server"),
     },
+    "mysql": {
+        name: value
+        for kind in ("mysql", "mariadb")
+        for name, value in {
+            f"{kind}_narrow_rows_per_s": Figure(f"{kind}: changes a second as Arrow batches"),
+            f"{kind}_narrow_into_log_rows_per_s": Figure(
+                "the same into the change log on disk", least=2_000_000
+            ),
+            f"{kind}_narrow_cpu_s_per_million": Figure(
+                "CPU seconds of a million changes as Arrow batches"
+            ),
+            f"{kind}_narrow_vs_raw": Figure(
+                f"a client that only receives the bytes, {_OURS}", least=0.3
+            ),
+            f"{kind}_narrow_vs_go_mysql": Figure(f"go-mysql, {_OURS}", least=3),
+            f"{kind}_narrow_vs_java_connector": Figure(f"the Java connector, {_OURS}", least=3),
+            f"{kind}_narrow_vs_python_mysql_replication": Figure(
+                f"python-mysql-replication, {_OURS}", least=100
+            ),
+            f"{kind}_narrow_vs_debezium": Figure(f"Debezium's own engine, {_OURS}", least=30),
+            f"{kind}_chunk_rows_per_s": Figure("rows a second of a table, chunk by chunk"),
+            f"{kind}_chunks_vs_connectorx": Figure(f"connectorx, {_OURS}", least=1.5),
+            f"{kind}_chunks_cpu_of_connectorx": Figure(
+                "CPU per row, ours over connectorx's", most=0.25
+            ),
+        }.items()
+    },
     "control": {
         "list_p99_ms": Figure(
             "list of all replicators, 99th percentile, worst round, ms", most=100

@@ -31,7 +31,18 @@ of them.
 """
 
 # What tells the runs of a result apart, in the order of the columns.
-_KEYS = ("part", "scenario", "load", "transport", "rate", "consumers", "mode", "heap", "contender")
+_KEYS = (
+    "server",
+    "part",
+    "scenario",
+    "load",
+    "transport",
+    "rate",
+    "consumers",
+    "mode",
+    "heap",
+    "contender",
+)
 _NOT_MEASURED = {*_KEYS, "round", "changes", "rows", "events"}
 
 Result = Mapping[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.debezium.jars import debezium_jars
@@ -17,7 +18,7 @@ from tools.setup import (
     without_new_cluster,
 )
 
-__all__ = ["engine_command", "pgbench"]
+__all__ = ["engine_command", "go_command", "java_command", "pgbench"]
 
 _JDK = "openjdk-17-jdk-headless"
 _SOURCE = Path(__file__).with_name("debezium") / "Engine.java"
@@ -40,20 +41,47 @@ def _found(name: str) -> str | None:
     return str(beside) if beside.exists() else shutil.which(name)
 
 
-def engine_command() -> list[str]:
-    """Return the Java command that runs `Engine`, without options of the machine; compiles it when need be."""
+def engine_command(connector: str = "postgres") -> list[str]:
+    """Return the Java command that runs `Engine` with a connector, without options of the machine."""
+    return java_command(_SOURCE, debezium_jars(connector))
+
+
+def java_command(source: Path, jars: Sequence[Path]) -> list[str]:
+    """Return the Java command that runs the class of a source file beside some jars; compiles it when need be."""
     javac = _javac()
-    jars = debezium_jars()
     path = ":".join(map(str, jars))
-    text = _SOURCE.read_bytes() + path.encode()
-    classes = jars[0].parent / f"engine-{hashlib.sha256(text).hexdigest()[:16]}"
-    if not (classes / "Engine.class").exists():
+    digest = hashlib.sha256(source.read_bytes() + path.encode()).hexdigest()
+    classes = jars[0].parent / f"{source.stem.lower()}-{digest[:16]}"
+    if not (classes / f"{source.stem}.class").exists():
         subprocess.run(
-            [javac, "-proc:none", "-nowarn", "-d", str(classes), "-cp", path, str(_SOURCE)],
+            [javac, "-proc:none", "-nowarn", "-d", str(classes), "-cp", path, str(source)],
             check=True,
             capture_output=True,
         )
-    return [str(Path(javac).with_name("java")), "-cp", f"{classes}:{path}", "Engine"]
+    return [str(Path(javac).with_name("java")), "-cp", f"{classes}:{path}", source.stem]
+
+
+def go_command(folder: Path) -> list[str]:
+    """Return the command of a Go program, built when need be into the cache of the jars.
+
+    Raises:
+        SystemExit: there is no Go, or the program's modules cannot be fetched.
+    """
+    go = shutil.which("go")
+    if go is None:
+        raise SystemExit("go is missing: install it, or give --without-go.")
+    digest = hashlib.sha256()
+    for name in ("main.go", "go.mod", "go.sum"):
+        digest.update((folder / name).read_bytes())
+    cache = debezium_jars("mysql")[0].parent
+    program = cache / f"{folder.name}-{digest.hexdigest()[:16]}"
+    if not program.exists():
+        done = subprocess.run(
+            [go, "build", "-o", str(program), "."], cwd=folder, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise SystemExit(f"{folder.name} could not be built: {done.stderr[-1500:]}")
+    return [str(program)]
 
 
 def _javac() -> str:

@@ -54,7 +54,7 @@ MARIADB_PACKAGES = {
 # An S3 gateway over a folder, in Go; it honours If-None-Match: * under its own lock.
 OBJECT_STORE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
-NATIVE = "src/headrace/sources/postgres/native"
+NATIVE = [f"src/headrace/sources/{part}native" for part in ("", "mysql/", "postgres/")]
 
 # What the stamp depends on: a change in any of these runs the steps again. Of pyproject.toml only
 # the parts that say what is installed count; settings of linters do not.
@@ -62,7 +62,7 @@ EXTENSION_SOURCES = (
     "tools/build_extensions.py",
     "src/headrace/sources/mysql/_native.pyx",
     "src/headrace/sources/postgres/_native.pyx",
-    *sorted(f"{NATIVE}/{path.name}" for path in (ROOT / NATIVE).glob("*.pxi")),
+    *(f"{part}/{path.name}" for part in NATIVE for path in sorted((ROOT / part).glob("*.pxi"))),
 )
 STAMPED = (
     "requirements.lock",

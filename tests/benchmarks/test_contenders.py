@@ -19,6 +19,7 @@ from benchmarks import (
     bench_control,
     bench_growth,
     bench_memory,
+    bench_mysql,
     bench_relay,
     contenders,
     harness,
@@ -106,11 +107,13 @@ def test_a_benchmark_that_is_stopped_comes_to_what_keeps_its_figures() -> None:
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_the_lock_holds_one_version_of_everything_debezium_needs() -> None:
-    locked = parse_lock(jars.LOCK.read_text(encoding="utf-8"))
-    own = {jar.coordinate for jar in locked if jar.coordinate.startswith("io.debezium:")}
-    assert {coordinate.rpartition(":")[2] for coordinate in own} == {jars.VERSION}
-    assert f"io.debezium:debezium-connector-postgres:{jars.VERSION}" in own
+@pytest.mark.parametrize("connector", jars.CONNECTORS)
+def test_the_lock_holds_one_version_of_everything_debezium_needs(connector: str) -> None:
+    locked = parse_lock(jars.lock(connector).read_text(encoding="utf-8"))
+    own = {jar.coordinate for jar in locked if jar.coordinate.startswith("io.debezium:debezium-")}
+    version = jars.version(connector)
+    assert {coordinate.rpartition(":")[2] for coordinate in own} == {version}
+    assert f"io.debezium:debezium-connector-{connector}:{version}" in own
     assert all(len(bytes.fromhex(jar.sha256)) == 32 for jar in locked)
     assert len({jar.file_name for jar in locked}) == len(locked)
 
@@ -126,6 +129,7 @@ def test_the_lock_holds_one_version_of_everything_debezium_needs() -> None:
         bench_control,
         bench_growth,
         bench_memory,
+        bench_mysql,
         bench_relay,
     ],
 )
@@ -190,3 +194,18 @@ def test_the_relay_can_be_measured(tmp_path: Path) -> None:
     for metric in ("p50_ms_4x500", "total_vs_arrow_flight", "filtered_bytes_less"):
         assert result["summary"][metric] > 0
     assert result["summary"]["idle_consumers"] == 50
+
+
+@pytest.mark.long
+def test_binary_logs_can_be_measured(tmp_path: Path) -> None:
+    arguments = ["--quick", "--servers", "mariadb", "--loads", "narrow", "--out", str(tmp_path)]
+    assert bench_mysql.main([*arguments, "--without", "java-connector", "debezium"]) == 0
+    result = json.loads((tmp_path / "mysql.json").read_text(encoding="utf-8"))
+    for metric in (
+        "mariadb_narrow_vs_raw",
+        "mariadb_narrow_vs_go_mysql",
+        "mariadb_narrow_vs_python_mysql_replication",
+        "mariadb_narrow_into_log_rows_per_s",
+        "mariadb_chunks_vs_connectorx",
+    ):
+        assert result["summary"][metric] > 0

@@ -35,9 +35,11 @@ SECTIONS |= {
     f"target of type {get_args(model.model_fields['type'].annotation)[0]}": model
     for model in get_args(Config.model_fields["target"].annotation)
 }
-SECTIONS["source"], SECTIONS["source of type mysql"], SECTIONS["source of type relay"] = get_args(
-    Config.model_fields["source"].annotation
-)
+SECTIONS["source"] = get_args(Config.model_fields["source"].annotation)[0]
+SECTIONS |= {
+    f"source of type {get_args(model.model_fields['type'].annotation)[0]}": model
+    for model in get_args(Config.model_fields["source"].annotation)[1:]
+}
 SECTIONS["tables"] = TableConfig
 SECTIONS["relay"] = RelayConfig
 SECTIONS["relay.upstream"] = UpstreamConfig

@@ -46,7 +46,7 @@ def shop_url(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
         return
     server = request.getfixturevalue(kind)
     yield server.url()
-    server.execute("DROP DATABASE IF EXISTS shop", "DROP DATABASE IF EXISTS headrace")
+    server.execute(*(f"DROP DATABASE IF EXISTS {name}" for name in ("shop", "away", "headrace")))
 
 
 @pytest.fixture

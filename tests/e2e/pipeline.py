@@ -149,14 +149,16 @@ class Pipeline(Replicator):
         tables: Sequence[str] = ("shop.*",),
         more: str = "",
         target: str = "{type: delta, path: ./lake}",
+        kind: str = "",
     ) -> None:
         self.tables = tables
-        kind = "mysql" if url.startswith("mysql:") else "postgres"
+        kind = kind or ("mysql" if url.startswith("mysql:") else "postgres")
+        pace = "poll_s: 0.05" if kind == "trigger" else "heartbeat_s: 1"
         super().__init__(
             folder / "pipeline.yaml",
             "name: e2e\n"
             f"source: {{type: {kind}, url: {json.dumps(url)}, "
-            f"tables: {json.dumps(list(tables))}, heartbeat_s: 1}}\n"
+            f"tables: {json.dumps(list(tables))}, {pace}}}\n"
             f"target: {target}\n"
             # Nobody else needs the server.
             "dump: {load: 1}\n"

@@ -14,7 +14,7 @@ from headrace.model.schema import TableId
 from headrace.store import ObjectPath, store_of
 from headrace.testing.fault_proxy import Fault, FaultProxy
 from tests.e2e.pipeline import Pipeline
-from tests.e2e.test_run_once import CHANGES
+from tests.e2e.test_run_once import ON_POSTGRES
 from tests.fixtures_store import object_server, prefix, proxy
 from tests.requirements import req
 
@@ -51,7 +51,7 @@ def test_once_copies_then_follows_and_verify_agrees(
     pipeline.succeed("preflight")
     pipeline.succeed("run", "--once")
     with psycopg.connect(url, autocommit=True) as connection:
-        for statement in CHANGES.split(";"):
+        for statement in ON_POSTGRES.split(";"):
             connection.execute(statement)
     pipeline.succeed("run", "--once")
     found = json.loads(pipeline.succeed("verify", "--json"))

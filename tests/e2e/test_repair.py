@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from headrace.changelog import ChangeLogReader
@@ -13,6 +12,7 @@ from headrace.lake import DeltaTable
 from headrace.lake.ledger import table_path
 from headrace.model.schema import TableId
 from headrace.spark.session import SessionSettings, build_session
+from tests.e2e.databases import each_source, said
 from tests.e2e.pipeline import Pipeline
 from tests.requirements import req
 
@@ -24,7 +24,11 @@ pytestmark = [
 ]
 
 ROWS = 2_000
-TABLE = TableId("public", "t")
+TABLE = TableId("shop", "t")
+FILL = {
+    "postgres": f"INSERT INTO shop.t SELECT n, 'v' || n FROM generate_series(1, {ROWS}) n",
+    "mariadb": f"INSERT INTO shop.t SELECT seq, CONCAT('v', seq) FROM shop.seq_1_to_{ROWS}",
+}
 DAMAGE = (
     "UPDATE delta.`{at}` SET v = 'damaged' WHERE id IN (3, 5)",
     "DELETE FROM delta.`{at}` WHERE id = 7",
@@ -33,16 +37,14 @@ DAMAGE = (
 DAMAGED = (3, 5, 7, -1)
 
 
-@pytest.mark.parametrize("tables", [("public.*",)])
-@req("F20", "P05", "A-13")
+@each_source()
+@req("F20", "P05", "A-13", "P17")
 def test_damaged_rows_are_repaired_by_key_and_no_others_are_written(
-    url: str, pipeline: Pipeline, tmp_path: Path
+    kind: str, shop_url: str, shop: Pipeline, tmp_path: Path
 ) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE t (id int PRIMARY KEY, v text NOT NULL)")
-        connection.execute(
-            f"INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, {ROWS}) n".encode()
-        )
+    pipeline = shop
+    create = "CREATE TABLE shop.t (id int PRIMARY KEY, v varchar(20) NOT NULL)"
+    said(shop_url, "CREATE SCHEMA shop", create, FILL[kind])
     pipeline.succeed("run", "--once")
     damage(pipeline, tmp_path)
     told = pipeline.command("verify", "--json")
@@ -53,7 +55,7 @@ def test_damaged_rows_are_repaired_by_key_and_no_others_are_written(
     before = held(pipeline)
 
     keys = [word for key in DAMAGED for word in ("--keys", str(key))]
-    pipeline.succeed("dump start", "--table", "public.t", *keys, "--delete-missing")
+    pipeline.succeed("dump start", "--table", str(TABLE), *keys, "--delete-missing")
     pipeline.succeed("run", "--once")
 
     assert json.loads(pipeline.succeed("verify", "--json"))["equal"]

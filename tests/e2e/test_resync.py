@@ -1,4 +1,4 @@
-"""A lost slot, as a user meets it: stopped with the reason, recovered on a word or by policy, proven equal."""
+"""A lost slot or a purged log: stopped with the reason, recovered on a user's word or by policy, proven equal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 
 from headrace.changelog import ChangeLogReader
 from headrace.model.block import SystemKind
+from tests.e2e.databases import asked, each_source, said
 from tests.e2e.pipeline import Pipeline
 from tests.faults.test_slot import drop_under
 from tests.requirements import req
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.postgres,
@@ -23,36 +25,66 @@ pytestmark = [
 SLOT = "headrace_e2e"
 COUNT = 3
 
-SCHEMA = (
-    "CREATE TABLE t (id int PRIMARY KEY, v text)",
-    "INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, 5000) n",
-    "CREATE TABLE large (k text, n int, v int, body text, PRIMARY KEY (k, n))",
-    "ALTER TABLE large ALTER body SET STORAGE EXTERNAL",
-    "INSERT INTO large SELECT 'k' || n % 7, n, 0, repeat('body', 900) FROM generate_series(1, 300) n",
-    "CREATE TABLE bag (kind text, n int)",
-    "ALTER TABLE bag REPLICA IDENTITY FULL",
-    "INSERT INTO bag SELECT 'a', n % 3 FROM generate_series(1, 30) n",
-)
+SCHEMA = {
+    "postgres": (
+        "CREATE SCHEMA shop",
+        "CREATE TABLE shop.t (id int PRIMARY KEY, v text)",
+        "INSERT INTO shop.t SELECT n, 'v' || n FROM generate_series(1, 5000) n",
+        "CREATE TABLE shop.large (k text, n int, v int, body text, PRIMARY KEY (k, n))",
+        "ALTER TABLE shop.large ALTER body SET STORAGE EXTERNAL",
+        "INSERT INTO shop.large SELECT 'k' || n % 7, n, 0, repeat('body', 900) FROM generate_series(1, 300) n",
+        "CREATE TABLE shop.bag (kind text, n int)",
+        "ALTER TABLE shop.bag REPLICA IDENTITY FULL",
+        "INSERT INTO shop.bag SELECT 'a', n % 3 FROM generate_series(1, 30) n",
+    ),
+    "mariadb": (
+        "CREATE SCHEMA shop",
+        "CREATE TABLE shop.t (id int PRIMARY KEY, v text)",
+        "INSERT INTO shop.t SELECT seq, CONCAT('v', seq) FROM shop.seq_1_to_5000",
+        "CREATE TABLE shop.large (k varchar(20), n int, v int, body text, PRIMARY KEY (k, n))",
+        "INSERT INTO shop.large SELECT CONCAT('k', seq % 7), seq, 0, repeat('body', 900) FROM shop.seq_1_to_300",
+        "CREATE TABLE shop.bag (kind text, n int)",
+        "INSERT INTO shop.bag SELECT 'a', seq % 3 FROM shop.seq_1_to_30",
+    ),
+}
 UNREAD = (
-    "DELETE FROM t WHERE id % 1000 = {n}",
-    "UPDATE t SET v = 'unread' WHERE id % 1000 = {n} + 1",
-    "INSERT INTO large VALUES ('new', {n}, 0, repeat('fresh', 900))",
-    "UPDATE large SET n = n + 1000 WHERE n = {n} + 10",
-    "INSERT INTO bag VALUES ('b', {n})",
+    "DELETE FROM shop.t WHERE id % 1000 = {n}",
+    "UPDATE shop.t SET v = 'unread' WHERE id % 1000 = {n} + 1",
+    "INSERT INTO shop.large VALUES ('new', {n}, 0, repeat('fresh', 900))",
+    "UPDATE shop.large SET n = n + 1000 WHERE n = {n} + 10",
+    "INSERT INTO shop.bag VALUES ('b', {n})",
 )
 READ = (
     # The target has no row to patch: it was written while nobody read.
-    "UPDATE large SET v = v + 1 WHERE k = 'new'",
-    "UPDATE large SET k = 'moved {n}' WHERE n = {n} AND k = 'new'",
-    "DELETE FROM bag WHERE kind = 'b'",
-    "INSERT INTO t VALUES ({n} + 90000, 'read')",
+    "UPDATE shop.large SET v = v + 1 WHERE k = 'new'",
+    "UPDATE shop.large SET k = 'moved {n}' WHERE n = {n} AND k = 'new'",
+    "DELETE FROM shop.bag WHERE kind = 'b'",
+    "INSERT INTO shop.t VALUES ({n} + 90000, 'read')",
 )
+LARGE_LEFT_OUT = {"postgres": "SELECT 1", "mariadb": "SET SESSION binlog_row_image = NOBLOB"}
+"""After it the log leaves out large values that do not change."""
 
 
-def write(url: str, statements: tuple[str, ...], n: int) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement.format(n=n).encode())
+def write(kind: str, url: str, statements: tuple[str, ...], n: int) -> None:
+    said(url, LARGE_LEFT_OUT[kind], *(statement.format(n=n) for statement in statements))
+
+
+def lose(kind: str, url: str, n: int) -> None:
+    """Take away what the pipeline has to read on from, and have changes there that it did not read."""
+    if kind == "postgres":
+        with psycopg.connect(url, autocommit=True) as connection:
+            drop_under(connection, SLOT)
+    write(kind, url, UNREAD, n)
+    if kind == "mariadb":
+        said(url, "FLUSH BINARY LOGS")
+        ((newest, *_),) = asked(url, "SHOW MASTER STATUS")
+
+        def purged() -> bool:
+            # A reader that has gone holds its file until the server notices.
+            said(url, f"PURGE BINARY LOGS TO '{newest}'")
+            return len(asked(url, "SHOW BINARY LOGS")) == 1
+
+        until(purged, "the log is gone")
 
 
 def gaps(pipeline: Pipeline) -> int:
@@ -63,28 +95,30 @@ def gaps(pipeline: Pipeline) -> int:
     )
 
 
-@req("H26")
-def test_a_lost_slot_is_recovered_on_a_word_and_by_policy(url: str, tmp_path: Path) -> None:
-    write(url, SCHEMA, 0)
-    pipeline = Pipeline(tmp_path, url, ("public.*",), "changelog: {retain: 1GiB}\n")
+@each_source()
+@req("H26", "P17")
+def test_a_lost_log_is_recovered_on_a_word_and_by_policy(
+    kind: str, shop_url: str, tmp_path: Path
+) -> None:
+    said(shop_url, *SCHEMA[kind])
+    pipeline = Pipeline(tmp_path, shop_url, more="changelog: {retain: 1GiB}\n")
     try:
         pipeline.succeed("run", "--once")
         status = pipeline.status()
         assert status["resync"] == {}
-        assert status["slot"]["slot"] == SLOT
-        assert status["slot"]["wal_status"] in ("reserved", "extended")
-        assert "cannot be asked" in pipeline.succeed("status").replace("\n", " ")
+        if kind == "postgres":
+            assert status["slot"]["slot"] == SLOT
+            assert status["slot"]["wal_status"] in ("reserved", "extended")
+            assert "cannot be asked" in pipeline.succeed("status").replace("\n", " ")
 
-        with psycopg.connect(url, autocommit=True) as connection:
-            drop_under(connection, SLOT)
-        write(url, UNREAD, 1)
+        lose(kind, shop_url, 1)
         refused = pipeline.command("run", "--once")
         assert refused.returncode == 2
         assert "headrace resync" in refused.stdout + refused.stderr
         assert pipeline.status()["resync"]["state"] == "needed"
         pipeline.succeed("resync")
         assert pipeline.status()["resync"]["state"] == "ordered"
-        write(url, READ, 1)
+        write(kind, shop_url, READ, 1)
         pipeline.succeed("run", "--once")
         pipeline.succeed("verify")
         assert pipeline.status()["resync"] == {}
@@ -94,13 +128,15 @@ def test_a_lost_slot_is_recovered_on_a_word_and_by_policy(url: str, tmp_path: Pa
         pipeline.file.write_text(
             text.replace("heartbeat_s: 1", "heartbeat_s: 1, on_lost_slot: recover")
         )
-        pipeline.start()
-        pipeline.running("all is live", lambda: pipeline.all_live(COUNT))
-        with psycopg.connect(url, autocommit=True) as connection:
-            drop_under(connection, SLOT)
-        write(url, UNREAD, 2)
+        if kind == "postgres":
+            # MariaDB keeps the files that somebody reads.
+            pipeline.start()
+            pipeline.running("all is live", lambda: pipeline.all_live(COUNT))
+        lose(kind, shop_url, 2)
+        if kind == "mariadb":
+            pipeline.start()
         pipeline.running("it recovers", lambda: gaps(pipeline) == 2 * COUNT)
-        write(url, READ, 2)
+        write(kind, shop_url, READ, 2)
         pipeline.running("it is repaired", lambda: pipeline.status()["resync"] == {})
         pipeline.running("all is live", lambda: pipeline.all_live(COUNT))
         assert pipeline.stop() == 0, pipeline.logs()

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.demo import schema
 from tests.e2e.pipeline import Pipeline
-from tests.e2e.test_run_once import CHANGES
+from tests.e2e.test_run_once import ON_POSTGRES
 from tests.requirements import req
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -32,7 +32,7 @@ def test_once_copies_into_a_warehouse_and_follows_and_verify_agrees(
         rows = dict(schema.load(connection, 1_000))
     pipeline.succeed("run", "--once")
     with psycopg.connect(url, autocommit=True) as connection:
-        for statement in CHANGES.split(";"):
+        for statement in ON_POSTGRES.split(";"):
             connection.execute(statement)
     changes = json.loads(pipeline.command("schema diff", "--json").stdout)
     kinds = {(table["table"], change["change"]) for table in changes for change in table["changes"]}

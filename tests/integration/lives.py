@@ -12,7 +12,7 @@ import psycopg
 from headrace.changelog import ChangeLogSettings
 from headrace.relay.recovery import begin_again
 from headrace.replicator.capture_log import CaptureLog
-from headrace.sources.postgres import PostgresSource
+from headrace.sources.base import Source
 from headrace.state.incarnation import Incarnation
 from headrace.state.store import StateStore
 from headrace.testing.postgres import EmbeddedPostgres
@@ -83,7 +83,7 @@ def one(url: str, query: str) -> object:
         return row[0] if row else None
 
 
-def begun_again(source: PostgresSource, folder: Path) -> Incarnation:
+def begun_again(source: Source, folder: Path) -> Incarnation:
     """Go on behind a gap, as a resync does; every table is emptied and copied from the start."""
     source.prepare(fresh=True)
     state = StateStore(folder / "state.db")

@@ -12,7 +12,6 @@ import pymysql
 import pytest
 from pymysql.cursors import Cursor
 
-from headrace.errors import SourceError
 from headrace.model.schema import TableId
 from headrace.observe import failpoints
 from headrace.sources.mysql import MysqlSource
@@ -238,54 +237,3 @@ def test_a_dump_is_paused_resumed_hurried_and_cancelled_among_writers(
     with running_capture(source, tmp_path, SLOWLY) as running:
         rows = in_source(server, table)
         until(lambda: running.content(table) == rows, "the source's rows")
-
-
-XA = ("XA START 'x'", "INSERT INTO t VALUES (900, 1, 'xa')", "XA END 'x'")
-
-
-def test_distributed_transactions_pass_where_they_are_ordinary_and_stop_by_name_where_not(
-    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
-) -> None:
-    sql(*TABLE)
-    table = TableId(database, "t")
-    with running_capture(source, tmp_path, SLOWLY) as running:
-        # Neither is in the log as a distributed one.
-        sql(*XA, "XA ROLLBACK 'x'", *XA, "XA COMMIT 'x' ONE PHASE")
-        caught_up(running, source)
-        assert running.content(table) == in_source(server, table)
-        assert (900, 1, "xa") in running.content(table)
-
-
-@pytest.mark.parametrize(
-    ("prepared", "end"),
-    [
-        pytest.param("before", "COMMIT", marks=pytest.mark.long),
-        ("meanwhile", "ROLLBACK"),
-    ],
-)
-def test_a_prepared_transaction_stops_a_capture_before_anything_is_wrong(
-    prepared: str,
-    end: str,
-    server: MysqlProtocolServer,
-    database: str,
-    sql: Sql,
-    source: MysqlSource,
-    tmp_path: Path,
-) -> None:
-    sql(*TABLE)
-    prepare = [statement.replace("'x'", f"'{database}'") for statement in (*XA, "XA PREPARE 'x'")]
-    if prepared == "before":
-        sql(*prepare)
-    with at_work(source, tmp_path) as running:
-        until(running.dumped, "the first copy")
-        if prepared == "meanwhile":
-            sql(*prepare)
-            error = failure_of(running)
-            sql(f"XA {end} '{database}'")
-        else:
-            # Its rows are in the log before the place where we began.
-            sql(f"XA {end} '{database}'")
-            error = failure_of(running)
-    assert isinstance(error, SourceError)
-    assert "is a distributed one (XA" in error.message
-    assert error.next_step

@@ -152,7 +152,7 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
         (
             "type: postgres",
             "type: oracle",
-            "source.type: expected one of 'postgres', 'mysql', 'relay'",
+            "source.type: expected one of 'postgres', 'mysql', 'trigger', 'files', 'relay'",
         ),
         ("postgresql://", "https://", "source.url: expected a URL such as postgresql://"),
         ('["public.*"]', "[orders]", "source.tables[0]: expected a pattern schema.table"),
@@ -186,6 +186,11 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
         ("type: delta", "type: duckdb, memory: 1", "target.memory: expected"),
         ("type: delta, path", "type: postgres, url", "target.url: expected a URL such as"),
         ("user@", "${env:NOT_THERE}@", "the environment variable NOT_THERE is not set"),
+        (
+            "type: postgres",
+            "type: trigger, keep_hours: 9, abandon_hours: 8",
+            "source: expected abandon_hours",
+        ),
         (
             "target:",
             "dump: {chunk_rows: many}\ntarget:",

@@ -15,7 +15,7 @@ from headrace.observe.status import ProcessState, ProcessStatus
 from headrace.relay.follow import FELL_OFF, FOLLOWING, REFUSED, WAITING_FOR_UPSTREAM
 from headrace.replicator.goal import Goal
 from headrace.replicator.picture import Picture, TablePicture
-from headrace.state.store import DumpProgress, DumpRequest, RequestState, Scope
+from headrace.state.records import Cause, DumpProgress, DumpRequest, RequestState, Scope
 from tests.requirements import req
 
 TABLE = TableId("public", "t")
@@ -56,6 +56,15 @@ def test_it_waits_for_requests_and_not_for_old_ones() -> None:
     assert not goal.is_reached(PICTURE, DONE, before)
     after = [before[0], request("asked", RequestState.COMPLETED)]
     assert goal.is_reached(PICTURE, DONE, after)
+
+
+@req("P05", "F20")
+def test_it_waits_for_rows_that_a_repair_read_though_the_source_wrote_nothing() -> None:
+    goal = Goal.of(90, frozenset({NAME}), [])
+    ended = [request("asked", RequestState.COMPLETED)]
+    shown = replace(PICTURE, captured_scn=110, covered_scn=110, lag_changes=4)
+    assert not goal.is_reached(shown, DONE, ended, 105)
+    assert goal.is_reached(replace(shown, frontier_scn=105), DONE, ended, 105)
 
 
 @req("D34")
@@ -108,6 +117,44 @@ def test_a_request_that_fails_ends_the_run_with_its_reason() -> None:
     with pytest.raises(StateError, match=r"asked: public\.t is gone") as caught:
         goal.is_reached(PICTURE, {}, [request("asked", RequestState.FAILED, "public.t is gone")])
     assert caught.value.next_step
+
+
+GONE = TableId("public", "gone")
+
+
+@req("C60", "P33")
+def test_a_copy_that_failed_because_its_table_is_gone_is_no_matter_once_the_log_has_said_so() -> (
+    None
+):
+    goal = Goal.of(90, frozenset({NAME}), [])
+    failed = DumpRequest(
+        "own", Scope.TABLE, GONE, (), (), RequestState.FAILED, "no table", cause=Cause.FIRST_COPY
+    )
+
+    def progress(state: str, table: TableId = GONE) -> dict[str, DumpProgress]:
+        return {**DONE, str(table): DumpProgress("own", table, state=state)}
+
+    assert goal.is_reached(PICTURE, progress("dropped"), [failed])
+    # Its select found none; the log, which may say why, is not here yet.
+    early = replace(PICTURE, covered_scn=89, frontier_scn=89)
+    assert not goal.is_reached(early, progress("failed"), [failed])
+    waiting = [failed, request("asked", RequestState.QUEUED)]
+    assert not goal.is_reached(PICTURE, progress("failed"), waiting)
+    with pytest.raises(StateError, match="request own: no table"):
+        goal.is_reached(PICTURE, progress("failed"), [failed])
+    # The source had it when the run began.
+    with pytest.raises(StateError, match="request own: no table"):
+        goal.is_reached(PICTURE, progress("dropped", TABLE), [replace(failed, table=TABLE)])
+    # It came back, and was copied by another request.
+    assert goal.is_reached(PICTURE, DONE, [replace(failed, table=TABLE)])
+    with pytest.raises(StateError, match="request own: no table"):
+        goal.is_reached(PICTURE, progress("dropped"), [replace(failed, cause=Cause.ASKED)])
+    # One of a request for all tables.
+    everything = replace(failed, scope=Scope.ALL_TABLES, table=None)
+    rest = {NAME: replace(DONE[NAME], request_id="own")}
+    assert goal.is_reached(PICTURE, progress("dropped") | rest, [everything])
+    with pytest.raises(StateError, match="request own: no table"):
+        goal.is_reached(PICTURE, progress("failed") | rest, [everything])
 
 
 def test_relays_that_give_nothing_more_end_the_run_by_name() -> None:

@@ -24,6 +24,7 @@ from headrace.replicator.metrics_server import MetricsServer
 from headrace.replicator.objective import Attainment
 from headrace.replicator.observe_config import MetricsConfig
 from headrace.replicator.picture import Picture, TablePicture
+from headrace.sources.trigger.watch import KeptChanges
 from tests.requirements import req
 
 ROOT = Path(__file__).parents[2]
@@ -38,9 +39,8 @@ APPLY = ProcessStatus(
     1,
     {"batches": 4, "tables": {"public.orders": {"all_batches": STEPS}}},
 )
-CAPTURE = ProcessStatus(
-    "capture", 2, ProcessState.FAILED, 1, {"changes": 77, "slot": {"retained_bytes": 5_000}}
-)
+KEPT = KeptChanges("kept", 5_000, 3, 8, 30, 400, 1.5, 2).to_json()
+CAPTURE = ProcessStatus("capture", 2, ProcessState.FAILED, 1, {"changes": 77, "slot": KEPT})
 PICTURE = Picture(
     (
         TablePicture("public.orders", "live", 5, 6, 70, 9, lag_s=2.5, counts=ORDERS),
@@ -111,6 +111,11 @@ def test_every_table_has_its_numbers_and_all_together_have_theirs() -> None:
     assert value(samples, "headrace_stage_restarts_total", stage="apply") == 2
     assert value(samples, "headrace_apply_seconds_total", table="public.orders", step="write") == 2
     assert value(samples, "headrace_slot_retained_bytes") == 5_000
+    assert value(samples, "headrace_fetch_unread_transactions") == 3
+    assert value(samples, "headrace_fetch_queries_total") == 30
+    assert value(samples, "headrace_fetch_rows_total") == 400
+    assert value(samples, "headrace_fetch_seconds_total") == 1.5
+    assert value(samples, "headrace_fetch_slow_queries_total") == 2
     assert value(samples, "headrace_objective_attained") == 0.98
     assert value(samples, "headrace_objective_missed") == 1
     # What is not there has no number.

@@ -82,11 +82,27 @@ def test_a_table_that_goes_ends_its_paused_dump_and_no_other(
     ended = state.request(paused)
     assert ended is not None
     assert (ended.state, ended.reason) == (RequestState.FAILED, "it was dropped.")
+    assert state.copies()[ONE.table].progress.state == "dropped"
     still = queue.current()
     assert still is not None
     assert still.progress.table == TWO.table
     if task is not None:
         assert still is task
+
+
+@req("C30")
+def test_a_copy_that_failed_before_the_log_told_why_is_of_a_dropped_table(
+    state: StateStore,
+) -> None:
+    queue = TaskQueue(state, TABLES)
+    state.submit(Scope.TABLE, ONE.table, cause=Cause.FIRST_COPY)
+    task = queue.current()
+    assert task is not None
+    queue.fail(task, "there is no such table.")
+    written(state, queue)
+    assert state.copies()[ONE.table].progress.state == "failed"
+    queue.give_up(ONE.table, "it was dropped.")
+    assert state.copies()[ONE.table].progress.state == "dropped"
 
 
 @req("P55", "C30")

@@ -42,6 +42,7 @@ from headrace.cli.run import run
 from headrace.cli.runtime import runtime
 from headrace.cli.schema import schema
 from headrace.cli.serve import serve
+from headrace.cli.source import source
 from headrace.cli.status import status
 from headrace.cli.tables import tables
 from headrace.cli.tail import tail
@@ -105,7 +106,7 @@ for command in (
 for name, group in (
     *(("dump", dump), ("log", log), ("schema", schema), ("tap", tap)),
     *(("draft", draft), ("namespace", namespace), ("dead-letters", dead_letters)),
-    ("runtime", runtime),
+    *(("runtime", runtime), ("source", source)),
 ):
     app.add_typer(group, name=name)
 

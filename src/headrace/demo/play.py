@@ -23,8 +23,7 @@ from headrace.demo.show import Story
 from headrace.demo.traffic import TrafficProcess
 from headrace.errors import PreflightFailed, StateError
 from headrace.replicator import config_file, runner
-from headrace.replicator.config import Config
-from headrace.replicator.databases import database_of
+from headrace.replicator.config import Config, MysqlConfig, PostgresConfig
 from headrace.replicator.picture import Picture
 from headrace.replicator.run import Run
 from headrace.replicator.verify_report import VerifyReport
@@ -201,7 +200,10 @@ def _preflight(config: Config, story: Story) -> None:
 
 
 def _copy(settings: DemoSettings, story: Story, show: Show, file: Path, config: Config) -> Outcome:
-    url = database_of(config).url.get_secret_value()
+    given = config.source
+    # The file is ours, and names a server.
+    assert isinstance(given, PostgresConfig | MysqlConfig)
+    url = given.url.get_secret_value()
     tables = len(shop_of(url).tables)
     at = (settings.seconds * 0.25, settings.seconds * 0.45, settings.seconds * 0.7)
     big_rows = min(200_000, settings.rows * 2 // 5)

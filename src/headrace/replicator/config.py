@@ -26,10 +26,12 @@ from headrace.replicator.source_config import (
     NAME,
     ColumnsConfig,
     DatabaseConfig,
+    FilesConfig,
     Identifier,
     MysqlConfig,
     Pattern,
     PostgresConfig,
+    TriggerConfig,
     postgres_url,
 )
 from headrace.replicator.units import Bytes
@@ -45,6 +47,7 @@ __all__ = [
     "DatabaseConfig",
     "DuckdbTargetConfig",
     "DumpConfig",
+    "FilesConfig",
     "LineageConfig",
     "MaintenanceConfig",
     "MetricsConfig",
@@ -62,6 +65,7 @@ __all__ = [
     "TableConfig",
     "TapConfig",
     "TargetConfig",
+    "TriggerConfig",
 ]
 
 _Expression = Annotated[str, Field(min_length=1)]
@@ -398,7 +402,10 @@ class Config(Section):
     """One replicator."""
 
     name: Annotated[str, Field(pattern=NAME)]
-    source: Annotated[PostgresConfig | MysqlConfig | RelaySourceConfig, Field(discriminator="type")]
+    source: Annotated[
+        PostgresConfig | MysqlConfig | TriggerConfig | FilesConfig | RelaySourceConfig,
+        Field(discriminator="type"),
+    ]
     target: Annotated[
         TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
         Field(discriminator="type"),

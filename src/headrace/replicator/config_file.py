@@ -26,6 +26,7 @@ from headrace.replicator.config import (
     ChangesConfig,
     Config,
     DuckdbTargetConfig,
+    FilesConfig,
     MysqlConfig,
     ParquetTargetConfig,
     PostgresConfig,
@@ -34,6 +35,7 @@ from headrace.replicator.config import (
     RelaySourceConfig,
     StateConfig,
     TargetConfig,
+    TriggerConfig,
 )
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.relay_config import FollowingRelayConfig
@@ -53,7 +55,13 @@ _UNRESOLVED = "unset-secret"
 """Stands for what a reference did not give: the rest of the check goes on, and the file is refused anyway."""
 
 SECTIONS: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
-    "source": {"postgres": PostgresConfig, "mysql": MysqlConfig, "relay": RelaySourceConfig},
+    "source": {
+        "postgres": PostgresConfig,
+        "mysql": MysqlConfig,
+        "trigger": TriggerConfig,
+        "files": FilesConfig,
+        "relay": RelaySourceConfig,
+    },
     "target": {
         "delta": TargetConfig,
         "duckdb": DuckdbTargetConfig,
@@ -438,6 +446,8 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     source = config.source
     if isinstance(source, RelaySourceConfig) and source.ca is not None:
         source = source.model_copy(update={"ca": _absolute(base, source.ca)})
+    elif isinstance(source, FilesConfig):
+        source = source.model_copy(update={"path": _absolute(base, source.path)})
     lineage = config.lineage
     if lineage is not None and lineage.file is not None:
         lineage = lineage.model_copy(update={"file": _absolute(base, lineage.file)})

@@ -9,15 +9,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
-from headrace.replicator.config import Config, DatabaseConfig, MysqlConfig, PostgresConfig
+from headrace.replicator.config import (
+    Config,
+    DatabaseConfig,
+    FilesConfig,
+    MysqlConfig,
+    PostgresConfig,
+    TriggerConfig,
+)
 from headrace.replicator.paths import StatePaths
 
 if TYPE_CHECKING:
     from headrace.sources.database import Database
+    from headrace.sources.files import FilesSource
     from headrace.sources.mysql import MysqlSource
     from headrace.sources.postgres import PostgresSource
+    from headrace.sources.trigger import TriggerSource
 
-__all__ = ["database_of", "open_database"]
+__all__ = ["database_of", "open_database", "open_triggers"]
 
 
 def database_of(config: Config) -> DatabaseConfig:
@@ -43,7 +52,51 @@ def open_database(config: Config) -> Database:
     given = database_of(config)
     if isinstance(given, MysqlConfig):
         return _mysql(config, given)
+    if isinstance(given, TriggerConfig):
+        return _trigger(config, given)
+    if isinstance(given, FilesConfig):
+        return _files(config, given)
     return _postgres(config, given)
+
+
+def open_triggers(config: Config) -> TriggerSource:
+    """Return the database of a configuration whose changes are kept by triggers.
+
+    Raises:
+        ConfigError: its changes come another way.
+    """
+    given = database_of(config)
+    if isinstance(given, TriggerConfig):
+        return _trigger(config, given)
+    raise ConfigError(
+        f"{config.name} has no triggers: its source.type is {given.type}.",
+        next_step="use it for a source of type trigger.",
+    )
+
+
+def _files(config: Config, given: FilesConfig) -> FilesSource:
+    from headrace.sources.files import FilesSource
+
+    root = StatePaths.of(config).root
+    return FilesSource(given.path, root, given.tables, given.exclude, config.name, given.poll_s)
+
+
+def _trigger(config: Config, given: TriggerConfig) -> TriggerSource:
+    from headrace.model.schema import TableId
+    from headrace.sources.trigger import TriggerSource
+
+    return TriggerSource(
+        given.url.get_secret_value(),
+        given.tables,
+        given.exclude,
+        config.name,
+        {TableId.parse(name): frozenset(texts) for name, texts in given.text_columns.items()},
+        given.start,
+        given.poll_s,
+        given.keep_hours * 3600,
+        given.abandon_hours * 3600,
+        given.slow_query_s,
+    )
 
 
 def _mysql(config: Config, given: MysqlConfig) -> MysqlSource:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from headrace.errors import StateError
 from headrace.replicator.picture import Picture, TablePicture
-from headrace.state.store import DumpProgress, DumpRequest, RequestState
+from headrace.state.records import Cause, DumpProgress, DumpRequest, RequestState
 
 __all__ = ["Goal"]
 
 _PUT_ASIDE = "DeadLetters"
 """The error of a table that goes on without changes that its target does not take."""
+
+_FOR_PEOPLE = (Cause.ASKED, Cause.ADOPTED)
+"""Who asks for these wants to be told when they fail, whatever becomes of the table."""
 
 _OVER = (RequestState.COMPLETED, RequestState.FAILED, RequestState.CANCELLED)
 
@@ -41,8 +44,15 @@ class Goal:
         picture: Picture,
         progress: Mapping[str, DumpProgress],
         requests: Sequence[DumpRequest],
+        read_scn: int = 0,
     ) -> bool:
-        """Whether every table is complete and shows the moment, and no request waits.
+        """Whether every table is complete and shows the moment, no request waits, and what they read is there.
+
+        Args:
+            picture: how things stand.
+            progress: of each table's copy.
+            requests: every one; looked at after the progress.
+            read_scn: position of the rows that any of them read last; looked at after the requests.
 
         Raises:
             StateError: something that only a person ends stands in the way: a request that failed or was paused, a
@@ -50,23 +60,45 @@ class Goal:
         """
         _refuse_what_waits_for_people(picture, requests)
         fresh = [request for request in requests if request.request_id not in self.over]
-        for request in fresh:
-            if request.state is RequestState.FAILED:
-                raise StateError(
-                    f"request {request.request_id}: {request.reason}",
-                    next_step="correct the cause and run again; what was copied stays.",
-                )
+        self._refuse_what_failed(picture, progress, fresh)
         copied = {name for name, entry in progress.items() if entry.completed_scn}
         live = {table.name for table in picture.tables if table.phase == "live"}
         lacking = [table for table in picture.tables if _lacks_only_letters(table)]
         done = copied & (live | {table.name for table in lacking})
         if not self.tables <= done or any(r.state not in _OVER for r in fresh):
             return False
-        end = max(self.scn, *(progress[name].completed_scn for name in self.tables), 0)
+        completed = (progress[name].completed_scn for name in self.tables)
+        end = max(self.scn, read_scn, *completed)
         if not picture.shows(end) or any(t.lag_changes and t.applied_scn < end for t in lacking):
             return False
         _tell_of_letters([table for table in lacking if table.name in self.tables])
         return True
+
+    def _refuse_what_failed(
+        self,
+        picture: Picture,
+        progress: Mapping[str, DumpProgress],
+        fresh: Sequence[DumpRequest],
+    ) -> None:
+        for request in fresh:
+            if request.state is not RequestState.FAILED:
+                continue
+            # Until the log is here up to the goal, it may still say that the table is gone, or that it came back.
+            known = picture.covered_scn >= self.scn and all(r.state in _OVER for r in fresh)
+            if request.cause not in _FOR_PEOPLE and (not known or self._is_moot(request, progress)):
+                continue
+            raise StateError(
+                f"request {request.request_id}: {request.reason}",
+                next_step="correct the cause and run again; what was copied stays.",
+            )
+
+    def _is_moot(self, request: DumpRequest, progress: Mapping[str, DumpProgress]) -> bool:
+        """Whether a failed copy lacks nothing that the source has: its tables are gone, or copied by another one."""
+        mine = [one for one in progress.values() if one.request_id == request.request_id]
+        return all(
+            one.state == "done" or (one.state == "dropped" and str(one.table) not in self.tables)
+            for one in mine
+        )
 
 
 def _lacks_only_letters(table: TablePicture) -> bool:

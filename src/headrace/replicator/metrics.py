@@ -81,6 +81,19 @@ METRICS: Mapping[str, tuple[Kind, tuple[str, ...], str]] = {
     "headrace_log_bytes": ("gauge", (), "What the change log takes on disk."),
     "headrace_log_budget_bytes": ("gauge", (), "What it may take before capture waits."),
     "headrace_slot_retained_bytes": ("gauge", (), "Log that the source keeps for us."),
+    "headrace_fetch_unread_transactions": (
+        "gauge",
+        (),
+        "Transactions in the source's change tables that were not read.",
+    ),
+    "headrace_fetch_queries_total": ("counter", (), "Queries of the source's change tables."),
+    "headrace_fetch_rows_total": ("counter", (), "Rows that came by them."),
+    "headrace_fetch_seconds_total": ("counter", (), "How long the source took for them."),
+    "headrace_fetch_slow_queries_total": (
+        "counter",
+        (),
+        "Those that took longer than source.slow_query_s.",
+    ),
     "headrace_stage_up": ("gauge", ("stage",), "1 while the process says that it is running."),
     "headrace_stage_restarts_total": ("counter", ("stage",), "Restarts in this run."),
     "headrace_capture_changes_total": (
@@ -109,6 +122,16 @@ METRICS: Mapping[str, tuple[Kind, tuple[str, ...], str]] = {
     ),
 }
 """Every metric: its kind, its labels beside ``replicator`` and ``namespace``, and what it is."""
+
+
+_FETCHES = {
+    "headrace_fetch_unread_transactions": "unread_transactions",
+    "headrace_fetch_queries_total": "fetch_queries",
+    "headrace_fetch_rows_total": "fetch_rows",
+    "headrace_fetch_seconds_total": "fetch_seconds",
+    "headrace_fetch_slow_queries_total": "fetch_slow",
+}
+"""Where the source keeps changes in tables: what the watch of them says."""
 
 
 def families(name: str, picture: Picture, namespace: str = "") -> list[Family]:
@@ -195,6 +218,9 @@ def _whole(one: _Samples, picture: Picture) -> None:
     retained = picture.slot.get("retained_bytes")
     if retained is not None:
         one.add("headrace_slot_retained_bytes", retained)
+    for name, key in _FETCHES.items():
+        if key in picture.slot:
+            one.add(name, picture.slot[key])
 
 
 def _stages(one: _Samples, picture: Picture) -> None:

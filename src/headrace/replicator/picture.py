@@ -246,6 +246,11 @@ class Observer:
         state = self._opened()
         return state.requests() if state else []
 
+    def read_scn(self) -> int:
+        """Return the position of the rows that a dump or a repair brought last, 0 before the first."""
+        state = self._opened()
+        return state.read_scn() if state else 0
+
     def _opened(self) -> StateStore | None:
         """Return the state database, None before there is one."""
         if self._state is None and self._paths.database.exists():
@@ -339,7 +344,7 @@ class Observer:
     ) -> tuple[TablePicture, ...]:
         copies = self._copies()
         entries = manifest.tables if manifest else {}
-        shown = {name for name, copy in copies.items() if copy.progress.state != "gone"}
+        shown = {n for n, copy in copies.items() if copy.progress.state not in ("gone", "dropped")}
         awaited = self._awaiting_adoption()
         pictures = []
         for name in sorted({*shown, *entries, *awaited}):

@@ -163,7 +163,9 @@ class Run:
             return False
         seen, capture = self._observer, self.picture.roles.get("capture")
         goal = replace(self._goal, scn=self._goal.scn + seen.offset())
-        reached = goal.is_reached(self.picture, seen.progress(), seen.requests())
+        progress, requests = seen.progress(), seen.requests()
+        # In this order: whatever those that have ended read is told.
+        reached = goal.is_reached(self.picture, progress, requests, seen.read_scn())
         # Before the log was opened, a restored source may look as if nothing were to be done.
         opened = capture is not None and "covered_scn" in capture.detail
         return reached and opened and not self.picture.resync

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -13,10 +14,12 @@ from headrace.replicator.units import Bytes
 __all__ = [
     "ColumnsConfig",
     "DatabaseConfig",
+    "FilesConfig",
     "Identifier",
     "MysqlConfig",
     "Pattern",
     "PostgresConfig",
+    "TriggerConfig",
     "postgres_url",
 ]
 
@@ -130,8 +133,77 @@ class MysqlConfig(Section):
         return value
 
 
-DatabaseConfig = PostgresConfig | MysqlConfig
-"""Any database that is read by its log."""
+class TriggerConfig(Section):
+    """Where changes come from: a PostgreSQL database whose log is not to be read; triggers keep its changes in tables.
+
+    Attributes:
+        type: the kind of source.
+        url: libpq URL; put the password into the environment and write ``${env:NAME}``.
+        tables: patterns ``schema.table``; ``*`` and ``?`` stand for any characters.
+        exclude: patterns of tables to leave out, applied after ``tables``.
+        text_columns: by ``schema.table``, columns that are kept as the server renders them, whatever their type.
+        start: where a replicator without state begins to read changes: ``now``, or at the ``oldest`` that is kept.
+        poll_s: longest time between two looks for changes while none come.
+        keep_hours: how long changes stay that every replicator has read.
+        abandon_hours: a replicator that was away for so long is waited for no more: its changes may go.
+        on_lost_slot: ``stop`` and wait for ``headrace resync``, or ``recover`` as if it had been given.
+        slow_query_s: a query for changes, chunks or the catalog that takes longer is counted, and said in the log.
+        large_value: from this size on a value is counted, and its column said in the log.
+    """
+
+    type: Literal["trigger"]
+    url: SecretStr
+    tables: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    exclude: tuple[Pattern, ...] = ()
+    text_columns: dict[_Table, Annotated[tuple[Identifier, ...], Field(min_length=1)]] = Field(
+        default={}
+    )
+    start: Literal["now", "oldest"] = "now"
+    poll_s: Annotated[float, Field(gt=0, le=60)] = 0.25
+    keep_hours: Annotated[float, Field(ge=0)] = 24.0
+    abandon_hours: Annotated[float, Field(gt=0)] = 168.0
+    on_lost_slot: Literal["stop", "recover"] = "stop"
+    slow_query_s: Annotated[float, Field(gt=0)] = 5.0
+    large_value: Annotated[Bytes, Field(ge=1024)] = 2**20
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_postgres_url(cls, value: SecretStr) -> SecretStr:
+        return postgres_url(value)
+
+    @model_validator(mode="after")
+    def _waits_as_long_as_it_keeps(self) -> Self:
+        if self.abandon_hours < self.keep_hours:
+            raise ValueError("abandon_hours has to be at least keep_hours")
+        return self
+
+
+class FilesConfig(Section):
+    """Where changes come from: a folder of files of changes, which another capture or product writes.
+
+    Attributes:
+        type: the kind of source.
+        path: the folder; relative to the configuration's own.
+        tables: patterns ``schema.table``; ``*`` and ``?`` stand for any characters.
+        exclude: patterns of tables to leave out, applied after ``tables``.
+        poll_s: time between two looks for more while nothing comes.
+        on_lost_slot: ``stop``, when files are gone that were not read; they cannot be asked for again.
+        slow_query_s: a look at the folder's tables that takes longer is counted, and said in the log.
+        large_value: from this size on a value is counted, and its column said in the log.
+    """
+
+    type: Literal["files"]
+    path: Path
+    tables: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    exclude: tuple[Pattern, ...] = ()
+    poll_s: Annotated[float, Field(gt=0, le=60)] = 0.25
+    on_lost_slot: Literal["stop"] = "stop"
+    slow_query_s: Annotated[float, Field(gt=0)] = 5.0
+    large_value: Annotated[Bytes, Field(ge=1024)] = 2**20
+
+
+DatabaseConfig = PostgresConfig | MysqlConfig | TriggerConfig | FilesConfig
+"""Any database, whichever way its changes are read."""
 
 
 def postgres_url(value: SecretStr) -> SecretStr:

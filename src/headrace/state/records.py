@@ -136,8 +136,9 @@ class DumpProgress:
     """How far one table of one request is.
 
     Attributes:
-        state: ``waiting``, ``copying``, ``done``, ``failed`` or ``cancelled``; ``refused`` for a table that cannot be
-            captured, and ``gone`` when that is no matter any more.
+        state: ``waiting``, ``copying``, ``done``, ``failed`` or ``cancelled``; ``dropped`` when the log said that
+            there is no such table any more; ``refused`` for a table that cannot be captured, and ``gone`` when that
+            is no matter any more.
         until: largest key when the dump began, None when it has not begun or the table was empty.
         after: last key of the last finished chunk, None at the start.
         rows_read: rows of finished chunks; ``rows_voided``: rows read in vain.

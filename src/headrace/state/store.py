@@ -351,6 +351,12 @@ class StateStore:
             ).mappings()
             return [_certificate(row) for row in rows]
 
+    def read_scn(self) -> int:
+        """Return the position of the rows of the chunk that was finished last, 0 before the first."""
+        newest = select(t.certificates.c.high_scn).order_by(t.certificates.c.number.desc()).limit(1)
+        with self._begin() as connection:
+            return connection.execute(newest).scalar() or 0
+
     def get(self, name: str) -> str | None:
         """Return a single value."""
         with self._begin() as connection:

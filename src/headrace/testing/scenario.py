@@ -28,11 +28,11 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.model.block import ORIGIN_LOG, SystemKind
+from headrace.model.block import ORIGIN_LOG, Block, SystemKind
 from headrace.model.change import missing_matrix
 from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import KeyCheck, TableSchema
@@ -48,19 +48,19 @@ from headrace.testing.oracle import LedgerOracle
 from headrace.testing.scripted import run_dry, scripted_capture
 from headrace.watermark.settings import DumpSettings
 
-__all__ = ["Player", "Scenario"]
+__all__ = ["AROUND", "Place", "Player", "Scenario", "windows_of"]
 
 Place = tuple[int, str]
 
 START: Place = (0, "start")
 """Before capture begins."""
 
-_AROUND = {
+AROUND = {
     MarkKind.LOW: ["before low", "after low", "before select", "after select"],
     MarkKind.HIGH: ["before high", "after high"],
     MarkKind.END: ["before end", "after end"],
 }
-"""Where the scripted source lets something happen, from a mark to the next one."""
+"""Where something may happen, from a mark to the next one."""
 
 
 class Scenario:
@@ -121,6 +121,45 @@ class Scenario:
         return rows
 
 
+def windows_of(
+    blocks: Iterable[Block], schema_of: Callable[[int], TableSchema], names: Sequence[str]
+) -> list[str]:
+    """Return what a change log of one table holds in the words of a scenario's ``expect``.
+
+    Args:
+        blocks: all of it.
+        schema_of: returns the schema of an id.
+        names: the table's columns.
+
+    Raises:
+        OracleViolation: the change log contradicts itself.
+    """
+    oracle = LedgerOracle(schema_of)
+    lines: dict[int, str] = {}
+    for block in blocks:
+        oracle.feed(block)
+        rows: dict[int, list[tuple[int, str]]] = {}
+        for event in block.system:
+            if event.kind is SystemKind.TRUNCATE:
+                rows.setdefault(event.scn, []).append((event.ord, "T"))
+        for body in block.bodies:
+            missing = missing_matrix(body.batch.column("_missing"), len(names))
+            for place, row in enumerate(body.batch.to_pylist()):
+                cells = [
+                    "?" if hole else str(row[name])
+                    for name, hole in zip(names, missing[place], strict=True)
+                ]
+                term = f"{row['_op']}({','.join(cells)})"
+                rows.setdefault(row["_scn"], []).append((row["_ord"], term))
+        for entry in block.index:
+            scn = int(entry["scn"])
+            kind = "LOG" if entry["origin"] == ORIGIN_LOG else "SELECT"
+            if changes := [term for _, term in sorted(rows.get(scn, ()))]:
+                # A window in pieces is one line.
+                lines[scn] = f"{lines.get(scn, kind)} {' '.join(changes)}"
+    return list(lines.values())
+
+
 class Player:
     """Plays a scenario; `windows` is what the change log then holds.
 
@@ -177,41 +216,15 @@ class Player:
         for act in range(self.scenario.acts):
             self._act((act + 1, "then"))
             assert run_dry(self._capture, self.state), "the scenario does not end"
-        self.windows = self._windows()
+        self.windows = windows_of(self._log.blocks(0), self.registry.get, self.schema.names)
         self.state.close()
-
-    def _windows(self) -> list[str]:
-        oracle = LedgerOracle(self.registry.get)
-        lines: dict[int, str] = {}
-        for block in self._log.blocks(0):
-            oracle.feed(block)
-            rows: dict[int, list[tuple[int, str]]] = {}
-            for event in block.system:
-                if event.kind is SystemKind.TRUNCATE:
-                    rows.setdefault(event.scn, []).append((event.ord, "T"))
-            for body in block.bodies:
-                missing = missing_matrix(body.batch.column("_missing"), len(self.schema.columns))
-                for place, row in enumerate(body.batch.to_pylist()):
-                    cells = [
-                        "?" if hole else str(row[name])
-                        for name, hole in zip(self.schema.names, missing[place], strict=True)
-                    ]
-                    term = f"{row['_op']}({','.join(cells)})"
-                    rows.setdefault(row["_scn"], []).append((row["_ord"], term))
-            for entry in block.index:
-                scn = int(entry["scn"])
-                kind = "LOG" if entry["origin"] == ORIGIN_LOG else "SELECT"
-                if changes := [term for _, term in sorted(rows.get(scn, ()))]:
-                    # A window in pieces is one line.
-                    lines[scn] = f"{lines.get(scn, kind)} {' '.join(changes)}"
-        return list(lines.values())
 
     # -- what the staged source says --------------------------------------------------------------
 
     def mark(self, mark: Mark) -> None:
         """A mark is about to be written."""
         self._number += mark.kind is MarkKind.LOW
-        self._places = list(_AROUND[mark.kind])
+        self._places = list(AROUND[mark.kind])
 
     def weather(self) -> None:
         """Something may happen now."""

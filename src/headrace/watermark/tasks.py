@@ -198,16 +198,22 @@ class TaskQueue:
 
     def give_up(self, table: TableId, reason: str) -> None:
         """Give up what is under way, rests or waits for a table that is no more what it was."""
+        copy = self._store.copies().get(table)
+        if copy is not None and copy.progress.state == "failed":
+            # Its select may have found no table before the log told why.
+            dropped = replace(copy.progress, state="dropped")
+            self._store.write([_placed(dropped)])
         begun = [task for one in self._begun.values() for task in one.tasks]
         for task in [task for task in begun if task.progress.table == table]:
-            self.fail(task, reason)
+            self.fail(task, reason, "dropped")
         # What it lacked it needs no more: it is gone, or is emptied and copied.
         self.close_gap(table)
         for request in self._store.requests():
             waits = request.state in OPEN and request.request_id not in self._begun
             if waits and request.table == table:
                 # At once: it must not be taken for the dump that the table's next life asks for.
-                self._store.write([_failure(request.request_id, reason)])
+                dropped = DumpProgress(request.request_id, table, state="dropped")
+                self._store.write([_failure(request.request_id, reason), _placed(dropped)])
         self._look_again()
 
     def begin_anew(self, table: TableId) -> None:
@@ -478,10 +484,10 @@ class TaskQueue:
         if not begun.tasks:
             self._end(begun)
 
-    def fail(self, task: Task, reason: str) -> None:
+    def fail(self, task: Task, reason: str, state: str = "failed") -> None:
         """Give a table up, go on with the others; the request fails at its end with every reason."""
         self._begun[task.request.request_id].reasons.append(reason)
-        self.update(task, state="failed")
+        self.update(task, state=state)
         self.finish(task)
 
     def _end(self, begun: _Begun) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.model.schema import TableId
+from headrace.sources.trigger.objects import create_objects, create_triggers
+
 ERROR, WARNING = "ERROR", "WARNING"
 
 T = "CREATE TABLE t (id int PRIMARY KEY, v text)"
@@ -58,7 +61,24 @@ PARTED = (
     "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (9)",
 )
 
+TRIGGER = {"source": {"type": "trigger"}}
+
 CASES = (
+    # -- triggers in the place of a log
+    Case("may-not-make-triggers", doc=TRIGGER, role=True, says="headrace source triggers show"),
+    Case(
+        "change-tables-not-usable",
+        (
+            T,
+            "GRANT SELECT ON t TO plain",
+            *create_objects(),
+            *create_triggers(TableId("public", "t")),
+        ),
+        TRIGGER,
+        role=True,
+        says="GRANT USAGE ON SCHEMA headrace TO",
+    ),
+    of_table("partitioned-table", *PARTED, doc=TRIGGER, says="partitions are then captured"),
     # -- the server, slot and publication
     Case("no-tables", (), says="public.*"),
     Case("role-not-replication", role=True, says='ALTER ROLE "plain" REPLICATION;'),

@@ -27,6 +27,8 @@ def test_plugins_are_listed_by_name_type_and_version_with_their_properties() -> 
     assert [(p["type"], p["name"]) for p in listed] == [
         ("cdcSource", "postgres"),
         ("cdcSource", "mysql"),
+        ("cdcSource", "trigger"),
+        ("cdcSource", "files"),
         ("cdcSource", "relay"),
         ("cdcTarget", "delta"),
         ("cdcTarget", "duckdb"),

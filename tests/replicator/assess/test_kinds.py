@@ -87,6 +87,8 @@ def test_every_finding_of_preflight_has_a_kind_and_its_impact() -> None:
         "postgres/tables_check.py",
         "postgres/plan.py",
         "mysql/preflight.py",
+        "trigger/preflight.py",
+        "files/source.py",
     ):
         code = (root / module).read_text()
         names += re.findall(r'(?:_add|Finding)\(\s*"([a-z-]+)"', code)
@@ -282,6 +284,14 @@ def test_a_source_that_refuses_a_question(
     sql(T, "REVOKE SELECT ON pg_catalog.pg_publication FROM PUBLIC")
     (found,) = problems(document(as_role(database, role), tmp_path), tmp_path)["source-failed"]
     assert "42501" in found.description
+
+
+@makes("feed-unreadable")
+def test_a_feed_that_is_not_there(tmp_path: Path) -> None:
+    doc = document("", tmp_path)
+    doc["source"] = {"type": "files", "path": str(tmp_path / "feed"), "tables": ["shop.*"]}
+    found = problems(doc, tmp_path)
+    assert "tables.json" in str(found)
 
 
 @makes("no-relay")

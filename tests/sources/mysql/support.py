@@ -12,12 +12,12 @@ from headrace.sources.mysql.catalog import TableFacts, read_collations, read_tab
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.dump import Dump
+from headrace.sources.mysql.engine import Engine, make_engine
 from headrace.sources.mysql.events import ROWS, Event, EventType, parse_rows_header
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
 from headrace.sources.mysql.table_map import TableMap, parse_table_map
 from headrace.sources.mysql.versions import version_of
-from headrace.sources.mysql.walker import Walk, make_walk
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.binlog_servers import here
 
@@ -72,14 +72,14 @@ def decoded(
     table: TableId,
     start: Start,
     zero_dates: ZeroDates = "refuse",
-    walker: Walk | None = None,
+    engine: Engine | None = None,
 ) -> Decoded:
     """Decode the rows of a table from a place of the log on; ords go on over all transactions."""
     with connect(settings(server)) as session:
         collations = read_collations(session)
         facts = read_table(session, table, collations)
     return decoded_events(
-        events(server, start), table, collations, lambda _: facts, zero_dates, walker
+        events(server, start), table, collations, lambda _: facts, zero_dates, engine
     )
 
 
@@ -89,7 +89,7 @@ def decoded_events(
     collations: Collations,
     catalog: Callable[[TableId], TableFacts | None],
     zero_dates: ZeroDates = "refuse",
-    walker: Walk | None = None,
+    engine: Engine | None = None,
 ) -> Decoded:
     maps: list[TableMap] = []
     versions: dict[bytes, TableRows] = {}
@@ -104,7 +104,7 @@ def decoded_events(
                     maps.append(map_)
                     version = version_of(map_, catalog)
                     versions[map_.raw] = TableRows(
-                        version.schema, 1, list(version.types), zero_dates, walker or make_walk()
+                        version.schema, 1, list(version.types), zero_dates, engine or make_engine()
                     )
             else:
                 ids.pop(map_.table_id, None)

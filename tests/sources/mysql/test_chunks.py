@@ -172,10 +172,11 @@ def test_a_condition_and_a_bound_in_bytes_hold(
 @req("T15")
 @pytest.mark.parametrize("server", [MARIADB], indirect=True)
 def test_a_table_without_a_key_is_read_whole_in_one_snapshot(
-    server: MysqlProtocolServer, database: str, sql: Sql, reader: MysqlChunkReader
+    server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     sql("CREATE TABLE t (v int)", "INSERT INTO t SELECT seq % 7 FROM seq_1_to_9000")
     table = TableId(database, "t")
+    reader = MysqlChunkReader(MysqlSettings(server.url()), chunk_bytes=9_000)
     dump = reader.read_table(table)
     batches = [next(dump.batches)]
     sql("DELETE FROM t", "INSERT INTO t VALUES (99)")
@@ -191,6 +192,7 @@ def test_a_table_without_a_key_is_read_whole_in_one_snapshot(
     assert next(half.batches).column("v").to_pylist() == [99]
     half.batches.close()  # type: ignore[attr-defined]
     assert [b.num_rows for b in reader.read_table(table).batches] == [1]
+    reader.close()
 
 
 def test_what_is_not_there_or_does_not_fit_is_named(

@@ -31,6 +31,7 @@ from headrace.sources.mysql.events import (
     parse_format,
     parse_gtid,
     parse_gtid_list,
+    parse_prepared,
     parse_query,
     parse_rotate,
     parse_rows_header,
@@ -39,7 +40,6 @@ from headrace.sources.mysql.gtids import DomainGtids, GtidSet
 from headrace.sources.mysql.packets import PacketReader
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.source_events import (
-    parse_one_phase,
     parse_source_gtid,
     parse_tagged_gtid,
     unpacked,
@@ -292,7 +292,7 @@ def look_into(event: Event, collations: Collations) -> None:
     elif event.type == EventType.PAYLOAD:
         list(unpacked(event))
     elif event.type == EventType.XA_PREPARE:
-        parse_one_phase(event)
+        parse_prepared(event)
     elif event.type == EventType.GTID:
         parse_gtid(event)
     elif event.type == EventType.GTID_LIST:

@@ -9,8 +9,8 @@ import pytest
 from headrace.errors import SourceError
 from headrace.model.schema import KeyCheck, TableId
 from headrace.sources.mysql.catalog import table_schema
+from headrace.sources.mysql.engine import make_engine
 from headrace.sources.mysql.events import ROWS, EventType, RowsHeader
-from headrace.sources.mysql.images import walk
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.types import ColumnType, Kind
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
@@ -143,7 +143,7 @@ def test_a_table_without_a_key_needs_whole_images() -> None:
     table = TableId("d", "t")
     schema = table_schema(table, [("a", types[0], True), ("b", types[1], True)], ())
     assert schema.key_check is KeyCheck.NONE
-    rows = TableRows(schema, 1, types, "refuse", walk)
+    rows = TableRows(schema, 1, types, "refuse", make_engine())
     image = b"\xfe\x01\0\0\0"
     header = RowsHeader(1, 2, b"\x01", b"\x01", image, 0, len(image))
     rows.add(1, 0, EventType.DELETE_ROWS_V1, header)

@@ -10,10 +10,13 @@ import pytest
 from headrace.errors import SourceError, UndecodableValue
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableId, render_type
-from headrace.sources.mysql.catalog import read_collations, read_table
+from headrace.sources.mysql.catalog import facts_schema, read_collations, read_table
 from headrace.sources.mysql.charsets import CODECS, decode_text
 from headrace.sources.mysql.connection import connect, quote
-from headrace.sources.mysql.texts import column_of_texts, selected
+from headrace.sources.mysql.engine import ENGINES, Engine
+from headrace.sources.mysql.results import select
+from headrace.sources.mysql.settings import ZeroDates
+from headrace.sources.mysql.texts import selected
 from headrace.sources.mysql.versions import Version, version_of
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.binlog_servers import is_mysql
@@ -43,7 +46,7 @@ def fill(kind: Kind, made: int, seed: int = 5) -> str:
 
 
 def read(
-    server: MysqlProtocolServer, table: TableId
+    server: MysqlProtocolServer, table: TableId, engine: Engine, zero_dates: ZeroDates = "refuse"
 ) -> tuple[dict[str, tuple[str, str]], pa.RecordBatch]:
     """Return a table by a select, with name and neutral type of each column as the catalog has it."""
     with connect(settings(server)) as session:
@@ -51,13 +54,13 @@ def read(
         assert facts is not None
         types = {c.name: c.type for c in facts.columns if c.type is not None}
         wanted = ", ".join(selected(type_, quote(name)) for name, type_ in types.items())
-        rows = session.rows(f"SELECT {wanted} FROM {table} ORDER BY 1")
-    arrays = [
-        column_of_texts(type_, cells, "refuse")
-        for type_, cells in zip(types.values(), zip(*rows, strict=True), strict=True)
-    ]
+        sql = f"SELECT {wanted} FROM {table} ORDER BY 1"
+        # In pieces, so that rows come in several batches.
+        pieces = select(session, sql, engine, facts, facts_schema(facts), zero_dates, 500)
+        rows = pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+        assert session.value("SELECT 1") == "1"
     named = {name: (type_.name, render_type(type_.arrow)) for name, type_ in types.items()}
-    return named, pa.RecordBatch.from_arrays(arrays, list(types))
+    return named, rows
 
 
 def test_the_document_has_every_type_once() -> None:
@@ -74,17 +77,20 @@ def test_a_value_is_the_same_through_the_log_and_by_a_select(
     start = here(server)
     sql("SET NAMES utf8mb4", "SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
     sql(create(kind), fill(kind, made=60))
-    found = decoded(server, table, start)
-    (map_,) = found.maps
+    (twin, *others) = [decoded(server, table, start, engine=e) for e in ENGINES.values()]
+    (map_,) = twin.maps
     assert map_.named
     assert [column.name for column in map_.columns] == ["id", "v"]
-    types, rows = read(server, table)
-    assert found.rows.schema.field("v").type == rows.schema.field("v").type
-    assert types["v"] == (kind.name, kind.neutral)
-    logged = found.rows.schema.field("v").metadata[b"source_type"].decode()
-    assert logged == kind.name
-    for name in ("id", "v"):
-        assert bits(found.rows.column(name)) == bits(rows.column(name)), name
+    assert twin.rows.schema.field("v").metadata[b"source_type"].decode() == kind.name
+    for found in others:
+        assert found.rows.schema.equals(twin.rows.schema, check_metadata=True)
+        assert bits(found.rows.column("v")) == bits(twin.rows.column("v"))
+    for engine in ENGINES.values():
+        types, rows = read(server, table, engine)
+        assert types["v"] == (kind.name, kind.neutral)
+        assert rows.schema.field("v").type == twin.rows.schema.field("v").type
+        for name in ("id", "v"):
+            assert bits(rows.column(name)) == bits(twin.rows.column(name)), name
 
 
 def bits(column: pa.Array) -> list[object]:
@@ -133,9 +139,11 @@ def test_text_of_other_character_sets_is_the_same_both_ways(
         ("+I", 1, words, words, words, words),
         ("+I", 2, "plain", "", None, "x"),
     ]
-    types, rows = read(server, TableId(database, "t"))
+    for engine in ENGINES.values():
+        types, rows = read(server, TableId(database, "t"), engine)
+        for name in types:
+            assert bits(found.rows.column(name)) == bits(rows.column(name))
     for name, (type_, _) in types.items():
-        assert bits(found.rows.column(name)) == bits(rows.column(name))
         assert found.rows.schema.field(name).metadata[b"source_type"].decode() == type_
 
 
@@ -166,20 +174,17 @@ def test_a_date_that_is_no_day_is_refused_or_null(
         f"INSERT INTO t VALUES (1, '2024-02-29'), (2, {value}), (3, NULL)",
     )
     table = TableId(database, "t")
-    with pytest.raises(UndecodableValue, match=rf"{database}\.t\.v: ") as caught:
-        decoded(server, table, start)
-    assert value.strip("'") not in str(caught.value)
-    rows = decoded(server, table, start, zero_dates="null").rows
-    assert [cell is None for cell in rows.column("v").to_pylist()] == [False, True, True]
-    with connect(settings(server)) as session:
-        facts = read_table(session, table, read_collations(session))
-        assert facts is not None
-        kind = facts.columns[1].type
-        assert kind is not None
-        cells = [cell for (cell,) in session.rows(f"SELECT v FROM {table} ORDER BY id")]
-    assert column_of_texts(kind, cells, "null").equals(rows.column("v"))
-    with pytest.raises((ValueError, pa.ArrowException)):
-        column_of_texts(kind, cells, "refuse")
+    for engine in ENGINES.values():
+        with pytest.raises(UndecodableValue, match=rf"{database}\.t\.v: ") as caught:
+            decoded(server, table, start, engine=engine)
+        assert value.strip("'") not in str(caught.value)
+        with pytest.raises(UndecodableValue, match=rf"{database}\.t\.v: ") as caught:
+            read(server, table, engine)
+        assert value.strip("'") not in str(caught.value)
+        rows = decoded(server, table, start, "null", engine).rows
+        assert [cell is None for cell in rows.column("v").to_pylist()] == [False, True, True]
+        _, found = read(server, table, engine, "null")
+        assert found.column("v").equals(rows.column("v"))
 
 
 def test_a_timestamp_of_zeros_is_no_day_either(

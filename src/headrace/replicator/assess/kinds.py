@@ -144,6 +144,13 @@ _SERVER = (
         "the table of watermarks, or its row for the replicator, does not exist",
         "Capture makes both when it starts, where the user may; else it does not start.",
     ),
+    (
+        "feed-unreadable",
+        "the folder of changes, or its description of tables, does not read",
+        _NO_START,
+    ),
+    ("may-not-make-triggers", "the role may not make the triggers that are missing", _NO_START),
+    ("change-tables-not-usable", "the role may not use the change tables", _NO_START),
 )
 
 _TABLES = (
@@ -151,6 +158,11 @@ _TABLES = (
     (
         "deferrable-key",
         "the key is checked too late to tell rows apart in the log",
+        _NO_TABLE_START,
+    ),
+    (
+        "partitioned-table",
+        "triggers do not fire for a partitioned table as a whole",
         _NO_TABLE_START,
     ),
     ("nullable-key", "what would be a key lets null in", _NO_TABLE_START),

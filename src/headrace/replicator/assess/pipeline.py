@@ -45,7 +45,7 @@ from headrace.replicator.assess.reach import (
     warehouse_problems,
 )
 from headrace.replicator.assess.tables import alone, find_table, named
-from headrace.replicator.config import Config, PostgresConfig, PostgresTargetConfig
+from headrace.replicator.config import Config, PostgresConfig, PostgresTargetConfig, TriggerConfig
 from headrace.sources.base import Finding, Severity
 from headrace.sources.description import SourceDescription
 
@@ -305,6 +305,7 @@ class _Assessor:
         places = {f"tables.{pattern}": pattern for pattern in self._config.tables}
         if isinstance(given, PostgresConfig):
             places |= {f"source.columns.{name}": name for name in given.columns}
+        if isinstance(given, PostgresConfig | TriggerConfig):
             places |= {f"source.text_columns.{name}": name for name in given.text_columns}
         for place, pattern in places.items():
             if not fnmatch.filter(tables, pattern):

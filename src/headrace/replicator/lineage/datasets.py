@@ -12,11 +12,13 @@ from headrace.model.schema import TableId
 from headrace.replicator.config import (
     Config,
     DuckdbTargetConfig,
+    FilesConfig,
     MysqlConfig,
     ParquetTargetConfig,
     PostgresConfig,
     PostgresTargetConfig,
     TargetConfig,
+    TriggerConfig,
 )
 
 __all__ = ["Dataset", "source_dataset", "target_dataset"]
@@ -36,11 +38,13 @@ class Dataset:
 def source_dataset(config: Config, table: TableId) -> Dataset:
     """Return the name of a table of the source."""
     source = config.source
-    if isinstance(source, PostgresConfig):
+    if isinstance(source, PostgresConfig | TriggerConfig):
         return _in_postgres(source.url.get_secret_value(), table)
     if isinstance(source, MysqlConfig):
         parts = urlsplit(source.url.get_secret_value())
         return Dataset(f"mysql://{parts.hostname}:{parts.port or _MYSQL_PORT}", str(table))
+    if isinstance(source, FilesConfig):
+        return Dataset("file", str(source.path / str(table)))
     # Relays do not say which database stands behind them.
     host = urlsplit(source.urls[0]).netloc.rpartition("@")[2]
     return Dataset(f"headrace://{host}", str(table))

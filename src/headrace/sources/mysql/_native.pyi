@@ -1,3 +1,31 @@
-from headrace.sources.mysql.images import Layout
+from collections.abc import Sequence
 
-def walk(data: bytes, at: int, end: int, base: int, first: Layout, second: Layout) -> int: ...
+import pyarrow as pa
+
+class Columns:
+    def __init__(self, plan: Sequence[tuple[int, int, int, int, int]]) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def clear(self) -> None: ...
+    def take(
+        self, place: int
+    ) -> tuple[pa.Buffer | None, pa.Buffer, pa.Buffer | None, int, int]: ...
+
+def walk(data: bytes, at: int, end: int, first: Columns, second: Columns) -> int: ...
+def walk_alike(
+    buffer: bytearray,
+    at: int,
+    end: int,
+    model: bytes,
+    checksum: bool,
+    pairs: bool,
+    first: Columns,
+    second: Columns,
+    most: int,
+) -> tuple[int, int, int, int]: ...
+def result_row(payload: bytes, columns: Columns) -> None: ...
+def result_rows(
+    buffer: bytearray, at: int, end: int, columns: Columns, most: int
+) -> tuple[int, int]: ...

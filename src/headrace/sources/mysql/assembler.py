@@ -30,6 +30,7 @@ from headrace.sources.mysql.events import (
     RowsHeader,
     parse_gtid,
     parse_heartbeat,
+    parse_prepared,
     parse_query,
     parse_rotate,
     parse_rows_header,
@@ -39,7 +40,6 @@ from headrace.sources.mysql.position import GONE, Place, Resume
 from headrace.sources.mysql.reading import broken
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.source_events import (
-    parse_one_phase,
     parse_source_gtid,
     parse_tagged_gtid,
 )
@@ -169,6 +169,7 @@ class Assembler:
         self._changes = 0
         self._held_rows = 0
         self._held_bytes = 0
+        self._alike: tuple[TableRows, bytes] | None = None
         self._tx_mark: Mark | None = None
         self._mark: ReceivedMark | None = None
         self._last_scn = resume.place.scn
@@ -207,6 +208,7 @@ class Assembler:
             self.covered,
         )
         item = LogItem(block, self._resume.render(), self._mark)
+        self._alike = None
         self._entries, self._system, self._mark = [], [], None
         self._held_rows = self._held_bytes = 0
         self._told = self.covered
@@ -227,6 +229,7 @@ class Assembler:
             UndecodableValue: a value has no exact place in its column's type.
         """
         self._move(event)
+        self._alike = None
         if event.type == EventType.ROTATE:
             self._rotate(event)
         elif event.type in _BEGINS:
@@ -257,6 +260,34 @@ class Assembler:
         if not self.open and self._mark is None:
             self.covered = max(self.covered, self._place().scn)
 
+    @property
+    def expects_alike(self) -> bool:
+        """Whether the event that was added last has rows, and `add_alike` may take those that go on where it ended."""
+        return self._alike is not None
+
+    def add_alike(self, buffer: bytearray, at: int, end: int, checksum: bool) -> int:
+        """Take in packets with events that are like the one that was added last, as long as no hand-over is due.
+
+        Args:
+            buffer: holds packets.
+            at: where one begins.
+            end: behind the last byte.
+            checksum: whether events end with one.
+
+        Returns:
+            where the first packet begins that was left.
+
+        Raises:
+            ProtocolError: their images do not follow the protocol.
+        """
+        assert self._alike is not None
+        rows, model = self._alike
+        found = rows.add_alike(buffer, at, end, model, checksum, self._max_rows - self._held_rows)
+        if found.images:
+            self._follow(found.end_pos)
+            self._hold(found.images, found.size)
+        return found.at
+
     # -- places -----------------------------------------------------------------------------------
 
     def _move(self, event: Event) -> None:
@@ -272,13 +303,17 @@ class Assembler:
             reached = beat or event.type in _BEGINS
             floor = self._resume.place
             at = floor.position if reached and floor.file == self._file else 4
-        low = at & ~_LOW | event.end_pos
         if beat:
             # How far the server has come where it passes over what we have; or only that it is there.
-            self._at = max(at, low)
+            self._at = max(at, at & ~_LOW | event.end_pos)
             return
         self._at_head = self._at_head and event.type not in _BEGINS
-        self._at = low if low >= at else low + _LOW + 1
+        self._at = at
+        self._follow(event.end_pos)
+
+    def _follow(self, end_pos: int) -> None:
+        low = self._at & ~_LOW | end_pos
+        self._at = low if low >= self._at else low + _LOW + 1
 
     def _place(self) -> Place:
         return Place.of(self._file, self._at, self._resume.shift)
@@ -295,8 +330,6 @@ class Assembler:
     def _begin(self, begin: Begin) -> None:
         if self.open:
             raise broken("a transaction begins inside another")
-        if begin.xa:
-            raise _distributed(begin, begin.xa)
         scn = self._place().scn
         if scn <= self._last_scn:
             raise broken("a transaction is not behind the one before it")
@@ -370,9 +403,15 @@ class Assembler:
         elif described.schema is not None:
             rows = self._rows[described.schema_id]
             added = rows.add(self._scn, self._ord, event.type, header)
-            self._held_rows += added
-            self._held_bytes += header.end - header.start
-            self._count(added)
+            self._hold(added, header.end - header.start)
+            # Inflated rows, and such as hold changes of documents, are not as the event has them.
+            if header.data is event.data and event.type != EventType.PARTIAL_UPDATE_ROWS:
+                self._alike = rows, event.data[: header.start]
+
+    def _hold(self, images: int, size: int) -> None:
+        self._held_rows += images
+        self._held_bytes += size
+        self._count(images)
 
     def _mark_row(self, rows: TableRows, event: Event, header: RowsHeader) -> None:
         if not rows.add(self._scn, 0, event.type, header):
@@ -395,6 +434,9 @@ class Assembler:
         if meaning.kind == "commit":
             self._commit()
             return
+        if meaning.kind == "xa":
+            self._completed(meaning.xid)
+            return
         if self._begun.standalone is None and not self._stated:
             self._alone = meaning.kind != "begin"
         self._stated = True
@@ -406,9 +448,21 @@ class Assembler:
     def _end_of_xa(self, event: Event) -> None:
         self._needs_transaction()
         assert self._begun is not None
-        if not parse_one_phase(event):
+        prepared = parse_prepared(event)
+        if not prepared.one_phase and self._ord:
             raise _distributed(self._begun, "prepare")
         self._commit()
+        if not prepared.one_phase:
+            self._resume = self._resume.prepares(prepared.xid)
+
+    def _completed(self, xid: str) -> None:
+        """Take in the commit or the rollback of what was prepared."""
+        assert self._begun is not None
+        if xid not in self._resume.prepared:
+            # Prepared before our place, or by who changed captured tables: its rows are not here.
+            raise _distributed(self._begun, "complete")
+        self._commit()
+        self._resume = self._resume.ends(xid)
 
     def _migrate(self, meaning: Meaning) -> None:
         """Tell of tables that were emptied, or that came or went."""
@@ -464,8 +518,6 @@ class Assembler:
     def _refuse(self, meaning: Meaning) -> None:
         """Stop at what changed rows and does not say which."""
         assert self._begun is not None
-        if meaning.kind == "xa":
-            raise _distributed(self._begun, "complete")
         if meaning.kind in ("rollback", "rollback to") and self._ord:
             raise SourceError(
                 f"Transaction {self._begun.gtid} was rolled back in part, which the log does not undo for us.",
@@ -491,5 +543,5 @@ class Assembler:
 def _distributed(begin: Begin, what: str) -> SourceError:
     return SourceError(
         f"Transaction {begin.gtid} is a distributed one (XA {what}), which is not carried over.",
-        next_step="keep XA transactions away from this server, and dump every table again.",
+        next_step="keep XA transactions away from captured tables, and dump every table again.",
     )

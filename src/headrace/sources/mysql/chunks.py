@@ -7,13 +7,12 @@ refuses the select, and the read is made again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import ConfigError, SourceError, SourceUnavailable, UndecodableValue
-from headrace.model.change import table_arrow_schema
+from headrace.errors import ConfigError, SourceError, SourceUnavailable
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 from headrace.sources.base import Chunk, TableDump
@@ -27,9 +26,11 @@ from headrace.sources.mysql.connection import (
     quote,
     quote_literal,
 )
+from headrace.sources.mysql.engine import make_engine
 from headrace.sources.mysql.keyset import keyset_of, table_sql
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.rendering import key_texts, row_of_keys
+from headrace.sources.mysql.results import batch_of, select
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
 from headrace.sources.mysql.texts import column_of_texts, selected
 from headrace.sources.mysql.vendors import vendor_of
@@ -41,7 +42,6 @@ _T = TypeVar("_T")
 _ATTEMPTS = 5
 # The table's shape changed after the snapshot; unknown column; no such table.
 _CHANGED = frozenset({1412, 1054, 1146})
-_ROWS_AT_ONCE = 4_096
 
 _ESTIMATE = (
     "SELECT table_rows FROM information_schema.tables WHERE table_schema = {} AND table_name = {}"
@@ -64,6 +64,7 @@ class MysqlChunkReader:
         numbers: GtidNumbers | None = None,
     ) -> None:
         self._settings = settings
+        self._engine = make_engine()
         self._numbers = numbers
         self._chunk_bytes = chunk_bytes
         self._session: Session | None = None
@@ -118,8 +119,12 @@ class MysqlChunkReader:
                 wanted,
                 predicate,
             )
-            batches, cut = self._pieces(session, facts, schema, sql)
-            rows = pa.concat_batches(batches)
+            with contextlib.closing(self._select(session, facts, schema, sql)) as batches:
+                rows = next(batches, None)
+                # What is beyond is let go when the select is closed.
+                cut = next(batches, None) is not None
+            if rows is None:
+                rows = rows_batch(facts, schema, [], self._settings.zero_dates)
             if rows.num_rows:
                 width = max(1, rows.nbytes // rows.num_rows)
                 self._fitting[table] = self._chunk_bytes // width
@@ -172,8 +177,7 @@ class MysqlChunkReader:
         def batches() -> Iterator[pa.RecordBatch]:
             try:
                 sql = f"SELECT {_wanted(facts)} FROM {table_sql(table)}"
-                for rows in session.stream(sql, _ROWS_AT_ONCE):
-                    yield rows_batch(facts, schema, rows, self._settings.zero_dates)
+                yield from self._select(session, facts, schema, sql)
             except QueryFailed as error:
                 raise _refused(table, error) from error
             finally:
@@ -202,7 +206,7 @@ class MysqlChunkReader:
     # -- machinery --------------------------------------------------------------------------------
 
     def _connected(self) -> tuple[Session, Collations]:
-        if self._session is None:
+        if self._session is None or not self._session.open:
             self._session = connect(self._settings, patient=True)
             self._collations = read_collations(self._session)
         return self._session, self._collations
@@ -228,21 +232,11 @@ class MysqlChunkReader:
                 raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _pieces(
+    def _select(
         self, session: Session, facts: TableFacts, schema: TableSchema, sql: str
-    ) -> tuple[list[pa.RecordBatch], bool]:
-        """Return a select's rows up to about the bound in bytes, and whether there are more."""
-        batches = [rows_batch(facts, schema, [], self._settings.zero_dates)]
-        size, cut = 0, False
-        with contextlib.closing(session.stream(sql, _ROWS_AT_ONCE)) as pieces:
-            for rows in pieces:
-                if size >= self._chunk_bytes:
-                    # What is beyond is let go when the stream is closed.
-                    cut = True
-                    break
-                batches.append(rows_batch(facts, schema, rows, self._settings.zero_dates))
-                size += batches[-1].nbytes
-        return batches, cut
+    ) -> Generator[pa.RecordBatch, None, None]:
+        zero_dates, most = self._settings.zero_dates, self._chunk_bytes
+        return select(session, sql, self._engine, facts, schema, zero_dates, most)
 
 
 def rows_batch(
@@ -260,19 +254,13 @@ def rows_batch(
         UndecodableValue: names table and column, never the value.
     """
     columns = list(zip(*rows, strict=True)) or [()] * len(facts.columns)
-    arrays = []
-    for column, cells in zip(facts.columns, columns, strict=True):
-        assert column.type is not None
-        try:
-            arrays.append(column_of_texts(column.type, cells, zero_dates))
-        except (ValueError, pa.ArrowException) as error:
-            raise UndecodableValue(
-                f"{facts.table}.{column.name}: a value does not fit {column.type.arrow}, which stands for "
-                f"{column.type.name}.",
-                next_step="change the value at the source; source.zero_dates: null lets dates that are no days "
-                "be null; or exclude the table.",
-            ) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=table_arrow_schema(schema))
+
+    def column(place: int) -> pa.Array:
+        type_ = facts.columns[place].type
+        assert type_ is not None
+        return column_of_texts(type_, pa.array(columns[place], pa.binary()), zero_dates)
+
+    return batch_of(facts, schema, column)
 
 
 def _wanted(facts: TableFacts) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import ssl
 from collections.abc import Generator, Iterator, Sequence
@@ -14,6 +15,7 @@ from pymysql.constants import CLIENT
 from pymysql.cursors import SSCursor
 
 from headrace.errors import HeadraceError, SourceError, SourceUnavailable
+from headrace.sources.mysql.packets import PacketReader
 from headrace.sources.mysql.settings import Address, MysqlSettings
 
 __all__ = ["Cells", "QueryFailed", "Session", "connect", "quote", "quote_literal"]
@@ -36,6 +38,8 @@ _KEEPALIVE = {
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 60_000,
 }
+# What ends rows is shorter; a row that begins with the same byte has a cell of 16 MB.
+_LONGEST_END = 9
 _LOST = {1040, 1053, 1152, 1159, 1161, 1203, 1317, 1927, 2003, 2006, 2013, 2055}
 # Codes whose messages may quote values of rows or parameters.
 _QUOTING = {1062, 1064, 1264, 1265, 1292, 1366, 1406, 1411, 1525}
@@ -63,6 +67,11 @@ class Session:
     def version(self) -> str:
         """What the server calls itself, such as ``10.11.19-MariaDB``."""
         return str(self._connection.get_server_info())
+
+    @property
+    def open(self) -> bool:
+        """Whether it can still be asked; a server that went away is only noticed when it is."""
+        return bool(self._connection.open)
 
     def rows(self, sql: str) -> list[Cells]:
         """Return all rows of a statement, each cell as the server rendered it.
@@ -94,6 +103,33 @@ class Session:
             cursor.execute(sql)
             while rows := cursor.fetchmany(most):
                 yield rows
+
+    @contextlib.contextmanager
+    def packets(self, sql: str) -> Iterator[PacketReader]:
+        """Give the rows of a statement as packets; likewise, and the refusal may come when the block is left.
+
+        The session is free again behind the block, which need not have read them all; after an error in it the session
+        is closed.
+        """
+        with self._failures(), self._connection.cursor(SSCursor) as cursor:
+            cursor.execute(sql)
+            result = cursor._result
+            packets = PacketReader(_Buffered(self._connection._rfile, self.socket()))
+            ended = False
+            try:
+                yield packets
+                while not ended:
+                    payload = packets.whole()
+                    refused = payload[:1] == b"\xff"
+                    ended = refused or (payload[:1] == b"\xfe" and len(payload) < _LONGEST_END)
+                    if refused:
+                        pymysql.err.raise_mysql_exception(payload)
+            finally:
+                # The driver would look for rows that were read past it.
+                result.unbuffered_active = False
+                result.connection = None
+                if not ended:
+                    self.close()
 
     def run(self, *statements: str) -> int:
         """Run statements without rows; return how many rows the last one changed."""
@@ -134,6 +170,25 @@ class Session:
             if code in _LOST:
                 raise _gone() from error
             raise QueryFailed(code, _told(code, error)) from None
+
+
+class _Buffered:
+    """What the driver may have read ahead, and then its socket; waits as long as the driver would."""
+
+    def __init__(self, file: Any, socket: Any) -> None:
+        self._file = file
+        self._socket = socket
+
+    def settimeout(self, timeout_s: float) -> None:
+        pass
+
+    def recv_into(self, view: memoryview) -> int:
+        if self._file is None:
+            return int(self._socket.recv_into(view))
+        # So many bytes are all that it can hold; when asked for more, it would wait for them.
+        count = int(self._file.readinto1(view[: io.DEFAULT_BUFFER_SIZE]))
+        self._file = None
+        return count
 
 
 def connect(settings: MysqlSettings, *, patient: bool = False) -> Session:

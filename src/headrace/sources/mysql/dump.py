@@ -6,7 +6,7 @@ One session of PyMySQL logs in and says how the log shall come; from then on its
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from headrace.errors import HeadraceError, SlotLost, SourceError, SourceUnavailable
@@ -61,7 +61,7 @@ class Dump:
     ) -> None:
         self._session = session
         self._checksum = False
-        self._unpacked: Iterator[Event] = iter(())
+        self._unpacked: Iterator[Event] | None = None
         self.ended = False
         beat_ns = int(settings.heartbeat_s * 1e9)
         session.run(
@@ -89,9 +89,11 @@ class Dump:
             SlotLost: the server no longer has the log.
             ProtocolError: what came is no event.
         """
-        inner = next(self._unpacked, None)
-        if inner is not None:
-            return inner
+        if self._unpacked is not None:
+            inner = next(self._unpacked, None)
+            if inner is not None:
+                return inner
+            self._unpacked = None
         payload = None if self.ended else self._packets.next(timeout_s)
         if payload is None:
             return None
@@ -110,6 +112,15 @@ class Dump:
             self._unpacked = unpacked(event)
             return next(self._unpacked, None)
         return event
+
+    def hand(self, take: Callable[[bytearray, int, int, bool], int]) -> None:
+        """Let somebody take packets with events from what has been read; not inside a compressed transaction.
+
+        Args:
+            take: as for `PacketReader.hand`; learns also whether events end with a checksum here.
+        """
+        if self._unpacked is None:
+            self._packets.hand(lambda buffer, at, end: take(buffer, at, end, self._checksum))
 
     @property
     def ahead(self) -> bool:

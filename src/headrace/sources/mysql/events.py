@@ -233,8 +233,6 @@ def parse_heartbeat(event: Event) -> str:
 
 
 _STANDALONE = 1
-_PREPARED_XA = 64
-_COMPLETED_XA = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,23 +243,42 @@ class Begin:
         gtid: its id.
         commit_us: when it was committed on the server that logged it, microseconds since 1970 UTC.
         standalone: it is this and one more event, without a commit at its end; None where its first statement tells.
-        xa: ``prepare`` or ``complete`` of a distributed transaction, empty for none or where later events tell.
     """
 
     gtid: Gtid
     commit_us: int
     standalone: bool | None
-    xa: str = ""
 
 
 def parse_gtid(event: Event) -> Begin:
     """Read MariaDB's beginning of a transaction."""
     body = event.body()
     number, domain, flags = body.number(8), body.number(4), body.number(1)
-    xa = "prepare" if flags & _PREPARED_XA else "complete" if flags & _COMPLETED_XA else ""
     server = int.from_bytes(event.data[5:9], "little")
     gtid = DomainGtid(domain, server, number)
-    return Begin(gtid, event.time_s * 1_000_000, bool(flags & _STANDALONE), xa)
+    return Begin(gtid, event.time_s * 1_000_000, bool(flags & _STANDALONE))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A distributed transaction is prepared.
+
+    Attributes:
+        one_phase: it is committed at once.
+        xid: its name as the server writes it in statements, such as ``X'6162',X'',1``.
+    """
+
+    one_phase: bool
+    xid: str
+
+
+def parse_prepared(event: Event) -> Prepared:
+    """Read the end of a distributed transaction's changes."""
+    body = event.body()
+    one_phase, kind = body.number(1) != 0, body.number(4)
+    sizes = body.number(4), body.number(4)
+    names = [body.take(size).hex() for size in sizes]
+    return Prepared(one_phase, f"X'{names[0]}',X'{names[1]}',{kind}")
 
 
 def parse_gtid_list(event: Event) -> list[DomainGtid]:

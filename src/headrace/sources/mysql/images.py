@@ -9,33 +9,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 from headrace.sources.mysql.reading import broken
+from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.types import ColumnType
+from headrace.sources.mysql.values import Cells, column_of
 
-__all__ = ["Cells", "Layout", "walk"]
+__all__ = ["Layout", "walk"]
 
 # Masks of nulls whose steps are remembered.
 _KEPT = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """Where the values of one column lie, per image.
-
-    Attributes:
-        starts: of the value, behind its length.
-        ends: behind it.
-        valid: where the value is not null; elsewhere the places mean nothing, but do not fall.
-    """
-
-    starts: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    valid: npt.NDArray[np.bool_]
 
 
 class Layout:
@@ -45,7 +31,7 @@ class Layout:
         types: of the columns that are present.
 
     Attributes:
-        widths: per column 32 bits: the bytes of its values, or negative those of their lengths.
+        data: the images, one behind the other, with those of the other layout where there are two.
         bounds: per image its first value's place, then the place behind each value whose width differs.
         nulls: the masks, one behind the other.
         count: images.
@@ -54,18 +40,17 @@ class Layout:
     def __init__(self, types: Sequence[ColumnType]) -> None:
         self.types = tuple(types)
         self.mask_bytes = (len(types) + 7) // 8
-        self.widths = array(
-            "i", [-t.prefix if t.width is None else t.width for t in types]
-        ).tobytes()
         self.varying = [place for place, type_ in enumerate(types) if type_.width is None]
         self.clear()
         self._steps: dict[bytes, tuple[tuple[tuple[int, int], ...], int]] = {}
 
     def clear(self) -> None:
         """Forget all images."""
+        self.data = bytearray()
         self.bounds = array("q")
         self.nulls = bytearray()
         self.count = 0
+        self._cells: list[Cells] = []
 
     def steps(self, mask: bytes) -> tuple[tuple[tuple[int, int], ...], int]:
         """Return how to walk an image with these nulls.
@@ -91,7 +76,18 @@ class Layout:
         self._steps[mask] = tuple(found), skip
         return self._steps[mask]
 
-    def cells(self) -> list[Cells]:
+    def column(self, place: int, zero_dates: ZeroDates) -> pa.Array:
+        """Return one of the columns.
+
+        Raises:
+            ValueError: a value has no exact place in its type.
+        """
+        if not self._cells:
+            self._cells = self._found()
+        data = np.frombuffer(self.data, np.uint8)
+        return column_of(self.types[place], data, self._cells[place], zero_dates)
+
+    def _found(self) -> list[Cells]:
         """Return where the values lie, by column."""
         count, present = self.count, len(self.types)
         bounds = np.frombuffer(self.bounds, np.int64).reshape(count, 1 + len(self.varying))
@@ -114,14 +110,13 @@ class Layout:
         return found
 
 
-def walk(data: bytes, at: int, end: int, base: int, first: Layout, second: Layout) -> int:
+def walk(data: bytes, at: int, end: int, first: Layout, second: Layout) -> int:
     """Walk through images, those of two layouts in turn, and note where their values lie.
 
     Args:
         data: holds the images.
         at: where the first one begins.
         end: behind the last one.
-        base: what is added to each place.
         first: of the first image and every other one; may be the same as ``second``.
         second: of the others.
 
@@ -133,9 +128,13 @@ def walk(data: bytes, at: int, end: int, base: int, first: Layout, second: Layou
     """
     if not first.mask_bytes and not second.mask_bytes and at < end:
         raise broken("images without columns have bytes")
+    bases = [len(layout.data) - at for layout in (first, second)]
+    for layout in {first, second}:
+        layout.data += data[at:end]
     count = 0
     layout, other = first, second
     while at < end:
+        base = bases[count & 1]
         mask = data[at : at + layout.mask_bytes]
         at += layout.mask_bytes
         if at > end:

@@ -1,4 +1,4 @@
-"""Packets of the client protocol, read from a socket in large pieces.
+"""Packets of the client protocol, read from a connection in large pieces.
 
 A packet is a 3-byte little-endian length, a sequence number, and the payload. A payload of 16,777,215 bytes goes on in
 the next packet.
@@ -7,6 +7,7 @@ the next packet.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import SourceUnavailable
@@ -15,13 +16,16 @@ __all__ = ["PacketReader"]
 
 _MOST = (1 << 24) - 1
 _PIECE = 1 << 18
+# How long one wait lasts where it is made again until something comes.
+_WAIT_S = 60.0
 
 
 class PacketReader:
-    """Payloads from a socket.
+    """Payloads from a connection.
 
     Args:
-        socket: connected and, where asked for, encrypted; nothing of it must have been read ahead.
+        socket: connected and, where asked for, encrypted; nothing of it must have been read ahead. Or what reads like
+            one.
     """
 
     def __init__(self, socket: Any) -> None:
@@ -58,6 +62,31 @@ class PacketReader:
             if not self._fill(timeout_s):
                 return None
 
+    def whole(self) -> bytes:
+        """Return the next payload, however long that takes; likewise."""
+        payload = None
+        while payload is None:
+            payload = self.next(_WAIT_S)
+        return payload
+
+    def more(self) -> None:
+        """Read once; likewise. What has been read must hold no whole packet."""
+        held = self._end - self._start
+        size = (
+            int.from_bytes(self._data[self._start : self._start + 3], "little") if held > 3 else 0
+        )
+        self._make_room(4 + size)
+        self._fill(_WAIT_S)
+
+    def hand(self, take: Callable[[bytearray, int, int], int]) -> None:
+        """Let somebody take whole packets from what has been read.
+
+        Args:
+            take: gets what holds the packets, where the first of them begins and where the last one ends, which may be
+                cut off; returns the place behind those that it took.
+        """
+        self._start = take(self._data, self._start, self._end)
+
     @property
     def ahead(self) -> bool:
         """Whether more has been read than was handed out."""
@@ -92,6 +121,6 @@ class PacketReader:
 
 def _gone(why: str) -> SourceUnavailable:
     return SourceUnavailable(
-        f"The connection that brings the log is gone ({why}).",
-        next_step="nothing: the log is opened again.",
+        f"The connection to the server is gone ({why}).",
+        next_step="nothing: it is made again.",
     )

@@ -80,6 +80,7 @@ class Resume:
         tables: the version of each table that was seen up to there, `GONE` of one that was dropped.
         server: whose log the place is in; empty where it was not noted.
         shift: what is added to the numbers of this server's files.
+        prepared: distributed transactions that are prepared and not ended; none of them changed a captured table.
     """
 
     place: Place
@@ -88,6 +89,7 @@ class Resume:
     tables: Mapping[str, int]
     server: str = ""
     shift: int = 0
+    prepared: frozenset[str] = frozenset()
 
     def render(self) -> str:
         """Return the text form; `parse` reads it back."""
@@ -98,6 +100,7 @@ class Resume:
                 "scn": self.scn,
                 "gtids": self.gtids.to_json(),
                 "tables": dict(self.tables),
+                "prepared": sorted(self.prepared),
                 "server": self.server,
                 "shift": self.shift,
             },
@@ -117,7 +120,8 @@ class Resume:
             place = Place.of(value["file"], value["position"], shift)
             tables = {str(name): int(id_) for name, id_ in value["tables"].items()}
             gtids, server = gtids_of(value["gtids"]), str(value.get("server", ""))
-            return cls(place, int(value["scn"]), gtids, tables, server, shift)
+            prepared = frozenset(map(str, value.get("prepared", ())))
+            return cls(place, int(value["scn"]), gtids, tables, server, shift, prepared)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 "A stored position of the log does not read.",
@@ -127,3 +131,11 @@ class Resume:
     def behind(self, place: Place, scn: int, gtid: Gtid, tables: Mapping[str, int]) -> Resume:
         """Return where reading goes on behind one more transaction."""
         return replace(self, place=place, scn=scn, gtids=self.gtids.behind(gtid), tables=tables)
+
+    def prepares(self, xid: str) -> Resume:
+        """Return it with one more distributed transaction that is prepared."""
+        return replace(self, prepared=self.prepared | {xid})
+
+    def ends(self, xid: str) -> Resume:
+        """Return it without a distributed transaction that is committed or rolled back."""
+        return replace(self, prepared=self.prepared - {xid})

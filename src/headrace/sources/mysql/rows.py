@@ -1,11 +1,14 @@
 """Collects the row images of one table version and turns them into a body.
 
-Bytes of events are kept as they came; columns are built once, when a body is asked for. An image that lacks columns
+Images are added as they come; columns are built once, when a body is asked for. An image that lacks columns
 (``binlog_row_image`` of any session) keeps them missing, unless the other image of its update has them: what an image
 after an update leaves out did not change.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,32 +18,60 @@ from headrace.errors import SourceError, UndecodableValue
 from headrace.model.block import Body
 from headrace.model.change import DELETE, INSERT, UPDATE_NEW, UPDATE_OLD, change_schema
 from headrace.model.schema import KeyCheck, TableSchema
+from headrace.sources.mysql.engine import Engine
 from headrace.sources.mysql.events import DELETES, UPDATES, EventType, RowsHeader
-from headrace.sources.mysql.images import Cells, Layout
 from headrace.sources.mysql.partial import with_whole_documents
 from headrace.sources.mysql.reading import bit_places, broken
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.types import ColumnType
-from headrace.sources.mysql.values import column_of
-from headrace.sources.mysql.walker import Walk
 
-__all__ = ["TableRows"]
+__all__ = ["Alike", "TableRows"]
 
 _CODES = pa.array([INSERT, UPDATE_OLD, UPDATE_NEW, DELETE], pa.string())
 _INSERT, _OLD, _NEW, _DELETE = range(4)
 
 
+class Alike(NamedTuple):
+    """What became of packets.
+
+    Attributes:
+        at: where the first one begins that was not taken.
+        images: added.
+        size: their bytes.
+        end_pos: low 32 bits of the place behind the last event in its file, 0 without one.
+    """
+
+    at: int
+    images: int
+    size: int
+    end_pos: int
+
+
 class _Images:
-    """Images of one layout, and their places among all."""
+    """Images in which the same columns are present."""
 
-    def __init__(self, types: list[ColumnType], mask: bytes) -> None:
+    def __init__(self, types: list[ColumnType], mask: bytes, engine: Engine) -> None:
         self.present = bit_places(mask, len(types))
-        self.layout = Layout([types[place] for place in self.present])
-        self.order: list[npt.NDArray[np.int64]] = []
+        self.set = engine.images([types[place] for place in self.present])
 
-    def clear(self) -> None:
-        self.layout.clear()
-        self.order = []
+
+@dataclass(slots=True)
+class _Run:
+    """Images that follow one another in one transaction.
+
+    Attributes:
+        scn: of the transaction.
+        ord: of the first image.
+        op: what they are; of updates the first and every second image is an old one.
+        sides: the sets that their images are in, the first one's first.
+        count: images.
+    """
+
+    scn: int
+    ord: int
+    op: int
+    sides: tuple[_Images, _Images]
+    count: int
 
 
 class TableRows:
@@ -51,7 +82,7 @@ class TableRows:
         schema_id: its id.
         types: of its columns.
         zero_dates: what becomes of dates that are no days.
-        walker: finds the cells of images.
+        engine: makes columns of images.
     """
 
     def __init__(
@@ -60,27 +91,24 @@ class TableRows:
         schema_id: int,
         types: list[ColumnType],
         zero_dates: ZeroDates,
-        walker: Walk,
+        engine: Engine,
     ) -> None:
         self.schema = schema
         self.schema_id = schema_id
         self._types = types
         self._zero_dates = zero_dates
-        self._walk = walker
+        self._engine = engine
         self._arrow = change_schema(schema)
         self._key = frozenset(schema.key_indexes)
         self._images: dict[bytes, _Images] = {}
         self._start()
 
     def _start(self) -> None:
-        self._data = bytearray()
         self._count = 0
-        self._scns: list[npt.NDArray[np.int64]] = []
-        self._ords: list[npt.NDArray[np.int32]] = []
-        self._ops: list[npt.NDArray[np.int8]] = []
+        self._runs: list[_Run] = []
         self.first = (0, 0)
         for images in self._images.values():
-            images.clear()
+            images.set.clear()
 
     def __len__(self) -> int:
         return self._count
@@ -97,30 +125,51 @@ class TableRows:
         if type_ == EventType.PARTIAL_UPDATE_ROWS:
             header = with_whole_documents(header, self._types, str(self.schema.table))
         before, after = self._of(header.before), self._of(header.after)
-        base = len(self._data) - header.start
-        found = self._walk(header.data, header.start, header.end, base, before.layout, after.layout)
+        found = self._engine.walk(header.data, header.start, header.end, before.set, after.set)
         if not found:
             return 0
-        self._data += header.data[header.start : header.end]
-        places = np.arange(self._count, self._count + found)
-        if type_ in UPDATES:
-            if found & 1:
-                raise broken("an update has no second image")
-            ops = np.tile(np.array([_OLD, _NEW], np.int8), found // 2)
-        else:
-            ops = np.full(found, _DELETE if type_ in DELETES else _INSERT, np.int8)
-        if before is after:
-            before.order.append(places)
-        else:
-            before.order.append(places[0::2])
-            after.order.append(places[1::2])
+        op = _OLD if type_ in UPDATES else _DELETE if type_ in DELETES else _INSERT
+        if op == _OLD and found & 1:
+            raise broken("an update has no second image")
         if not self._count:
             self.first = (scn, ord_)
-        self._scns.append(np.full(found, scn))
-        self._ords.append(np.arange(ord_, ord_ + found, dtype=np.int32))
-        self._ops.append(ops)
-        self._count += found
+        self._note(_Run(scn, ord_, op, (before, after), found))
         return found
+
+    def add_alike(
+        self, buffer: bytearray, at: int, end: int, model: bytes, checksum: bool, most: int
+    ) -> Alike:
+        """Add the rows of events that go on where the one that was added last ended.
+
+        Args:
+            buffer: holds packets.
+            at: where one begins.
+            end: behind the last byte.
+            model: the event that was added last, up to its first image.
+            checksum: whether events end with one.
+            most: images after which to stop.
+        """
+        walk = self._engine.walk_alike
+        if walk is None or not self._runs:
+            return Alike(at, 0, 0, 0)
+        last = self._runs[-1]
+        sets = tuple(side.set for side in last.sides)
+        found = Alike(*walk(buffer, at, end, model, checksum, last.op == _OLD, sets, most))
+        last.count += found.images
+        self._count += found.images
+        return found
+
+    def _note(self, run: _Run) -> None:
+        last = self._runs[-1] if self._runs else None
+        if (
+            last is not None
+            and (last.scn, last.op, last.sides) == (run.scn, run.op, run.sides)
+            and last.ord + last.count == run.ord
+        ):
+            last.count += run.count
+        else:
+            self._runs.append(run)
+        self._count += run.count
 
     def body(self) -> Body:
         """Return everything added so far as one body and start anew.
@@ -128,7 +177,16 @@ class TableRows:
         Raises:
             UndecodableValue: a value has no exact place in its column's type.
         """
-        ops = np.concatenate(self._ops)
+        counts = np.array([run.count for run in self._runs])
+        starts = np.cumsum(counts) - counts
+        inside = np.arange(self._count) - np.repeat(starts, counts)
+        ops = np.repeat(np.array([run.op for run in self._runs], np.int8), counts)
+        # Of an update the second image is the new one.
+        ops += (ops == _OLD) & (inside & 1).astype(bool)
+        scns = np.repeat(np.array([run.scn for run in self._runs], np.int64), counts)
+        ords = (np.repeat(np.array([run.ord for run in self._runs]), counts) + inside).astype(
+            np.int32
+        )
         columns, missing = self._columns()
         if missing is not None:
             columns, missing = _completed(columns, missing, ops)
@@ -138,8 +196,8 @@ class TableRows:
             masks = _packed(missing)
         batch = pa.RecordBatch.from_arrays(
             [
-                pa.array(np.concatenate(self._scns)),
-                pa.array(np.concatenate(self._ords)),
+                pa.array(scns),
+                pa.array(ords),
                 _CODES.take(pa.array(ops)),
                 masks,
                 *columns,
@@ -152,41 +210,49 @@ class TableRows:
     def _of(self, mask: bytes) -> _Images:
         images = self._images.get(mask)
         if images is None:
-            images = self._images[mask] = _Images(self._types, mask)
+            images = self._images[mask] = _Images(self._types, mask, self._engine)
         return images
 
     def _columns(self) -> tuple[list[pa.Array], npt.NDArray[np.bool_] | None]:
         """Return the columns, and where cells are missing (rows × columns) if any are."""
-        data = np.frombuffer(self._data, np.uint8)
-        used = [images for images in self._images.values() if images.layout.count]
+        used = [images for images in self._images.values() if images.set.count]
         width = len(self._types)
         if len(used) == 1 and len(used[0].present) == width:
-            return self._built(used[0], data), None
-        order = np.concatenate([part for images in used for part in images.order])
-        back = pa.array(np.argsort(order))
+            return self._built(used[0]), None
+        orders = [self._order(images) for images in used]
+        back = pa.array(np.argsort(np.concatenate(orders)))
         missing = np.zeros((self._count, width), bool)
         parts: list[list[pa.Array]] = [[] for _ in range(width)]
-        for images in used:
-            built = dict(zip(images.present, self._built(images, data), strict=True))
-            places = np.concatenate(images.order)
+        for images, places in zip(used, orders, strict=True):
+            built = dict(zip(images.present, self._built(images), strict=True))
             for place, column in enumerate(self.schema.columns):
                 if place in built:
                     parts[place].append(built[place])
                 else:
-                    parts[place].append(pa.nulls(images.layout.count, column.type))
+                    parts[place].append(pa.nulls(images.set.count, column.type))
                     missing[places, place] = True
         columns = [pa.concat_arrays(part).take(back) for part in parts]
         return columns, missing if missing.any() else None
 
-    def _built(self, images: _Images, data: npt.NDArray[np.uint8]) -> list[pa.Array]:
-        return [
-            self._column(place, data, cells)
-            for place, cells in zip(images.present, images.layout.cells(), strict=True)
-        ]
+    def _order(self, images: _Images) -> npt.NDArray[np.int64]:
+        """Return the places of some images among all."""
+        parts, at = [], 0
+        for run in self._runs:
+            places = np.arange(at, at + run.count)
+            first, second = run.sides
+            if first is second:
+                parts += [places] if first is images else []
+            else:
+                parts += [places[n::2] for n, side in enumerate(run.sides) if side is images]
+            at += run.count
+        return np.concatenate(parts)
 
-    def _column(self, place: int, data: npt.NDArray[np.uint8], cells: Cells) -> pa.Array:
+    def _built(self, images: _Images) -> list[pa.Array]:
+        return [self._column(images, n, place) for n, place in enumerate(images.present)]
+
+    def _column(self, images: _Images, number: int, place: int) -> pa.Array:
         try:
-            return column_of(self._types[place], data, cells, self._zero_dates)
+            return images.set.column(number, self._zero_dates)
         except (ValueError, pa.ArrowException) as error:
             column = self.schema.columns[place]
             raise UndecodableValue(

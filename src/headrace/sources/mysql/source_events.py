@@ -1,4 +1,4 @@
-"""Events that only MySQL writes: its ids, the end of a distributed transaction, and whole transactions compressed."""
+"""Events that only MySQL writes: its ids, and whole transactions compressed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.sources.mysql.events import Begin, Event, parse_event
 from headrace.sources.mysql.gtids import SourceGtid
 from headrace.sources.mysql.reading import Reading, broken
 
-__all__ = ["parse_one_phase", "parse_source_gtid", "parse_tagged_gtid", "unpacked"]
+__all__ = ["parse_source_gtid", "parse_tagged_gtid", "unpacked"]
 
 _TIME_MASK = (1 << 55) - 1
 
@@ -64,11 +64,6 @@ def _number(body: Reading) -> int:
     if more == 8:
         return body.number(8)
     return first >> more + 1 | body.number(more) << 7 - more
-
-
-def parse_one_phase(event: Event) -> bool:
-    """Return whether the end of a distributed transaction is its commit, and not its prepare."""
-    return event.body().number(1) != 0
 
 
 _SIZE, _KIND, _INFLATED = 1, 2, 3

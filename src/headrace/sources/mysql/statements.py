@@ -27,6 +27,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_XID = re.compile(r"X'[0-9a-f]*',X'[0-9a-f]*',\d+$")
 _ENDS = {"COMMIT": "commit", "ROLLBACK": "rollback"}
 _NOTHING = frozenset({"SAVEPOINT", "RELEASE"})
 _BEGINS = (["BEGIN"], ["XA", "START"], ["XA", "BEGIN"])
@@ -55,11 +56,13 @@ class Meaning:
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
+        xid: of ``xa`` the name of the distributed transaction, as the server writes it.
     """
 
     kind: str
     tables: tuple[TableId, ...] = ()
     word: str = ""
+    xid: str = ""
 
 
 def meaning_of(query: Query) -> Meaning:
@@ -73,7 +76,8 @@ def meaning_of(query: Query) -> Meaning:
     if words[:1] in _BEGINS or words[:2] in _BEGINS:
         return Meaning("begin", word=first)
     if first == "XA" and words[1:2] != ["END"]:
-        return Meaning("xa", word=first)
+        named = _XID.search(query.sql)
+        return Meaning("xa", word=first, xid=named[0] if named else "")
     if first in _NOTHING:
         return Meaning("other", word=first)
     if first in _WRITES:

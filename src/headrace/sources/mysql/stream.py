@@ -98,6 +98,8 @@ class MysqlLogReader:
                     break
                 self._silent_s = 0.0
                 assembler.add(event)
+                if assembler.expects_alike and not assembler.full:
+                    self._dump.hand(assembler.add_alike)
             if assembler.has_output and (assembler.full or not assembler.open):
                 return assembler.take()
             now = time.monotonic()

@@ -11,6 +11,7 @@ from headrace.sources.base import SchemaStore
 from headrace.sources.mysql.assembler import Described
 from headrace.sources.mysql.catalog import TableFacts, facts_schema
 from headrace.sources.mysql.charsets import Collations
+from headrace.sources.mysql.engine import make_engine
 from headrace.sources.mysql.events import Event
 from headrace.sources.mysql.marks import MARKS_TABLE
 from headrace.sources.mysql.position import GONE
@@ -18,7 +19,6 @@ from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.table_map import parse_table_map, table_map_id
 from headrace.sources.mysql.versions import Version, version_of
-from headrace.sources.mysql.walker import make_walk
 
 __all__ = ["LoggedTables"]
 
@@ -44,7 +44,7 @@ class LoggedTables:
         self._collations = collations
         self._catalog = catalog
         self._schemas = schemas
-        self._walk = make_walk()
+        self._engine = make_engine()
         self._known: dict[bytes, tuple[Version, int]] = {}
         self._rows: dict[int, TableRows] = {}
 
@@ -90,7 +90,7 @@ class LoggedTables:
 
     def _new_rows(self, version: Version, schema_id: int) -> TableRows:
         return TableRows(
-            version.schema, schema_id, list(version.types), self._settings.zero_dates, self._walk
+            version.schema, schema_id, list(version.types), self._settings.zero_dates, self._engine
         )
 
     def _announce(

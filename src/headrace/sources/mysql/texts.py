@@ -5,8 +5,6 @@ The session is one of `headrace.sources.mysql.connection`, and a column is selec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,23 +32,27 @@ def selected(type_: ColumnType, column: str) -> str:
     return column
 
 
-def column_of_texts(
-    type_: ColumnType, cells: Sequence[bytes | None], zero_dates: ZeroDates
-) -> pa.Array:
+def column_of_texts(type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> pa.Array:
     """Return a column.
 
     Args:
         type_: of the column.
-        cells: as the server rendered them, None for null.
+        raw: bytes as the server rendered them.
         zero_dates: what becomes of a date that is no day.
 
     Raises:
         ValueError: a value has no exact place in the type.
     """
-    raw = pa.array(cells, pa.binary())
     if type_.kind in (Kind.GEOMETRY, Kind.VECTOR) or (type_.charset == BINARY and not type_.native):
         return raw
     text = raw.cast(pa.string())
+    form = _form(type_)
+    if form is not None:
+        plain = pc.match_substring_regex(text, form)
+        if not pc.all(plain, skip_nulls=True).as_py() and plain.null_count < len(plain):
+            if type_.kind not in _DATES or zero_dates == "refuse":
+                raise ValueError("text that is not of its column's type")
+            text = pc.if_else(plain, text, pa.scalar(None, pa.string()))
     if type_.kind in _DATES:
         return _dates(text, type_.arrow, zero_dates)
     if type_.kind is Kind.DECIMAL and pa.types.is_string(type_.arrow):
@@ -63,6 +65,22 @@ def column_of_texts(
     if pa.types.is_string(type_.arrow):
         return text
     return text.cast(type_.arrow)
+
+
+def _form(type_: ColumnType) -> str | None:
+    """Return the pattern of a type's text where a cast would take more than the server ever says."""
+    if type_.native:
+        return None
+    if type_.kind is Kind.DATE:
+        return r"^\d{4}-\d\d-\d\d$"
+    if type_.kind in _DATES:
+        return r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?$"
+    if type_.kind is Kind.DECIMAL:
+        fraction = rf"\.\d{{{type_.scale}}}" if type_.scale else ""
+        return rf"^(-(0|[1-9]\d*)|\d+){fraction}$"
+    if pa.types.is_integer(type_.arrow) or type_.kind is Kind.LONGLONG:
+        return r"^\d+$" if type_.unsigned and type_.kind is Kind.LONGLONG else r"^(-[1-9]\d*|\d+)$"
+    return None
 
 
 def _dates(text: pa.Array, type_: pa.DataType, zero_dates: ZeroDates) -> pa.Array:

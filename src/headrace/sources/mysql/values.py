@@ -7,6 +7,7 @@ Nothing here loops over rows in Python but text of rare kinds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,30 @@ import pyarrow.compute as pc
 
 from headrace.sources.mysql.charsets import BINARY, CODECS, decode_text
 from headrace.sources.mysql.documents import texts_of
-from headrace.sources.mysql.images import Cells
 from headrace.sources.mysql.natives import NATIVES
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.temporal import dates, datetimes, times, timestamps
 from headrace.sources.mysql.types import MOST_DIGITS, ColumnType, Kind, decimal_width
 
-__all__ = ["Bytes", "column_of", "decimals_of", "unsigned_of"]
+__all__ = ["Bytes", "Cells", "column_of", "decimals_of", "of_bytes", "of_rows", "unsigned_of"]
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Where the values of one column lie, per image.
+
+    Attributes:
+        starts: of the value, behind its length.
+        ends: behind it.
+        valid: where the value is not null; elsewhere the places mean nothing, but do not fall.
+    """
+
+    starts: Ints
+    ends: Ints
+    valid: npt.NDArray[np.bool_]
 
 
 def column_of(type_: ColumnType, data: Bytes, cells: Cells, zero_dates: ZeroDates) -> pa.Array:
@@ -41,13 +56,31 @@ def column_of(type_: ColumnType, data: Bytes, cells: Cells, zero_dates: ZeroDate
         ValueError: a value has no exact place in the type.
     """
     if type_.width is None:
-        return _varying(type_, data, cells)
-    rows = _gather(data, cells.starts[cells.valid], type_.width)
+        return of_bytes(type_, _slices(data, cells))
+    return of_rows(
+        type_, _gather(data, cells.starts[cells.valid], type_.width), cells.valid, zero_dates
+    )
+
+
+def of_rows(
+    type_: ColumnType, rows: Bytes, valid: npt.NDArray[np.bool_], zero_dates: ZeroDates
+) -> pa.Array:
+    """Return a column whose values have one width in the log.
+
+    Args:
+        type_: of the column.
+        rows: values × bytes, of the cells that are not null.
+        valid: which cells are not.
+        zero_dates: what becomes of a date that is no day.
+
+    Raises:
+        ValueError: a value has no exact place in the type.
+    """
     if type_.kind in _WHOLE:
-        return _integers(type_, rows, cells.valid)
+        return _integers(type_, rows, valid)
     if type_.kind is Kind.DECIMAL:
-        return _decimals(type_, rows, cells.valid)
-    return _FIXED[type_.kind](type_, rows, cells.valid, zero_dates)
+        return _decimals(type_, rows, valid)
+    return _FIXED[type_.kind](type_, rows, valid, zero_dates)
 
 
 def _gather(data: Bytes, starts: Ints, width: int) -> Bytes:
@@ -172,7 +205,10 @@ def _groups(type_: ColumnType, rows: Bytes) -> list[tuple[int, Ints]]:
     found, at = [], 0
     for digits in sizes:
         width = decimal_width(digits)
-        found.append((digits, _big_endian(rows[:, at : at + width])))
+        values = _big_endian(rows[:, at : at + width])
+        if (values >= 10**digits).any():
+            raise ValueError("a decimal has more digits than its place")
+        found.append((digits, values))
         at += width
     return found
 
@@ -219,14 +255,19 @@ def _placed(dense: pa.Array, valid: npt.NDArray[np.bool_]) -> pa.Array:
     return dense.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
 
 
-def _varying(type_: ColumnType, data: Bytes, cells: Cells) -> pa.Array:
-    raw = _slices(data, cells)
+def of_bytes(type_: ColumnType, raw: pa.Array) -> pa.Array:
+    """Return a column whose values differ in width, from their bytes in the log.
+
+    Raises:
+        ValueError: a value has no exact place in the type.
+    """
     if type_.native:
-        return _placed(pa.array(NATIVES[type_.native](_dense(raw)), pa.string()), cells.valid)
+        texts = pa.array(NATIVES[type_.native](_dense(raw)), pa.string())
+        return _placed(texts, np.asarray(raw.is_valid()))
     if type_.kind in (Kind.GEOMETRY, Kind.VECTOR):
         return raw
     if type_.kind is Kind.JSON:
-        return _placed(pa.array(texts_of(_dense(raw)), pa.string()), cells.valid)
+        return _placed(pa.array(texts_of(_dense(raw)), pa.string()), np.asarray(raw.is_valid()))
     if type_.charset == BINARY:
         return _padded(raw, type_.length) if type_.kind is Kind.CHAR else raw
     if CODECS[type_.charset] == "utf_8":
@@ -272,7 +313,8 @@ def _is_ascii(raw: pa.Array) -> bool:
     if values is None:
         return True
     bounds = np.frombuffer(offsets, np.int32)[raw.offset : raw.offset + len(raw) + 1]
-    return not (np.frombuffer(values, np.uint8)[bounds[0] : bounds[-1]] & 0x80).any()
+    found = np.frombuffer(values, np.uint8)[bounds[0] : bounds[-1]]
+    return not len(found) or bool(found.max() < 0x80)
 
 
 # -- labels ---------------------------------------------------------------------------------------

@@ -39,7 +39,6 @@ cdef extern from *:
     #if defined(__APPLE__)
     #include <xlocale.h>
     #endif
-    typedef unsigned __int128 hr_u128;
     static locale_t hr_c_locale = (locale_t)0;
     static void hr_make_locale(void) { hr_c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
     static double hr_strtod(const char *s, char **e) { return strtod_l(s, e, hr_c_locale); }
@@ -54,7 +53,6 @@ cdef extern from *:
         unsigned long long v; __builtin_memcpy(&v, p, 8); return __builtin_bswap64(v);
     }
     """
-    ctypedef unsigned long long hr_u128
     void hr_make_locale() nogil
     double hr_strtod(const char *s, char **end) nogil
     float hr_strtof(const char *s, char **end) nogil
@@ -143,7 +141,8 @@ cdef enum:
     T_SKIP = 3       # only checked
 
 
-include "native/memory.pxi"
+include "../native/memory.pxi"
+include "../native/plain.pxi"
 include "native/columns.pxi"
 include "native/text.pxi"
 include "native/binary.pxi"

@@ -16,7 +16,7 @@ from headrace.model.schema import TableId
 from headrace.sources.base import CatalogEntry, CatalogLook
 from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import Session
-from headrace.sources.postgres.joining import Joining
+from headrace.sources.postgres.joining import Joining, Joins
 from headrace.sources.postgres.publication import with_other_columns
 from headrace.sources.postgres.settings import PostgresSettings
 
@@ -72,12 +72,15 @@ class CatalogWatch:
     Args:
         settings: which tables.
         seen: told of each look, for the stream.
+        joining: takes tables into the log; by the publication when None.
     """
 
-    def __init__(self, settings: PostgresSettings, seen: Seen | None = None) -> None:
+    def __init__(
+        self, settings: PostgresSettings, seen: Seen | None = None, joining: Joins | None = None
+    ) -> None:
         self._settings = settings
         self._seen = seen or Seen()
-        self._joining = Joining(settings)
+        self._joining: Joins = joining or Joining(settings)
         self._relisting: set[int] = set()
         self._first = True
 

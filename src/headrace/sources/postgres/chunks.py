@@ -71,10 +71,15 @@ class PostgresChunkReader:
         settings: what to read.
         types: shared with the stream.
         seen: what looks at the catalog tell the stream.
+        watch: makes the looks; as the publication has the tables when None.
     """
 
     def __init__(
-        self, settings: PostgresSettings, types: TypeCache, seen: Seen | None = None
+        self,
+        settings: PostgresSettings,
+        types: TypeCache,
+        seen: Seen | None = None,
+        watch: CatalogWatch | None = None,
     ) -> None:
         self._settings = settings
         self._types = types
@@ -82,7 +87,7 @@ class PostgresChunkReader:
         self._keysets: dict[int, Keyset] = {}
         self._fitting: dict[TableId, int] = {}
         self._parts: dict[TableId, str] = {}
-        self._watch = CatalogWatch(settings, seen)
+        self._watch = watch or CatalogWatch(settings, seen)
 
     def look(
         self,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from headrace.errors import SourceUnavailable
 from headrace.sources.base import Severity
@@ -29,7 +30,7 @@ from headrace.sources.postgres.publication import (
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.tables_check import check_table
 
-__all__ = ["Joining", "await_writers", "writers"]
+__all__ = ["Joining", "Joins", "await_writers", "writers"]
 
 _PAUSE_S = 0.05
 # Undefined table or schema: it was dropped meanwhile.
@@ -70,6 +71,21 @@ def await_writers(session: Session, settings: PostgresSettings, oids: Iterable[i
         time.sleep(_PAUSE_S)
 
 
+class Joins(Protocol):
+    """Takes tables into the log, one step at each call; blocks for nobody."""
+
+    def step(
+        self, session: Session, tables: Iterable[TableFacts]
+    ) -> tuple[set[int], dict[int, str]]:
+        """Return the oids that have joined, and why others cannot.
+
+        Args:
+            session: outside a transaction.
+            tables: those that want to join; one that is missing here starts anew next time.
+        """
+        ...
+
+
 @dataclass(slots=True)
 class _Wait:
     """A table on its way: how often it was added, and whose end is waited for."""
@@ -79,7 +95,7 @@ class _Wait:
 
 
 class Joining:
-    """Takes tables into the log, one step at each call; blocks for nobody.
+    """`Joins` by the publication.
 
     Used from one thread. What it has begun is forgotten with the process, and begun anew by the next.
     """
@@ -91,12 +107,7 @@ class Joining:
     def step(
         self, session: Session, tables: Iterable[TableFacts]
     ) -> tuple[set[int], dict[int, str]]:
-        """Return the oids that have joined, and why others cannot.
-
-        Args:
-            session: outside a transaction.
-            tables: those that want to join; one that is missing here starts anew next time.
-        """
+        """See `Joins`."""
         wanted = {facts.oid: facts for facts in tables}
         self._waits = {oid: wait for oid, wait in self._waits.items() if oid in wanted}
         if not wanted:

@@ -5,6 +5,8 @@ Selects from the catalog only, and plans of chunk reads; nothing is changed. Tab
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headrace.sources.base import Finding, Severity
 from headrace.sources.postgres.catalog import TableFacts, TypeCache, read_tables
 from headrace.sources.postgres.connection import Session, quote, quote_literal
@@ -19,7 +21,7 @@ from headrace.sources.postgres.settings import MARKS_SCHEMA, MARKS_TABLE, Postgr
 from headrace.sources.postgres.slot import FAILOVER_VERSION, SlotState, read_slot
 from headrace.sources.postgres.tables_check import check_table
 
-__all__ = ["Preflight"]
+__all__ = ["Preflight", "server_findings"]
 
 OLDEST_VERSION = 14
 NEWEST_VERSION = 18
@@ -43,6 +45,41 @@ SELECT c.oid, has_table_privilege(c.oid, 'UPDATE'), has_schema_privilege(n.oid, 
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = $1 AND c.relname = $2
 """
+
+
+def server_findings(session: Session) -> Iterator[Finding]:
+    """Yield what is wrong with a server, whichever way its changes are read."""
+    version = session.version
+    if version < OLDEST_VERSION:
+        yield Finding(
+            "server-too-old",
+            f"The server is PostgreSQL {version}; {OLDEST_VERSION} is the oldest supported.",
+            f"Upgrade the server to PostgreSQL {OLDEST_VERSION} or newer.",
+        )
+    elif version > NEWEST_VERSION:
+        yield Finding(
+            "server-unknown-version",
+            f"The server is PostgreSQL {version}; headrace was tested up to {NEWEST_VERSION}.",
+            "Upgrade headrace, or try on a copy first.",
+            Severity.WARNING,
+        )
+    if session.value("SELECT pg_is_in_recovery()") == "t":
+        yield Finding(
+            "standby",
+            "The server is a standby: watermarks cannot be written there.",
+            "Point source.url at the primary.",
+        )
+    ((encoding, database),) = session.rows(
+        "SELECT pg_encoding_to_char(encoding), datname FROM pg_database WHERE datname = current_database()"
+    )
+    if encoding == "SQL_ASCII":
+        yield Finding(
+            "encoding-unknown",
+            f"Database {database} has the encoding SQL_ASCII: text that is not UTF-8 "
+            "stops the capture with a named error.",
+            "Move the data to a database with an encoding, for example UTF8.",
+            Severity.WARNING,
+        )
 
 
 class Preflight:
@@ -83,26 +120,7 @@ class Preflight:
     # -- server ---------------------------------------------------------------------------------
 
     def _server(self) -> None:
-        version = self._session.version
-        if version < OLDEST_VERSION:
-            self._add(
-                "server-too-old",
-                f"The server is PostgreSQL {version}; {OLDEST_VERSION} is the oldest supported.",
-                f"Upgrade the server to PostgreSQL {OLDEST_VERSION} or newer.",
-            )
-        elif version > NEWEST_VERSION:
-            self._add(
-                "server-unknown-version",
-                f"The server is PostgreSQL {version}; headrace was tested up to {NEWEST_VERSION}.",
-                "Upgrade headrace, or try on a copy first.",
-                Severity.WARNING,
-            )
-        if self._session.value("SELECT pg_is_in_recovery()") == "t":
-            self._add(
-                "standby",
-                "The server is a standby: watermarks cannot be written there.",
-                "Point source.url at the primary.",
-            )
+        self._findings += server_findings(self._session)
         if (level := self._setting("wal_level")) != "logical":
             self._add(
                 "wal-level",
@@ -110,17 +128,6 @@ class Preflight:
                 "ALTER SYSTEM SET wal_level = 'logical'; then restart the server.",
             )
         self._capacity()
-        encoding = self._session.value(
-            "SELECT pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
-        )
-        if encoding == "SQL_ASCII":
-            self._add(
-                "encoding-unknown",
-                f"Database {self._database} has the encoding SQL_ASCII: text that is not UTF-8 "
-                "stops the capture with a named error.",
-                "Move the data to a database with an encoding, for example UTF8.",
-                Severity.WARNING,
-            )
 
     def _capacity(self) -> None:
         slots = int(self._setting("max_replication_slots"))

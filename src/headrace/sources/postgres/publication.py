@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.errors import SourceError
-from headrace.model.schema import TableId
+from headrace.model.schema import KeyCheck, TableId
 from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import Session, quote
 from headrace.sources.postgres.published import CHOOSY_VERSION, GENERATED_VERSION, published_sql
@@ -88,6 +88,8 @@ def as_published(session: Session, settings: PostgresSettings, facts: TableFacts
     if texts := settings.text_of(facts.table):
         marked = (replace(a, as_text=a.name in texts) for a in facts.attributes)
         facts = replace(facts, attributes=tuple(marked))
+    if settings.summed and facts.identity.key:
+        facts = replace(facts, identity=replace(facts.identity, check=KeyCheck.DEFERRED))
     choice = settings.columns_of(facts.table)
     if session.version >= CHOOSY_VERSION and (settings.publication or choice):
         facts = _of_list(session, settings, facts)

@@ -25,7 +25,7 @@ from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 from headrace.sources.postgres.side import SideSession
 from headrace.sources.postgres.types import Form, ResolvedType
 
-__all__ = ["CatalogVersions", "LogFormat"]
+__all__ = ["CatalogVersions", "LogFormat", "needs_dump"]
 
 
 @dataclass(slots=True)
@@ -272,7 +272,8 @@ class CatalogVersions:
         filled = {a.name for a in facts.published if a.filled} if facts is not None else set()
         if present := sorted(filled & set(schema.names)):
             payload["filled"] = present
-        if last is not None and _needs_dump(last, schema, filled, facts, storage):
+        rewritten = facts is None or storage is None or facts.storage != storage
+        if last is not None and needs_dump(last, schema, filled, rewritten=rewritten):
             payload["needs_dump"] = True
         return payload
 
@@ -288,14 +289,10 @@ def _with_text(schema: TableSchema, kept: Collection[str]) -> TableSchema:
     )
 
 
-def _needs_dump(
-    last: TableSchema,
-    schema: TableSchema,
-    filled: set[str],
-    facts: TableFacts | None,
-    storage: int | None,
+def needs_dump(
+    last: TableSchema, schema: TableSchema, filled: set[str], *, rewritten: bool
 ) -> bool:
-    """Return whether rows changed that no log event carries.
+    """Return whether rows changed between two versions that no log event carries.
 
     A column that came with a default gave its value to every row; a change of a column's type that wrote the heap
     anew may have computed each value (``USING``). Neither is in the log.
@@ -313,6 +310,4 @@ def _needs_dump(
     ]
     if not retyped:
         return False
-    if any(before[column.name].type != column.type for column in retyped):
-        return True
-    return facts is None or storage is None or facts.storage != storage
+    return rewritten or any(before[column.name].type != column.type for column in retyped)

@@ -104,6 +104,7 @@ class PostgresSettings:
             event ``trigger``, which knows their exact place.
         text_columns: columns that are kept as the server renders them, whatever their type.
         log_format: ``auto``: the log comes in binary where the binary form of every captured column is known.
+        summed: changes of one transaction come whole, and in no certain order: what becomes of a key is their sum.
     """
 
     url: str = field(repr=False)
@@ -130,6 +131,7 @@ class PostgresSettings:
     ddl: Literal["catalog", "trigger"] = "catalog"
     text_columns: Mapping[TableId, frozenset[str]] = field(default_factory=dict)
     log_format: Literal["auto", "text"] = "auto"
+    summed: bool = False
 
     def validate(self) -> None:
         """Check what can be checked without the server.

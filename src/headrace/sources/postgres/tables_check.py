@@ -11,7 +11,7 @@ from headrace.sources.postgres.connection import quote
 from headrace.sources.postgres.publication import PublicationFacts
 from headrace.sources.postgres.settings import ColumnChoice
 
-__all__ = ["check_table"]
+__all__ = ["check_table", "privileges"]
 
 
 def check_table(
@@ -46,7 +46,7 @@ def check_table(
     yield from _identity(facts, name, sql)
     if facts.partitioned:
         yield from _partitions(facts, name, sql)
-    yield from _privileges(facts, name, sql, role)
+    yield from privileges(facts, name, sql, role)
     if owns_publication and not (facts.owned or privileged):
         yield Finding(
             "not-owner",
@@ -158,7 +158,15 @@ def _partitions(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:
         )
 
 
-def _privileges(facts: TableFacts, name: str, sql: str, role: str) -> Iterator[Finding]:
+def privileges(facts: TableFacts, name: str, sql: str, role: str) -> Iterator[Finding]:
+    """Yield what keeps a role from reading a table.
+
+    Args:
+        facts: what the catalog says.
+        name: of the table.
+        sql: the same, quoted.
+        role: the role that we are.
+    """
     if not facts.schema_usable:
         yield Finding(
             "no-schema-usage",

@@ -1,0 +1,1 @@
+"""What reads a binary log or a table of MySQL and MariaDB, ours and others, side by side."""

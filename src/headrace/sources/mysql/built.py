@@ -1,0 +1,180 @@
+"""Columns that are made in C, as Arrow arrays; only where there was a compiler.
+
+What is rare comes as bytes, and goes on to `headrace.sources.mysql.values` or `texts` as it does from the twins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.sources.mysql import _native
+from headrace.sources.mysql.settings import ZeroDates
+from headrace.sources.mysql.texts import column_of_texts
+from headrace.sources.mysql.types import MOST_DIGITS, ColumnType, Kind
+from headrace.sources.mysql.values import of_bytes, of_rows
+
+__all__ = ["NativeImages", "NativeRows", "walk", "walk_alike"]
+
+
+class Op(IntEnum):
+    """What a column is made of; the numbers are those of ``_native.pyx``."""
+
+    BYTES = 0
+    INT = 1
+    UNSIGNED = 2
+    UNSIGNED_LONG = 3
+    DECIMAL = 4
+    YEAR = 5
+    COPIED = 6
+    DATE = 7
+    DATETIME = 8
+    TIMESTAMP = 9
+
+
+_WHOLE = frozenset({Kind.TINY, Kind.SHORT, Kind.INT24, Kind.LONG, Kind.LONGLONG})
+_OPS = {
+    Kind.YEAR: Op.YEAR,
+    Kind.FLOAT: Op.COPIED,
+    Kind.DOUBLE: Op.COPIED,
+    Kind.DATE: Op.DATE,
+    Kind.DATETIME: Op.DATETIME,
+    Kind.TIMESTAMP: Op.TIMESTAMP,
+}
+
+
+def _logged(type_: ColumnType) -> Op:
+    """Return what a column is made of from its values in the log."""
+    if type_.native:
+        return Op.BYTES
+    if type_.kind in _WHOLE:
+        if not type_.unsigned:
+            return Op.INT
+        return Op.UNSIGNED_LONG if type_.kind is Kind.LONGLONG else Op.UNSIGNED
+    if type_.kind is Kind.DECIMAL and type_.precision <= MOST_DIGITS:
+        return Op.DECIMAL
+    return _OPS.get(type_.kind, Op.BYTES)
+
+
+def _rendered(type_: ColumnType) -> Op:
+    """Return what a column is made of from its values' text."""
+    op = _logged(type_)
+    if op in (Op.UNSIGNED, Op.YEAR):
+        return Op.INT
+    return Op.BYTES if op is Op.COPIED else op
+
+
+class _Columns:
+    def __init__(self, types: Sequence[ColumnType], op_of: Callable[[ColumnType], Op]) -> None:
+        self.types = tuple(types)
+        self._ops = [op_of(type_) for type_ in types]
+        self.columns = _native.Columns(
+            [
+                (
+                    op,
+                    -type_.prefix if type_.width is None else type_.width,
+                    0 if op is Op.BYTES else type_.arrow.bit_width // 8,
+                    type_.precision,
+                    type_.scale,
+                )
+                for type_, op in zip(self.types, self._ops, strict=True)
+            ]
+        )
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return self.columns.count
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.columns.clear()
+
+    def column(self, place: int, zero_dates: ZeroDates) -> pa.Array:
+        """Return one of the columns; once, then all are to be cleared.
+
+        Raises:
+            ValueError: a value has no exact place in its type.
+        """
+        type_ = self.types[place]
+        valid, data, offsets, no_days, unfit = self.columns.take(place)
+        if no_days and zero_dates == "refuse":
+            raise ValueError("a date that is no day")
+        if unfit:
+            raise ValueError("a value is not of its column's type")
+        if self._ops[place] is not Op.BYTES:
+            return pa.Array.from_buffers(type_.arrow, self.count, [valid, data])
+        raw = pa.Array.from_buffers(pa.binary(), self.count, [valid, offsets, data])
+        return self._of_bytes(type_, raw, zero_dates)
+
+    def _of_bytes(self, type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> pa.Array:
+        raise NotImplementedError
+
+
+class NativeImages(_Columns):
+    """Images in which the same columns are present.
+
+    Args:
+        types: of the columns that are present.
+    """
+
+    def __init__(self, types: Sequence[ColumnType]) -> None:
+        super().__init__(types, _logged)
+
+    def _of_bytes(self, type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> pa.Array:
+        if type_.width is None:
+            return of_bytes(type_, raw)
+        _, _, data = raw.buffers()
+        valid = np.asarray(raw.is_valid())
+        rows = np.frombuffer(data, np.uint8)[: int(valid.sum()) * type_.width]
+        return of_rows(type_, rows.reshape(-1, type_.width), valid, zero_dates)
+
+
+class NativeRows(_Columns):
+    """Rows of a select.
+
+    Args:
+        types: of its columns.
+    """
+
+    def __init__(self, types: Sequence[ColumnType]) -> None:
+        super().__init__(types, _rendered)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values, about."""
+        return self.columns.nbytes
+
+    def take(self, buffer: bytearray, at: int, end: int, most: int) -> tuple[int, int]:
+        """Add the rows of whole packets; see the twin."""
+        return _native.result_rows(buffer, at, end, self.columns, most)
+
+    def add(self, payload: bytes) -> None:
+        """Add the row of one packet; see the twin."""
+        _native.result_row(payload, self.columns)
+
+    def _of_bytes(self, type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> pa.Array:
+        return column_of_texts(type_, raw, zero_dates)
+
+
+def walk(data: bytes, at: int, end: int, first: NativeImages, second: NativeImages) -> int:
+    """Walk through images; see the twin."""
+    return _native.walk(data, at, end, first.columns, second.columns)
+
+
+def walk_alike(
+    buffer: bytearray,
+    at: int,
+    end: int,
+    model: bytes,
+    checksum: bool,
+    pairs: bool,
+    images: tuple[NativeImages, NativeImages],
+    most: int,
+) -> tuple[int, int, int, int]:
+    """Walk through the images of whole packets whose events go on where another one ended; see ``_native.pyx``."""
+    first, second = (one.columns for one in images)
+    return _native.walk_alike(buffer, at, end, model, checksum, pairs, first, second, most)

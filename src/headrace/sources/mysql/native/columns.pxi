@@ -1,0 +1,144 @@
+# Columns under construction: values, validity, and where bytes end.
+
+
+cdef struct Column:
+    int op
+    int width        # bytes of a value in an image; -n: a length of n bytes stands before it
+    int out          # bytes of a value in the column; 0: bytes behind offsets
+    int precision
+    int scale
+    Vec valid        # one bit per row, from the first null on
+    Vec data
+    Vec offsets      # int32, rows + 1
+    int64_t nulls
+    int64_t no_days  # dates that are no days; they are null
+    int64_t unfit    # what is no value of the type; null, too
+
+
+cdef struct Set:
+    Column *columns
+    Py_ssize_t width
+    Py_ssize_t mask_bytes
+    Py_ssize_t count
+
+
+cdef inline int _end_bytes(Column *c) except -1 nogil:
+    cdef int32_t end
+    if c.data.n > 0x7FFFFFF0:
+        with gil:
+            raise OverflowError("more than 2 GiB of one column in one batch")
+    end = <int32_t> c.data.n
+    _put(&c.offsets, &end, 4)
+    return 0
+
+
+cdef inline int _begin_bytes(Column *c) except -1 nogil:
+    cdef int32_t zero = 0
+    if not c.out and not c.offsets.n:
+        _put(&c.offsets, &zero, 4)
+    return 0
+
+
+cdef inline int _valid(Column *c, Py_ssize_t row) except -1 nogil:
+    """Take note that the cell of a row has a value."""
+    if c.nulls:
+        _bit(&c.valid, row, True)
+    return 0
+
+
+cdef int _add_null(Column *c, Py_ssize_t row) except -1 nogil:
+    if not c.nulls:
+        _fill(&c.valid, 0xFF, row >> 3)
+        _fill(&c.valid, (1 << (row & 7)) - 1, 1)
+    c.nulls += 1
+    _bit(&c.valid, row, False)
+    if c.out:
+        _fill(&c.data, 0, c.out)
+    else:
+        _end_bytes(c)
+    return 0
+
+
+cdef int _add_no_day(Column *c, Py_ssize_t row) except -1 nogil:
+    c.no_days += 1
+    return _add_null(c, row)
+
+
+cdef int _add_unfit(Column *c, Py_ssize_t row) except -1 nogil:
+    c.unfit += 1
+    return _add_null(c, row)
+
+
+cdef Py_ssize_t _held(Set *set) noexcept nogil:
+    """Return the bytes of all values."""
+    cdef Py_ssize_t place, total = 0
+    for place in range(set.width):
+        total += set.columns[place].data.n
+    return total
+
+
+cdef class Columns:
+    """Columns of rows that come one by one; `headrace.sources.mysql.built` says what becomes of them.
+
+    Args:
+        plan: per column what it is made of (`OPS`), its bytes in an image or the negative bytes of their length, the
+            bytes of its values here (0: any), and a decimal's digits and those behind its point.
+    """
+
+    cdef Set set
+
+    def __cinit__(self, plan):
+        cdef Column *c
+        self.set.width = len(plan)
+        self.set.mask_bytes = (self.set.width + 7) // 8
+        self.set.columns = <Column*> calloc(max(1, self.set.width), sizeof(Column))
+        if self.set.columns == NULL:
+            raise MemoryError
+        for place, (op, width, out, precision, scale) in enumerate(plan):
+            c = &self.set.columns[place]
+            c.op, c.width, c.out, c.precision, c.scale = op, width, out, precision, scale
+            _begin_bytes(c)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t place
+        if self.set.columns != NULL:
+            for place in range(self.set.width):
+                free(self.set.columns[place].valid.p)
+                free(self.set.columns[place].data.p)
+                free(self.set.columns[place].offsets.p)
+            free(self.set.columns)
+
+    @property
+    def count(self):
+        """Rows."""
+        return self.set.count
+
+    @property
+    def nbytes(self):
+        """Bytes of all values."""
+        return _held(&self.set)
+
+    def clear(self):
+        """Forget all rows."""
+        cdef Column *c
+        cdef Py_ssize_t place
+        for place in range(self.set.width):
+            c = &self.set.columns[place]
+            c.valid.n = c.data.n = c.offsets.n = 0
+            c.nulls = c.no_days = c.unfit = 0
+            _begin_bytes(c)
+        self.set.count = 0
+
+    def take(self, Py_ssize_t place):
+        """Hand over a column; to be cleared before the next row.
+
+        Returns:
+            the buffers of validity (None: no nulls) and values, and of offsets (None: values of one width); how many
+            of the nulls were dates that are no days, and how many were no values at all.
+        """
+        if place < 0 or place >= self.set.width:
+            raise IndexError(place)
+        cdef Column *c = &self.set.columns[place]
+        valid = _hand_over(&c.valid) if c.nulls else None
+        offsets = None if c.out else _hand_over(&c.offsets)
+        return valid, _hand_over(&c.data), offsets, c.no_days, c.unfit

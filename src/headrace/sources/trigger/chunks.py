@@ -1,0 +1,105 @@
+"""Chunk reads and looks at the catalog: those of PostgreSQL, where tables join by triggers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from headrace.errors import SlotLost, SourceUnavailable
+from headrace.model.schema import TableId
+from headrace.sources.base import CatalogEntry, CatalogLook, Severity
+from headrace.sources.postgres.catalog import TableFacts, TypeCache
+from headrace.sources.postgres.catalog_look import CatalogWatch, Seen
+from headrace.sources.postgres.chunks import PostgresChunkReader
+from headrace.sources.postgres.connection import QueryFailed, Session
+from headrace.sources.trigger import readers
+from headrace.sources.trigger.clock import RESYNC
+from headrace.sources.trigger.installed import install_table, wrong_triggers
+from headrace.sources.trigger.preflight import check_table, may_install
+from headrace.sources.trigger.settings import TriggerSettings
+
+__all__ = ["TriggerChunkReader", "TriggerJoining", "lost_triggers"]
+
+# Undefined table or schema: it was dropped meanwhile.
+_GONE = ("42P01", "3F000")
+
+
+class TriggerChunkReader(PostgresChunkReader):
+    """Reads chunks; see `headrace.sources.postgres.chunks.PostgresChunkReader`.
+
+    Args:
+        settings: what to read.
+        types: shared with the stream.
+        seen: what looks at the catalog tell the stream.
+    """
+
+    def __init__(self, settings: TriggerSettings, types: TypeCache, seen: Seen) -> None:
+        joining = TriggerJoining(settings)
+        watch = CatalogWatch(settings.database, seen, joining)
+        super().__init__(settings.database, types, seen, watch)
+        self._triggers = settings
+
+    def look(
+        self,
+        known: Mapping[str, CatalogEntry],
+        settled: Collection[TableId],
+        admitted: Collection[str],
+    ) -> CatalogLook:
+        """Compare the catalog with what was known of it; see `headrace.sources.base.CatalogReader`.
+
+        Raises:
+            SlotLost: somebody took the triggers of a captured table away.
+        """
+        look = super().look(known, settled, admitted)
+        present = {int(identity): entry.table for identity, entry in look.tables.items()}
+        wrong = wrong_triggers(self._connected(), present)
+        # One that was dropped between the two questions has no trigger either.
+        if wrong and (
+            wrong := wrong & {int(i) for i in super().look(known, settled, admitted).tables}
+        ):
+            raise lost_triggers(present[oid] for oid in wrong)
+        return look
+
+
+class TriggerJoining:
+    """`headrace.sources.postgres.joining.Joins` by triggers. Used from one thread."""
+
+    def __init__(self, settings: TriggerSettings) -> None:
+        self._settings = settings
+
+    def step(
+        self, session: Session, tables: Iterable[TableFacts]
+    ) -> tuple[set[int], dict[int, str]]:
+        """Return the oids that have joined, and why others cannot."""
+        joined: set[int] = set()
+        refused: dict[int, str] = {}
+        for facts in tables:
+            errors = [f for f in check_table(facts) if f.severity is Severity.ERROR]
+            if errors:
+                refused[facts.oid] = " ".join(f"{f.description} {f.suggestion}" for f in errors)
+                continue
+            try:
+                # Before it is looked for: whoever removes triggers leaves those that are noted.
+                readers.use_table(session, self._settings.name, facts.oid)
+                if wrong_triggers(session, [facts.oid]):
+                    if finding := may_install(session, self._settings, [facts]):
+                        refused[facts.oid] = f"{finding.description} {finding.suggestion}"
+                        continue
+                    install_table(session, self._settings, facts.table)
+                joined.add(facts.oid)
+            except QueryFailed as error:
+                if error.sqlstate not in _GONE:
+                    refused[facts.oid] = error.message
+            except SourceUnavailable:
+                # Writers hold the table; it is asked again at the next call.
+                if not session.usable:
+                    raise
+        return joined, refused
+
+
+def lost_triggers(tables: Iterable[TableId]) -> SlotLost:
+    """Return the error for triggers that went while their tables were captured."""
+    names = ", ".join(map(str, sorted(tables)))
+    return SlotLost(
+        f"Somebody removed or disabled the triggers of {names}: what was written meanwhile is in no log.",
+        next_step=f"find out who did; {RESYNC}.",
+    )

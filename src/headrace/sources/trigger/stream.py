@@ -1,0 +1,167 @@
+"""The log of a trigger source: tick after tick of the clock, struck by us where nobody else did."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+from headrace.errors import HeadraceError
+from headrace.sources.base import LogItem
+from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.side import SideSession
+from headrace.sources.trigger import readers
+from headrace.sources.trigger.assembler import Assembler
+from headrace.sources.trigger.clock import Striker, tick_behind
+from headrace.sources.trigger.fetch import Begin, ChangeRow, Fetch
+from headrace.sources.trigger.purge import purge
+from headrace.sources.trigger.readers import Cost
+from headrace.sources.trigger.refused import refusals
+from headrace.sources.trigger.settings import TriggerSettings
+
+__all__ = ["TriggerLogReader"]
+
+_SHORTEST_S = 0.002
+_ALIVE_S = 30.0
+"""How often a place is noted that does not move."""
+_PURGE_S = 10.0
+"""How often something is looked for that can be purged."""
+
+
+class TriggerLogReader:
+    """Reads one pipeline's changes.
+
+    Args:
+        session: for the clock and its transactions; becomes ours.
+        side: for places and what is purged; becomes ours.
+        settings: of the source.
+        assembler: collects what comes.
+        scn: everything up to here was acknowledged.
+        wake: set when somebody here has just written what we wait for.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        side: SideSession,
+        settings: TriggerSettings,
+        assembler: Assembler,
+        scn: int,
+        wake: threading.Event,
+    ) -> None:
+        self._session = session
+        self._side = side
+        self._settings = settings
+        self._assembler = assembler
+        self._wake = wake
+        self._striker = Striker()
+        self._fetch: Fetch | None = None
+        self._cost = Cost()
+        self._acknowledged = self._noted = scn
+        self._note_at = 0.0
+        self._purge_at = time.monotonic() + _PURGE_S
+        self._look_at = 0.0
+        self._pause_s = _SHORTEST_S
+
+    def poll(self, timeout_s: float) -> LogItem | None:
+        """Return what has come; see `headrace.sources.base.LogReader.poll`.
+
+        Raises:
+            SourceUnavailable: the connection is gone; open again.
+            SlotLost: what lies behind our place is gone.
+            ProtocolError: somebody else wrote to the change tables.
+        """
+        deadline = time.monotonic() + timeout_s
+        with refusals():
+            while True:
+                self._look()
+                self._upkeep()
+                if self._assembler.has_output:
+                    self._look_at, self._pause_s = 0.0, _SHORTEST_S
+                    return self._assembler.take(more=self._fetch is not None)
+                now = time.monotonic()
+                if now >= deadline:
+                    return None
+                self._wake.wait(max(0.0, min(deadline, self._look_at) - now))
+
+    def _look(self) -> None:
+        """Read what there is, unless it was just looked for in vain and nobody has called since."""
+        if time.monotonic() < self._look_at and not self._wake.is_set():
+            return
+        self._wake.clear()
+        self._gather()
+        self._look_at = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, self._settings.poll_s)
+
+    def acknowledge(self, position: str) -> None:
+        """Note that everything up to ``position`` is durable here; written down now and then."""
+        self._acknowledged = int(position)
+
+    def keep_alive(self) -> None:
+        """Show the others that we are there, and keep no snapshot open meanwhile."""
+        with refusals():
+            if self._fetch is not None and not self._assembler.open:
+                self._fetch.close()
+                self._fetch = None
+            self._upkeep()
+
+    def close(self) -> None:
+        """Release the connections; our place stays."""
+        if self._session.usable and self._acknowledged > self._noted:
+            with contextlib.suppress(HeadraceError):
+                self._note()
+        self._session.close()
+        self._side.close()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        """Read on until a hand-over is due or there is nothing more."""
+        assembler = self._assembler
+        while not assembler.full:
+            if self._fetch is None and not self._next_tick():
+                return
+            assert self._fetch is not None
+            event = self._fetch.next()
+            if event is None:
+                assembler.covered(self._fetch.tick.last_scn)
+                self._fetch = None
+            elif isinstance(event, ChangeRow):
+                assembler.add(event)
+            elif isinstance(event, Begin):
+                assembler.begin(event)
+            else:
+                assembler.end()
+
+    def _next_tick(self) -> bool:
+        """Open the tick behind what was handed over; return whether there is one."""
+        at = self._assembler.ended
+        found = tick_behind(self._session, at)
+        if found is None:
+            if self._striker.strike(self._session).last_scn == at:
+                return False
+            found = tick_behind(self._session, at)
+            if found is None:
+                return False
+        tick, before = found
+        limit_s = self._settings.slow_query_s
+        self._fetch = Fetch(self._session, before, tick, at, self._cost, limit_s)
+        return True
+
+    # -- our place --------------------------------------------------------------------------------
+
+    def _upkeep(self) -> None:
+        now = time.monotonic()
+        moved = self._acknowledged > self._noted
+        if now >= self._note_at + (0 if moved else _ALIVE_S):
+            self._note()
+            self._note_at = now + self._settings.acknowledge_s
+        if now >= self._purge_at:
+            more = purge(self._side.get(), self._settings.name)
+            self._purge_at = time.monotonic() + (self._settings.poll_s if more else _PURGE_S)
+
+    def _note(self) -> None:
+        scn, cost = self._acknowledged, self._cost
+        readers.note(self._side.get(), self._settings.name, scn, cost)
+        self._noted = scn
+        cost.clear()

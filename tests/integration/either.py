@@ -1,0 +1,88 @@
+"""One database on either kind of server: the same captures, in its own words."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
+
+from headrace.model.schema import TableId
+from headrace.sources.base import Source
+from headrace.sources.mysql import MysqlSource
+from headrace.sources.postgres import PostgresSource
+from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.postgres_server import PostgresServer
+
+__all__ = ["EACH_SERVER", "Either", "on_either"]
+
+_numbers = itertools.count(1)
+
+EACH_SERVER = [
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("mysql", marks=pytest.mark.mariadb),
+]
+
+
+@dataclass(frozen=True)
+class Either:
+    """A database with nothing in it.
+
+    Attributes:
+        kind: ``postgres`` or ``mysql``.
+        schema: what stands before its tables' names.
+        source: of all of its tables.
+    """
+
+    kind: str
+    schema: str
+    source: Source
+    session: Any
+
+    def says(self, *statements: str) -> None:
+        """Run statements in one session, each in a transaction of its own unless they say otherwise."""
+        with self.session.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def rows(self, table: str) -> Counter[tuple[Any, ...]]:
+        """Return a table's rows at the source."""
+        with self.session.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {table}")
+            return Counter(cursor.fetchall())
+
+    def table(self, name: str) -> TableId:
+        """Return a table's whole name."""
+        return TableId(self.schema, name)
+
+    def one_of(self, table: str, condition: str) -> str:
+        """Return what changes just one of the rows that are equal, in place of ``WHERE``."""
+        if self.kind == "mysql":
+            return f"WHERE {condition} LIMIT 1"
+        return f"WHERE ctid = (SELECT ctid FROM {table} WHERE {condition} LIMIT 1)"
+
+
+@contextmanager
+def on_either(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Either]:
+    """Give an empty database on the session's server of a kind."""
+    name = f"either_{next(_numbers)}"
+    if kind == "mysql":
+        mariadb = cast(MariadbServer, request.getfixturevalue("mariadb_server"))
+        mariadb.execute(f"CREATE DATABASE {name}")
+        source: Source = MysqlSource(mariadb.url(), folder / "place", (f"{name}.*",), name=name)
+        with contextlib.closing(mariadb.connect(name)) as session:
+            yield Either(kind, name, source, session)
+        mariadb.execute(f"DROP DATABASE {name}")
+        return
+    server = cast(PostgresServer, request.getfixturevalue("postgres_server"))
+    url = server.create_database(name)
+    with psycopg.connect(url, autocommit=True) as session:
+        yield Either(kind, "public", PostgresSource(url, name=name), session)
+    server.drop_database(name)
