@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ import psycopg
 import pytest
 
 from headrace.model.schema import TableId
-from headrace.sources.base import Source
 from headrace.sources.mysql import MysqlSource
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.mariadb_server import MariadbServer
@@ -39,12 +39,14 @@ class Either:
         kind: ``postgres`` or ``mysql``.
         schema: what stands before its tables' names.
         source: of all of its tables.
+        connect: opens one more session, each statement a transaction.
     """
 
     kind: str
     schema: str
-    source: Source
+    source: MysqlSource | PostgresSource
     session: Any
+    connect: Callable[[], Any]
 
     def says(self, *statements: str) -> None:
         """Run statements in one session, each in a transaction of its own unless they say otherwise."""
@@ -54,9 +56,13 @@ class Either:
 
     def rows(self, table: str) -> Counter[tuple[Any, ...]]:
         """Return a table's rows at the source."""
+        return Counter(self.rows_of(f"SELECT * FROM {table}"))
+
+    def rows_of(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
         with self.session.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {table}")
-            return Counter(cursor.fetchall())
+            cursor.execute(query)
+            return list(cursor.fetchall())
 
     def table(self, name: str) -> TableId:
         """Return a table's whole name."""
@@ -76,13 +82,15 @@ def on_either(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterat
     if kind == "mysql":
         mariadb = cast(MariadbServer, request.getfixturevalue("mariadb_server"))
         mariadb.execute(f"CREATE DATABASE {name}")
-        source: Source = MysqlSource(mariadb.url(), folder / "place", (f"{name}.*",), name=name)
+        source = MysqlSource(mariadb.url(), folder / "place", (f"{name}.*",), name=name)
         with contextlib.closing(mariadb.connect(name)) as session:
-            yield Either(kind, name, source, session)
+            yield Either(kind, name, source, session, lambda: mariadb.connect(name))
         mariadb.execute(f"DROP DATABASE {name}")
         return
     server = cast(PostgresServer, request.getfixturevalue("postgres_server"))
     url = server.create_database(name)
     with psycopg.connect(url, autocommit=True) as session:
-        yield Either(kind, "public", PostgresSource(url, name=name), session)
+        source_of = PostgresSource(url, name=name)
+        connect = functools.partial(psycopg.connect, url, autocommit=True)
+        yield Either(kind, "public", source_of, session, connect)
     server.drop_database(name)

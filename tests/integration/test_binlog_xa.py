@@ -13,6 +13,7 @@ from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.faults.faulty import at_work, failure_of
 from tests.fixtures_binlog import Sql, database, mariadb_server, mysql_server, server, source, sql
 from tests.integration.binlog import caught_up, in_source
+from tests.integration.lives import begun_again
 from tests.requirements import req
 from tests.waiting import until
 
@@ -84,12 +85,14 @@ def test_those_of_tables_that_are_not_captured_pass_over_a_restart(
 def test_those_of_captured_tables_stop_a_capture_before_anything_is_wrong(
     prepared: str,
     end: str,
+    mariadb_server: MariadbServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
     tmp_path: Path,
 ) -> None:
     sql(*TABLE)
+    table = TableId(database, "t")
     prepare = (
         *xa(database, "INSERT INTO t VALUES (900, 1, 'xa')"),
         f"XA PREPARE '{database}'",
@@ -108,4 +111,8 @@ def test_those_of_captured_tables_stop_a_capture_before_anything_is_wrong(
             error = failure_of(running)
     assert isinstance(error, SourceError)
     assert "is a distributed one (XA" in error.message
-    assert error.next_step
+    assert "headrace resync" in error.next_step
+    begun_again(source, tmp_path)
+    with at_work(source, tmp_path) as running:
+        caught_up(running, source)
+        assert running.content(table) == in_source(mariadb_server, table)

@@ -1,7 +1,8 @@
-"""A lost slot is recovered by comparison: only what differs is read again, while writes go on."""
+"""A lost slot or a purged log is recovered by comparison: only what differs is read again, while writes go on."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pyarrow as pa
+import pymysql
 import pytest
 
 from headrace.changelog import ChangeLogReader, ChangeLogSettings
@@ -23,30 +25,30 @@ from headrace.replicator.capture_log import CaptureLog
 from headrace.replicator.repair import Repair, comparable
 from headrace.replicator.replicas import DeltaReplicas
 from headrace.replicator.resync import Resync, ResyncState
-from headrace.sources.postgres import PostgresSource
 from headrace.state.records import Cause, RequestState, Scope
 from headrace.state.store import StateStore
-from tests.faults.faulty import AtWork, at_work, copied, follows
-from tests.fixtures_postgres import Sql
+from tests.faults.faulty import AtWork, at_work, copied
+from tests.fixtures_mariadb import mariadb_server
+from tests.integration.either import EACH_SERVER, Either, on_either
 from tests.lake.handmade import HandmadeTable
 from tests.requirements import req
 from tests.waiting import until
 
-pytestmark = pytest.mark.postgres
+__all__ = ["mariadb_server"]
 
 PIPELINE = "again"
-SLOT = "headrace_again"
-TABLES = tuple(TableId("public", name) for name in ("bag", "large", "quiet", "t"))
-BAG, LARGE, QUIET, T = TABLES
+NAMES = ("bag", "large", "quiet", "t")
 ROWS = 60
 
 
 class Shop:
     """A source, a state and a target that showed the source when its slot was lost."""
 
-    def __init__(self, url: str, folder: Path) -> None:
-        self.url, self.folder, self.lake = url, folder / "state", folder / "lake"
-        self.source = PostgresSource(url, name=PIPELINE)
+    def __init__(self, either: Either, folder: Path) -> None:
+        self.either, self.folder, self.lake = either, folder / "state", folder / "lake"
+        self.source = either.source
+        self.tables = [either.table(name) for name in NAMES]
+        self.bag, self.large, self.quiet, self.t = self.tables
         self.state = StateStore(self.folder / "state.db")
         copied(self.source, self.folder)
         self._copy_to_target()
@@ -55,7 +57,7 @@ class Shop:
         """Write what apply would have written by now."""
         scn = ChangeLogReader(self.folder / "changelog").tail().covered_scn
         reader, entries = self.source.chunks(), {}
-        for table in TABLES:
+        for table in self.tables:
             dump = reader.read_table(table)
             rows = pa.Table.from_batches(dump.batches, schema=table_arrow_schema(dump.schema))
             version = HandmadeTable(table_path(self.lake, table)).create(rows)
@@ -63,16 +65,30 @@ class Shop:
         reader.close()
         FrontierStore(self.lake, PIPELINE).write(Manifest(scn, scn, entries, scn))
 
-    def lose_slot(self) -> None:
-        def dropped() -> bool:
-            with psycopg.connect(self.url, autocommit=True) as connection:
+    def unread(self, *statements: str) -> None:
+        """Have changes in the source that the log does not bring any more."""
+        either = self.either
+        if either.kind == "postgres":
+            slot = f"headrace_{either.source.name}"
+
+            def dropped() -> bool:
                 try:
-                    connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+                    either.says(f"SELECT pg_drop_replication_slot('{slot}')")
                 except psycopg.errors.ObjectInUse:
                     return False
                 return True
 
-        until(dropped, "the slot is dropped")
+            until(dropped, "the slot is dropped")
+        either.says(*statements)
+        if either.kind == "mysql":
+            either.says("FLUSH BINARY LOGS")
+            newest = max(file for file, *_ in either.rows_of("SHOW BINARY LOGS"))
+
+            def purged() -> bool:
+                either.says(f"PURGE BINARY LOGS TO '{newest}'")
+                return len(either.rows_of("SHOW BINARY LOGS")) == 1
+
+            until(purged, "the log is gone")
 
     def begin_again(self) -> set[TableId]:
         """Do what the next start of capture does on the user's word; return the tables to compare."""
@@ -118,10 +134,18 @@ class Shop:
                 found[body.table] += sum(scn in windows and scn > gap > 0 for scn in scns)
         return found
 
+    def follow(self, running: AtWork) -> None:
+        """Return when the change log amounts to what the source holds."""
 
-@pytest.fixture
-def shop(database: str, sql: Sql, tmp_path: Path) -> Iterator[Shop]:
-    sql(
+        def same(table: TableId) -> bool:
+            return running.holds(table, self.either.rows(str(table)))
+
+        for table in self.tables:
+            until(lambda table=table: same(table), f"{table} as the source has it")  # type: ignore[misc]
+
+
+FILLED = {
+    "postgres": (
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         f"INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, {ROWS}) n",
         "CREATE TABLE large (k text, n int, v int, body text, PRIMARY KEY (k, n))",
@@ -132,73 +156,115 @@ def shop(database: str, sql: Sql, tmp_path: Path) -> Iterator[Shop]:
         "INSERT INTO bag SELECT 'a', n % 3 FROM generate_series(1, 12) n",
         "CREATE TABLE quiet (id int PRIMARY KEY)",
         "INSERT INTO quiet SELECT generate_series(1, 10)",
-    )
-    made = Shop(database, tmp_path)
-    yield made
-    made.state.close()
+    ),
+    "mysql": (
+        # As if large values were left out by the database itself.
+        "SET SESSION binlog_row_image = NOBLOB",
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(20))",
+        f"INSERT INTO t SELECT seq, CONCAT('v', seq) FROM seq_1_to_{ROWS}",
+        "CREATE TABLE large (k varchar(20), n int, v int, body text, PRIMARY KEY (k, n))",
+        "INSERT INTO large SELECT CONCAT('k', seq % 7), seq, 0, repeat(CONCAT('body ', seq), 700) FROM seq_1_to_24",
+        "CREATE TABLE bag (kind varchar(9), n int)",
+        "INSERT INTO bag SELECT 'a', seq % 3 FROM seq_1_to_12",
+        "CREATE TABLE quiet (id int PRIMARY KEY)",
+        "INSERT INTO quiet SELECT seq FROM seq_1_to_10",
+    ),
+}
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    with on_either(request.param, request, tmp_path) as either:
+        either.says(*FILLED[either.kind])
+        made = Shop(either, tmp_path)
+        yield made
+        made.state.close()
+
+
+on_both = pytest.mark.parametrize("shop", EACH_SERVER, indirect=True)
+on_both_in_time = pytest.mark.parametrize(
+    "shop",
+    [EACH_SERVER[0], pytest.param("mysql", marks=[pytest.mark.mariadb, pytest.mark.long])],
+    indirect=True,
+)
 
 
 UNREAD = (
     "DELETE FROM t WHERE id IN (3, 4, 5)",
     "UPDATE t SET v = 'unread' WHERE id BETWEEN 20 AND 29",
-    "INSERT INTO t SELECT n, 'unread' FROM generate_series(1001, 1010) n",
+    *(f"INSERT INTO t VALUES ({n}, 'unread')" for n in range(1001, 1011)),
     "UPDATE large SET n = n + 500 WHERE n < 4",
     "UPDATE large SET v = 7 WHERE n = 10",
     "DELETE FROM large WHERE n = 11",
     "INSERT INTO large VALUES ('new', 1, 0, repeat('fresh', 900)), ('new', 2, 0, repeat('fresh', 800))",
     "INSERT INTO bag VALUES ('b', 1), ('b', 1)",
-    "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag)",
 )
 
 
+def lose(shop: Shop) -> None:
+    """Lose what removes, changes and brings rows of every kind."""
+    shop.unread(*UNREAD, f"DELETE FROM bag {shop.either.one_of('bag', 'n = 1')}")
+
+
+@on_both
 @req("H26")
-def test_only_what_differs_is_read_again_and_vanished_rows_vanish(shop: Shop, sql: Sql) -> None:
-    shop.lose_slot()
-    sql(*UNREAD)
-    assert shop.begin_again() == set(TABLES)
+def test_only_what_differs_is_read_again_and_vanished_rows_vanish(shop: Shop) -> None:
+    lose(shop)
+    assert shop.begin_again() == set(shop.tables)
     with at_work(shop.source, shop.folder) as running:
         shop.repair(running)
-        for table in TABLES:
-            follows(running, shop.url, table)
+        shop.follow(running)
     again = shop.read_again()
-    assert again[T] == 3 + 10 + 10
-    assert again[LARGE] == 2 * 3 + 1 + 1 + 2
-    assert again[QUIET] == 0
-    assert again[BAG] == 13
+    assert again[shop.t] == 3 + 10 + 10
+    assert again[shop.large] == 2 * 3 + 1 + 1 + 2
+    assert again[shop.quiet] == 0
+    assert again[shop.bag] == 13
     scopes = {r.table: r.scope for r in shop.state.requests() if r.cause is Cause.GAP}
-    assert scopes == {T: Scope.REPAIR, LARGE: Scope.REPAIR, QUIET: Scope.REPAIR, BAG: Scope.TABLE}
+    assert scopes == {
+        shop.t: Scope.REPAIR,
+        shop.large: Scope.REPAIR,
+        shop.quiet: Scope.REPAIR,
+        shop.bag: Scope.TABLE,
+    }
     assert shop.state.gaps() == set()
 
 
+BUSY = (
+    "UPDATE large SET v = v + 1 WHERE n = {a}",
+    "UPDATE large SET n = n + 3000 WHERE n = {a} AND k = 'new'",
+    "UPDATE large SET n = {b} WHERE n = {a}",
+    "DELETE FROM t WHERE id = {b}",
+    "INSERT INTO t VALUES ({b}, 'busy')",
+    "UPDATE t SET v = 'busy too' WHERE id = {b}",
+    "UPDATE t SET id = id + 5000 WHERE id = {b}",
+    "INSERT INTO bag VALUES ('c', {a} % 3)",
+)
+
+
+@on_both
 @req("H26")
 @pytest.mark.parametrize(
     "seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 3, 4, 5, 6, 7))]
 )
-def test_writes_go_on_during_the_repair(shop: Shop, sql: Sql, seed: int) -> None:
+def test_writes_go_on_during_the_repair(shop: Shop, seed: int) -> None:
     """Rows written while the slot was lost are patched and moved, without their large values, before they are read."""
-    shop.lose_slot()
-    sql(*UNREAD)
+    lose(shop)
     shop.begin_again()
     rng, stop = random.Random(seed), threading.Event()
 
     def write() -> None:
-        with psycopg.connect(shop.url, autocommit=True) as connection:
+        with contextlib.closing(shop.either.connect()) as connection:
+            cursor = connection.cursor()
+            if shop.either.kind == "mysql":
+                cursor.execute("SET SESSION binlog_row_image = NOBLOB")
             while not stop.wait(0.002):
-                statement = rng.choice(
-                    (
-                        "UPDATE large SET v = v + 1 WHERE n = {a}",
-                        "UPDATE large SET n = n + 3000 WHERE n = {a} AND k = 'new'",
-                        "UPDATE large SET n = {b} WHERE n = {a} AND NOT EXISTS (SELECT FROM large WHERE n = {b})",
-                        "DELETE FROM t WHERE id = {b}",
-                        "INSERT INTO t VALUES ({b}, 'busy') ON CONFLICT (id) DO UPDATE SET v = 'busy too'",
-                        "UPDATE t SET id = id + 5000 WHERE id = {b}",
-                        "INSERT INTO bag VALUES ('c', {a} % 3)",
-                    )
-                ).format(a=rng.randrange(1, 25), b=rng.randrange(1, ROWS))
-                try:
-                    connection.execute(statement.encode())
-                except psycopg.errors.UniqueViolation:
-                    continue
+                statement = rng.choice(BUSY).format(
+                    a=rng.randrange(1, 25), b=rng.randrange(1, ROWS)
+                )
+                with contextlib.suppress(
+                    psycopg.errors.UniqueViolation, pymysql.err.IntegrityError
+                ):
+                    cursor.execute(statement)
 
     with at_work(shop.source, shop.folder) as running:
         writer = threading.Thread(target=write, name="writer")
@@ -208,36 +274,34 @@ def test_writes_go_on_during_the_repair(shop: Shop, sql: Sql, seed: int) -> None
         finally:
             stop.set()
             writer.join()
-        for table in TABLES:
-            follows(running, shop.url, table)
+        shop.follow(running)
     assert shop.state.gaps() == set()
 
 
+@on_both_in_time
 @req("H26")
 def test_a_table_that_differs_in_much_is_emptied_and_copied(
-    shop: Shop, sql: Sql, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "MOST_KEYS", 20)
-    shop.lose_slot()
-    sql("UPDATE t SET id = id + 10000 WHERE id <= 50")
+    shop.unread("UPDATE t SET id = id + 10000 WHERE id <= 50")
     shop.begin_again()
     with at_work(shop.source, shop.folder) as running:
         shop.repair(running)
-        for table in TABLES:
-            follows(running, shop.url, table)
-    assert shop.read_again()[T] == ROWS
+        shop.follow(running)
+    assert shop.read_again()[shop.t] == ROWS
     scopes = {r.table: r.scope for r in shop.state.requests() if r.cause is Cause.GAP}
-    assert scopes[T] is Scope.TABLE
+    assert scopes[shop.t] is Scope.TABLE
 
 
+@on_both_in_time
 @req("H26")
 @pytest.mark.long
 def test_a_repair_that_was_cut_short_is_done_by_the_next_start(
-    shop: Shop, sql: Sql, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "LOG_WAIT_S", 0.1)
-    shop.lose_slot()
-    sql(*UNREAD)
+    lose(shop)
     shop.begin_again()
     work = Repair(
         shop.state,
@@ -246,24 +310,23 @@ def test_a_repair_that_was_cut_short_is_done_by_the_next_start(
         DeltaReplicas(shop.lake, PIPELINE),
     )
     # A comparison, and no capture yet that carries out what it asks for; then the capture begins and ends at once.
-    for _ in TABLES:
+    for _ in shop.tables:
         assert work.step(threading.Event())
     with at_work(shop.source, shop.folder):
-        sql("UPDATE large SET k = 'moved' WHERE k = 'new'")
+        shop.either.says("UPDATE large SET k = 'moved' WHERE k = 'new'")
     assert shop.state.gaps() or all(
         r.state is RequestState.COMPLETED for r in shop.state.requests()
     )
     with at_work(shop.source, shop.folder) as running:
         shop.repair(running)
-        for table in TABLES:
-            follows(running, shop.url, table)
+        shop.follow(running)
 
 
+@on_both_in_time
 def test_a_crash_between_log_and_state_begins_again_once_more(
-    shop: Shop, sql: Sql, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.lose_slot()
-    sql(*UNREAD)
+    lose(shop)
 
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
@@ -273,28 +336,24 @@ def test_a_crash_between_log_and_state_begins_again_once_more(
         with pytest.raises(KeyboardInterrupt):
             shop.begin_again()
     assert shop.state.gaps() == set()
-    assert shop.begin_again() == set(TABLES)
+    assert shop.begin_again() == set(shop.tables)
     with at_work(shop.source, shop.folder) as running:
         shop.repair(running)
-        for table in TABLES:
-            follows(running, shop.url, table)
+        shop.follow(running)
 
 
+@on_both_in_time
 @pytest.mark.long
-def test_a_table_that_was_not_whole_or_changed_its_shape_is_not_compared(
-    shop: Shop, sql: Sql
-) -> None:
-    shop.lose_slot()
-    sql("ALTER TABLE t ADD COLUMN more int DEFAULT 5", "UPDATE quiet SET id = id + 100")
+def test_a_table_that_was_not_whole_or_changed_its_shape_is_not_compared(shop: Shop) -> None:
+    shop.unread("ALTER TABLE t ADD COLUMN more int DEFAULT 5", "UPDATE quiet SET id = id + 100")
     frontiers = FrontierStore(shop.lake, PIPELINE)
     newest = frontiers.latest()
     assert newest is not None
     entries = dict(newest.tables)
-    entries["public.quiet"] = TableEntry(0, newest.scn, None, "copying")
+    entries[str(shop.quiet)] = TableEntry(0, newest.scn, None, "copying")
     frontiers.write(Manifest(newest.scn + 1, 1, entries, 1))
-    assert shop.begin_again() == {BAG, LARGE}
+    assert shop.begin_again() == {shop.bag, shop.large}
     with at_work(shop.source, shop.folder) as running:
         shop.repair(running)
-        for table in TABLES:
-            follows(running, shop.url, table)
-    assert shop.read_again()[T] == ROWS
+        shop.follow(running)
+    assert shop.read_again()[shop.t] == ROWS

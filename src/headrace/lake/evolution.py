@@ -213,7 +213,7 @@ def _undecided(held: Snapshot, schema: TableSchema) -> IncompatibleSchemaChange:
     names = [name for name in held.schema.names if name not in left]
     moved = (name for name, other in zip(names, schema.names, strict=False) if name != other)
     gone = next((name for name in names if name not in schema.names), None) or next(moved)
-    return _incompatible(schema, gone, "was dropped or renamed, nobody knows which,")
+    return _incompatible(schema, gone, "was dropped or renamed, nobody knows which")
 
 
 def _check_names(schema: TableSchema) -> None:

@@ -251,7 +251,7 @@ def test_truncates_drops_and_new_shapes_are_told(log: Log, database: str, sql: S
     )  # fmt: skip
     items = log.until(lambda found: len(rows_of(found)) >= 5)
     told = [
-        (event.kind.value, sorted(set(event.payload) - {"schema_id"}))
+        (event.kind.value, sorted(set(event.payload) - {"schema_id", "numbers", "was"}))
         for item in items
         for event in item.block.system
     ]
@@ -278,7 +278,7 @@ def test_tables_that_come_go_and_change_places_are_told(log: Log, database: str,
         ]
 
     def came(name: str) -> list[tuple[str, str, object]]:
-        payload = ["needs_dump", "schema_id"]
+        payload = ["needs_dump", "numbers", "schema_id"]
         return [("truncate", name, ["anew"]), ("schema", name, payload)]
 
     sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u LIKE t", "INSERT INTO u VALUES (1)")

@@ -52,6 +52,7 @@ class _Rows:
 
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
+        self.names = schema.names
         self.rows: list[tuple[int, int, str, bytes | None, list[Any]]] = []
 
     def body(self) -> Body:
@@ -96,7 +97,7 @@ class Assembler:
         self._ask = manifest
         self._manifest = manifest()
         self._schemas = schemas
-        self._versions: dict[TableId, TableSchema] = {}
+        self._versions: dict[TableId, _Rows] = {}
         self._rows: dict[int, _Rows] = {}
         self._system: list[SystemEvent] = []
         self._entries: list[tuple[int, int, int, int, int, int]] = []
@@ -246,16 +247,17 @@ class Assembler:
             )
         self._use(schema)
 
-    def _use(self, schema: TableSchema) -> TableSchema:
+    def _use(self, schema: TableSchema) -> _Rows:
         known = self._versions.get(schema.table)
-        if known != schema:
-            self._versions[schema.table] = schema
-            self._schemas.put(schema)
-            payload: dict[str, Any] = {"schema_id": schema.schema_id}
-            self._tell(SystemKind.SCHEMA, schema.table, payload)
-        return schema
+        if known is not None and known.schema == schema:
+            return known
+        id_ = self._schemas.put(schema)
+        self._tell(SystemKind.SCHEMA, schema.table, {"schema_id": id_})
+        # Rows of a version that was there before go where its others are.
+        rows = self._versions[schema.table] = self._rows.setdefault(id_, _Rows(schema))
+        return rows
 
-    def _version(self, table: TableId) -> TableSchema:
+    def _version(self, table: TableId) -> _Rows:
         if table in self._versions:
             return self._versions[table]
         if table not in self._manifest.first:
@@ -274,22 +276,21 @@ class Assembler:
         table = TableId.parse(name)
         if not self._settings.selects(table):
             return
-        schema = self._version(table)
+        rows = self._version(table)
         before = line.get("before")
         if isinstance(before, dict):
-            self._add(schema, UPDATE_OLD, before, [], broken)
-        missing = line.get("missing") or []
-        self._add(schema, str(op), row, missing, broken)
+            self._add(rows, UPDATE_OLD, before, [], broken)
+        self._add(rows, str(op), row, line.get("missing") or [], broken)
 
     def _add(
         self,
-        schema: TableSchema,
+        rows: _Rows,
         op: str,
         row: dict[str, Any],
         missing: list[str],
         broken: Callable[[str], ProtocolError],
     ) -> None:
-        names = schema.names
+        schema, names = rows.schema, rows.names
         absent = [at for at, name in enumerate(names) if name not in row]
         if unknown := sorted(row.keys() - set(names)):
             raise broken(f"has columns that {schema.table} does not: {', '.join(unknown)}")
@@ -302,8 +303,6 @@ class Assembler:
         if (absent or op == PATCH) and schema.key_check is not KeyCheck.IMMEDIATE:
             raise broken(f"is a part of a row of {schema.table}, whose rows have to be whole")
         scn = own_scn(self._open)
-        id_ = schema.schema_id
-        rows = self._rows.setdefault(id_, _Rows(schema))
         cells = [row.get(name) for name in names]
         rows.rows.append((scn, self._ord, op, pack_missing(absent, len(names)), cells))
         self._held_rows += 1

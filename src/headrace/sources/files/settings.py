@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,9 @@ class FilesSettings:
 
     def selects(self, table: TableId) -> bool:
         """Return whether a table is captured."""
-        return TablePatterns(self.tables).match(table) and not TablePatterns(self.exclude).match(
-            table
-        )
+        return _patterns(self.tables).match(table) and not _patterns(self.exclude).match(table)
+
+
+@functools.cache
+def _patterns(texts: tuple[str, ...]) -> TablePatterns:
+    return TablePatterns(texts)

@@ -120,8 +120,8 @@ class Tables(Protocol):
         """
         ...
 
-    def fills(self, before: int, after: int) -> bool:
-        """Return whether rows got values between two versions that no event carries."""
+    def told(self, version: int, before: int = GONE) -> dict[str, Any]:
+        """Return what a schema event says of a version; also that rows got values since ``before`` without an event."""
         ...
 
 
@@ -496,8 +496,8 @@ class Assembler:
         version = self._tables.found(table)
         if before == GONE or version in (GONE, before):
             return
-        payload: dict[str, Any] = {"schema_id": version}
-        if before is None or self._tables.fills(before, version):
+        payload = self._tables.told(version, before or GONE)
+        if before is None:
             payload["needs_dump"] = True
         self._versions = {**self._versions, str(table): version}
         self._event(SystemKind.SCHEMA, table, payload)
@@ -513,7 +513,7 @@ class Assembler:
         version = self._tables.found(new, before)
         self._versions = {**self._versions, str(new): version}
         if version != GONE:
-            self._event(SystemKind.SCHEMA, new, {"schema_id": version, "needs_dump": True})
+            self._event(SystemKind.SCHEMA, new, {**self._tables.told(version), "needs_dump": True})
 
     def _refuse(self, meaning: Meaning) -> None:
         """Stop at what changed rows and does not say which."""
@@ -543,5 +543,6 @@ class Assembler:
 def _distributed(begin: Begin, what: str) -> SourceError:
     return SourceError(
         f"Transaction {begin.gtid} is a distributed one (XA {what}), which is not carried over.",
-        next_step="keep XA transactions away from captured tables, and dump every table again.",
+        next_step="end it, keep XA transactions away from captured tables, and dump every table again: "
+        "headrace resync FILE.",
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import SourceError
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
+from headrace.model.succession import Numbers, column_number
 from headrace.sources.mysql.charsets import BINARY, CODECS, Collations
 from headrace.sources.mysql.connection import Session, quote_literal
 from headrace.sources.mysql.natives import NATIVE_BYTES
@@ -18,6 +19,7 @@ __all__ = [
     "CatalogColumn",
     "TableFacts",
     "facts_schema",
+    "own_numbers",
     "read_collations",
     "read_table",
     "table_schema",
@@ -71,6 +73,7 @@ _KINDS: Mapping[str, Kind] = {
     ),
 }
 
+_VERSION = (1 << 46) - 1
 _BLOB_SIZES = {"tiny": 1, "medium": 3, "long": 4}
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 
@@ -139,12 +142,23 @@ def table_schema(
     for name, type_, _ in columns:
         if why := _why_undecoded(type_, type_.name):
             raise _undecoded(table, name, why)
-    return TableSchema(
+    schema = TableSchema(
         table,
         tuple(Column(name, type_.arrow, type_.name, nullable) for name, type_, nullable in columns),
         key,
         KeyCheck.IMMEDIATE if key else KeyCheck.NONE,
     )
+    return replace(schema, numbers=own_numbers(schema))
+
+
+def own_numbers(schema: TableSchema) -> Numbers:
+    """Return numbers that columns of no other version have: the server has none that stay with a column for life.
+
+    So a column of a later version is the one that has its name. One that got another name is taken for a new one, and
+    is filled by the dump that a column whose values no event brought needs anyway.
+    """
+    version = schema.schema_id & _VERSION
+    return {name: column_number(version, place) for place, name in enumerate(schema.names, 1)}
 
 
 def facts_schema(facts: TableFacts) -> TableSchema:

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import SchemaStore
 from headrace.sources.mysql.assembler import Described
-from headrace.sources.mysql.catalog import TableFacts, facts_schema
+from headrace.sources.mysql.catalog import TableFacts, facts_schema, own_numbers
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.engine import make_engine
 from headrace.sources.mysql.events import Event
@@ -52,7 +52,7 @@ class LoggedTables:
         """Return whether a table's rows are kept."""
         return self._settings.selects(table)
 
-    def fills(self, before: int, after: int) -> bool:
+    def _fills(self, before: int, after: int) -> bool:
         """Return whether rows got values that no event carries: in a new column, or in one of another type.
 
         The log does not say what a new column's default was, nor how values were converted.
@@ -69,6 +69,18 @@ class LoggedTables:
             return self._schemas.put(replace(self._schemas.get(before), table=table))
         facts = self._catalog(table)
         return GONE if facts is None else self._schemas.put(facts_schema(facts))
+
+    def told(self, version: int, before: int = GONE) -> dict[str, Any]:
+        """Return what a schema event says; see `headrace.sources.mysql.assembler.Tables`."""
+        payload: dict[str, Any] = self._one(version)
+        if before != GONE:
+            payload["was"] = self._one(before)
+            if self._fills(before, version):
+                payload["needs_dump"] = True
+        return payload
+
+    def _one(self, version: int) -> dict[str, Any]:
+        return {"schema_id": version, "numbers": dict(own_numbers(self._schemas.get(version)))}
 
     def describe(self, event: Event, known: Mapping[str, int]) -> Described:
         """Return what rows behind a table map are; see `headrace.sources.mysql.assembler.Tables`."""
@@ -99,8 +111,8 @@ class LoggedTables:
         last = known.get(str(schema.table))
         if last == schema_id:
             return None
-        payload: dict[str, Any] = {"schema_id": schema_id}
-        # Nobody knows what rows a table that came back brought along.
-        if last == GONE or (last and self.fills(last, schema_id)):
+        payload = self.told(schema_id, last or GONE)
+        if last == GONE:
+            # Nobody knows what rows a table that came back brought along.
             payload["needs_dump"] = True
         return payload

@@ -39,7 +39,7 @@ class Assembler:
         self._settings = settings
         self._versions = versions
         self._layouts: dict[int, bytes] = {}
-        self._current: dict[int, Version] = {}
+        self._current: dict[int, tuple[Version, ChangeRows | None]] = {}
         self._rows: dict[int, ChangeRows] = {}
         self._system: list[SystemEvent] = []
         self._entries: list[tuple[int, int, int, int, int, int]] = []
@@ -113,13 +113,13 @@ class Assembler:
         if row.op == marks.MARK:
             self._add_mark(row)
             return
-        version = self._version(row)
-        if version.schema is None:
+        version, rows = self._version(row)
+        if rows is None:
             return
         if row.op == b"T":
             self._event(SystemKind.TRUNCATE, version.table, {})
             return
-        self._add_images(row, version, self._rows[version.schema.schema_id])
+        self._add_images(row, version, rows)
 
     def take(self, *, more: bool) -> LogItem:
         """Return everything so far and start anew; the open transaction leaves as a piece."""
@@ -144,29 +144,29 @@ class Assembler:
             raise marks.foreign("one transaction wrote two marks to")
         self._tx_mark = mark or self._tx_mark
 
-    def _version(self, row: ChangeRow) -> Version:
+    def _version(self, row: ChangeRow) -> tuple[Version, ChangeRows | None]:
+        """Return what the row's table is, and where its rows are collected if they are ours to keep."""
         if row.layout is not None and self._layouts.get(row.relid) != row.layout:
             version = self._versions.resolve(row.relid, layout.parse(row.layout))
-            self._layouts[row.relid], self._current[row.relid] = row.layout, version
-            if version.schema is not None:
-                self._describe(version)
-        version_ = self._current.get(row.relid)
-        if version_ is None:
+            self._layouts[row.relid] = row.layout
+            self._current[row.relid] = version, self._described(version)
+        found = self._current.get(row.relid)
+        if found is None:
             raise ProtocolError(
                 f"A row of the table with oid {row.relid} comes without a layout.",
                 next_step="find who writes to headrace.txlog_changes, which only headrace's triggers do.",
             )
-        return version_
+        return found
 
-    def _describe(self, version: Version) -> None:
-        assert version.schema is not None
+    def _described(self, version: Version) -> ChangeRows | None:
+        if version.schema is None:
+            return None
         if version.anew is not None:
             self._event(SystemKind.TRUNCATE, version.table, version.anew)
         if version.announce is not None:
             self._event(SystemKind.SCHEMA, version.table, version.announce)
         id_ = version.schema.schema_id
-        if id_ not in self._rows:
-            self._rows[id_] = ChangeRows(version.schema, id_)
+        return self._rows.setdefault(id_, ChangeRows(version.schema, id_))
 
     def _add_images(self, row: ChangeRow, version: Version, rows: ChangeRows) -> None:
         begin = self._begin

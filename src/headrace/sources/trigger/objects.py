@@ -77,9 +77,11 @@ _TABLES = (
     ),
 )
 
+# In PL/pgSQL, which plans it once in a session.
 _LAYOUT = """
 CREATE OR REPLACE FUNCTION headrace.txlog_layout(oid) RETURNS text
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $headrace$
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog AS $headrace$
+BEGIN RETURN (
 SELECT json_build_object('schema', n.nspname, 'name', c.relname, 'storage', c.relfilenode,
     'key', (SELECT array_to_json((i.indkey::int2[])[0:i.indnkeyatts - 1]) FROM pg_index i
              WHERE i.indrelid = c.oid AND i.indisvalid
@@ -89,8 +91,8 @@ SELECT json_build_object('schema', n.nspname, 'name', c.relname, 'storage', c.re
                            a.attgenerated <> '', a.atthasmissing OR a.atthasdef OR a.attidentity <> '')
                        ORDER BY a.attnum)
                   FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped))::text
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1
-$headrace$
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1);
+END $headrace$
 """.strip()
 
 _STATEMENT = """
