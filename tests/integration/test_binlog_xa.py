@@ -85,7 +85,7 @@ def test_those_of_tables_that_are_not_captured_pass_over_a_restart(
 def test_those_of_captured_tables_stop_a_capture_before_anything_is_wrong(
     prepared: str,
     end: str,
-    mariadb_server: MariadbServer,
+    server: MysqlProtocolServer,
     database: str,
     sql: Sql,
     source: MysqlSource,
@@ -115,4 +115,4 @@ def test_those_of_captured_tables_stop_a_capture_before_anything_is_wrong(
     begun_again(source, tmp_path)
     with at_work(source, tmp_path) as running:
         caught_up(running, source)
-        assert running.content(table) == in_source(mariadb_server, table)
+        assert running.content(table) == in_source(server, table)

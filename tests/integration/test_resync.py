@@ -28,7 +28,7 @@ from headrace.replicator.resync import Resync, ResyncState
 from headrace.state.records import Cause, RequestState, Scope
 from headrace.state.store import StateStore
 from tests.faults.faulty import AtWork, at_work, copied
-from tests.fixtures_mariadb import mariadb_server
+from tests.fixtures_binlog import mariadb_server
 from tests.integration.either import EACH_SERVER, Either, on_either
 from tests.lake.handmade import HandmadeTable
 from tests.requirements import req
