@@ -13,7 +13,7 @@ import pytest
 
 __all__ = ["KINDS", "asked", "connected", "each_source", "said"]
 
-KINDS = ("postgres", "mysql")
+KINDS = ("postgres", "mariadb")
 
 
 def each_source(*, long: Sequence[str] = ()) -> pytest.MarkDecorator:
@@ -22,7 +22,7 @@ def each_source(*, long: Sequence[str] = ()) -> pytest.MarkDecorator:
     Args:
         long: kinds that wait for ``--long``.
     """
-    of_kind: dict[str, tuple[pytest.MarkDecorator, ...]] = {"mysql": (pytest.mark.mariadb,)}
+    of_kind: dict[str, tuple[pytest.MarkDecorator, ...]] = {"mariadb": (pytest.mark.mariadb,)}
     later = dict.fromkeys(long, (pytest.mark.long,))
     return pytest.mark.parametrize(
         "kind",

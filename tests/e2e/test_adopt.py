@@ -35,7 +35,7 @@ def pipeline(tmp_path: Path, shop_url: str) -> Iterator[Pipeline]:
     made.close()
 
 
-@each_source(long=["mysql"])
+@each_source(long=["mariadb"])
 @req("D34", "D79", "P17")
 def test_a_dump_made_elsewhere_joins_the_stream_while_everybody_writes(
     kind: str, shop_url: str, pipeline: Pipeline, tmp_path: Path

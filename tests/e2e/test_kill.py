@@ -104,7 +104,7 @@ def agree(pipeline: Pipeline, traffic: TrafficProcess) -> None:
 
 
 @on_two_kinds
-@req("C12", "C13", "P19", "C24")
+@req("C12", "C13", "P19", "C24", "P17")
 @on_each_source
 def test_four_random_kills_lose_and_repeat_nothing(shop_url: str, shop: Pipeline) -> None:
     victims = list(VICTIMS)

@@ -27,7 +27,7 @@ ROWS = 2_000
 TABLE = TableId("shop", "t")
 FILL = {
     "postgres": f"INSERT INTO shop.t SELECT n, 'v' || n FROM generate_series(1, {ROWS}) n",
-    "mysql": f"INSERT INTO shop.t SELECT seq, CONCAT('v', seq) FROM shop.seq_1_to_{ROWS}",
+    "mariadb": f"INSERT INTO shop.t SELECT seq, CONCAT('v', seq) FROM shop.seq_1_to_{ROWS}",
 }
 DAMAGE = (
     "UPDATE delta.`{at}` SET v = 'damaged' WHERE id IN (3, 5)",

@@ -37,7 +37,7 @@ SCHEMA = {
         "ALTER TABLE shop.bag REPLICA IDENTITY FULL",
         "INSERT INTO shop.bag SELECT 'a', n % 3 FROM generate_series(1, 30) n",
     ),
-    "mysql": (
+    "mariadb": (
         "CREATE SCHEMA shop",
         "CREATE TABLE shop.t (id int PRIMARY KEY, v text)",
         "INSERT INTO shop.t SELECT seq, CONCAT('v', seq) FROM shop.seq_1_to_5000",
@@ -61,7 +61,7 @@ READ = (
     "DELETE FROM shop.bag WHERE kind = 'b'",
     "INSERT INTO shop.t VALUES ({n} + 90000, 'read')",
 )
-LARGE_LEFT_OUT = {"postgres": "SELECT 1", "mysql": "SET SESSION binlog_row_image = NOBLOB"}
+LARGE_LEFT_OUT = {"postgres": "SELECT 1", "mariadb": "SET SESSION binlog_row_image = NOBLOB"}
 """After it the log leaves out large values that do not change."""
 
 
@@ -75,7 +75,7 @@ def lose(kind: str, url: str, n: int) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
             drop_under(connection, SLOT)
     write(kind, url, UNREAD, n)
-    if kind == "mysql":
+    if kind == "mariadb":
         said(url, "FLUSH BINARY LOGS")
         ((newest, *_),) = asked(url, "SHOW MASTER STATUS")
 
@@ -133,7 +133,7 @@ def test_a_lost_log_is_recovered_on_a_word_and_by_policy(
             pipeline.start()
             pipeline.running("all is live", lambda: pipeline.all_live(COUNT))
         lose(kind, shop_url, 2)
-        if kind == "mysql":
+        if kind == "mariadb":
             pipeline.start()
         pipeline.running("it recovers", lambda: gaps(pipeline) == 2 * COUNT)
         write(kind, shop_url, READ, 2)

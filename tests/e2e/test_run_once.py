@@ -104,7 +104,7 @@ create table shop.phoenix (id int primary key, v text);
 insert into shop.phoenix values (2, 'again');
 """
 """All of it while nobody captures: the catalog is ahead of everything that the log will tell."""
-CHANGES = {"postgres": ON_POSTGRES, "mysql": ON_MARIADB}
+CHANGES = {"postgres": ON_POSTGRES, "mariadb": ON_MARIADB}
 
 
 @each_source()
@@ -143,7 +143,7 @@ def test_once_copies_then_follows_and_verify_agrees(
         (repair,) = (r for r in state.requests() if r.scope is Scope.PRIMARY_KEYS)
     assert (repair.state, repair.missing) == (RequestState.COMPLETED, (("-1",),))
     status = pipeline.status()
-    gone = {"shop.fleeting", "shop.caterpillar"} if kind == "mysql" else set()
+    gone = {"shop.fleeting", "shop.caterpillar"} if kind == "mariadb" else set()
     left = {table["name"] for table in status["tables"] if table["phase"] == "left"}
     assert left == gone
     assert {t["phase"] for t in status["tables"] if t["name"] not in gone} == {"live"}

@@ -47,7 +47,7 @@ class Sql:
     scope="module",
     params=[
         pytest.param("postgres", marks=pytest.mark.postgres),
-        pytest.param("mysql", marks=[pytest.mark.mariadb, pytest.mark.long]),
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.long]),
     ],
 )
 def kind(request: pytest.FixtureRequest) -> str:
@@ -58,7 +58,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def sql(kind: str, request: pytest.FixtureRequest) -> Sql:
     """Give a source with two tables."""
-    if kind == "mysql":
+    if kind == "mariadb":
         mariadb: MariadbServer = request.getfixturevalue("mariadb")
         made = Sql(mariadb.url())
     else:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.errors import (
@@ -25,7 +26,8 @@ from headrace.sources.base import LogItem, Severity
 from headrace.sources.mysql import MysqlSource
 from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.events import Query
-from headrace.sources.mysql.gtids import DomainGtids, GtidSet
+from headrace.sources.mysql.gtids import DomainGtids, GtidSet, SourceGtid
+from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.position import Place, Resume
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.statements import Meaning, meaning_of
@@ -33,7 +35,7 @@ from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
 from headrace.sources.mysql.vendors import vendor_of
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.binlog_servers import is_mysql, reset_log
-from tests.fixtures_binlog import Sql
+from tests.fixtures_binlog import MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import changes, here
 
@@ -53,6 +55,7 @@ class Log:
             heartbeat_s=0.2,
         )
         self.kept = AcknowledgedPosition(folder / "binlog.json")
+        self.names = GtidNumbers(folder / "gtid_sources.json")
         self.schemas = FileRegistry(folder / "registry")
         self.items: list[LogItem] = []
         self.reader: MysqlLogReader | None = None
@@ -61,6 +64,7 @@ class Log:
 
     def at_its_end(self) -> None:
         """Note that everything up to now is of no concern."""
+        self.names.begin()
         with connect(self.source.settings) as session:
             self.kept.write(vendor_of(session).beginning(session).render())
 
@@ -425,6 +429,18 @@ def test_a_log_that_was_reset_is_lost_though_it_has_our_place_again(
         log.open()
 
 
+@pytest.mark.parametrize("server", [MYSQL], indirect=True)
+def test_a_lost_list_of_names_is_named_and_never_made_anew(
+    log: Log, sql: Sql, tmp_path: Path
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    log.close()
+    (tmp_path / "gtid_sources.json").unlink()
+    with pytest.raises(ConfigError, match=r"gtid_sources\.json"):
+        log.open()
+
+
 # -- without a server -----------------------------------------------------------------------------
 
 
@@ -448,6 +464,28 @@ def test_places_compare_by_file_and_then_by_position() -> None:
 
 
 _SERVER = "de6d90de-e8b6-11f1-b254-02fc00000001"
+
+
+def test_a_number_belongs_to_one_id_for_ever(tmp_path: Path) -> None:
+    names = [_SERVER, f"{_SERVER}:tag", "00000000-0000-0000-0000-000000000001"]
+    kept = GtidNumbers(tmp_path / "names.json")
+    kept.begin()
+    given = {
+        (name, number): kept.number(SourceGtid(name, number))
+        for name in names
+        for number in (1, 5, 6, 1 << 40)
+    }
+    again = GtidNumbers(tmp_path / "names.json")
+    again.check()
+    assert given == {pair: again.number(SourceGtid(*pair)) for pair in reversed(given)}
+    assert len(set(given.values())) == len(given)
+    seen = GtidSet.parse(f"{_SERVER}:2-5,{_SERVER}:tag:6:{1 << 40},{names[2]}:7")
+    numbers = np.array(list(given.values()), np.int64)
+    assert [pair for pair, saw in zip(given, again.among(numbers, seen), strict=True) if saw] == [
+        (_SERVER, 5), (f"{_SERVER}:tag", 6), (f"{_SERVER}:tag", 1 << 40),
+    ]  # fmt: skip
+    with pytest.raises(ProtocolError, match="beyond what is counted"):
+        again.number(SourceGtid(_SERVER, 1 << 48))
 
 
 @req("C33")

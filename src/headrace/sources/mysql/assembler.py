@@ -7,7 +7,7 @@ the bounds are reached in its middle, what is there leaves as a piece that is no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from headrace.errors import IncompatibleSchemaChange, SlotLost, SourceError
@@ -197,6 +197,9 @@ class Assembler:
         """Return everything so far and start anew; the open transaction leaves as a piece."""
         if self.open and self._changes:
             self._entry(last=False)
+        if not self.open and self._mark is None and (place := self._place()) > self._resume.place:
+            # Nothing of a transaction lies between: whoever goes on elsewhere asks how far we have come.
+            self._resume = replace(self._resume, place=place)
         filled = sorted((rows for rows in self._rows.values() if len(rows)), key=lambda r: r.first)
         block = Block(
             transaction_index(self._entries),

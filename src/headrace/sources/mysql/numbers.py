@@ -36,6 +36,21 @@ class GtidNumbers:
         self._path = path
         self._places: dict[str, int] = {}
 
+    def begin(self) -> None:
+        """Make the file where there is none; names that are there stay, because nothing is ever renumbered."""
+        if not self._path.exists():
+            replace_file(self._path, json.dumps({"sources": []}).encode())
+
+    def check(self) -> None:
+        """Read the file, which must be there: without it numbers that were given out would be given to others.
+
+        Raises:
+            ConfigError: it is not there, or does not read.
+        """
+        if not self._path.exists():
+            raise self._unreadable()
+        self.reload()
+
     def number(self, gtid: Gtid) -> int:
         """Return the number of an id; a name that is new is durable when it returns.
 
@@ -70,10 +85,13 @@ class GtidNumbers:
         except FileNotFoundError:
             self._places = {}
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{self._path.name} in the state folder does not read.",
-                next_step="restore the state folder from a backup, or dump every table again.",
-            ) from error
+            raise self._unreadable() from error
+
+    def _unreadable(self) -> ConfigError:
+        return ConfigError(
+            f"{self._path.name}, the names in MySQL's ids, is not in the state folder, or does not read.",
+            next_step="restore the state folder from a backup; else dump every table again: headrace resync FILE.",
+        )
 
     def among(self, numbers: npt.NDArray[np.int64], gtids: GtidSet) -> npt.NDArray[np.bool_]:
         """Return which numbers stand for ids of a set."""

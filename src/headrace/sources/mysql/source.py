@@ -126,6 +126,7 @@ class MysqlSource:
                 self._create_marks(session)
             if fresh or self._acknowledged.read() is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
+                self._numbers.begin()
                 self._acknowledged.write(_beginning(session).render())
 
     def _create_marks(self, session: Session) -> None:
@@ -212,6 +213,7 @@ class MysqlSource:
 
     def chunks(self) -> MysqlChunkReader:
         """Open a chunk reader."""
+        self._numbers.reload()
         return MysqlChunkReader(self.settings, numbers=self._numbers)
 
     def watermarks(self) -> MarkWriter:
@@ -243,10 +245,8 @@ class MysqlSource:
         """Return where the log ends now."""
         with connect(self.settings) as session:
             resume = self._acknowledged.read()
-            return _end(session, 0 if resume is None else self._shift(session, resume)).scn
-
-    def _shift(self, session: Session, resume: Resume) -> int:
-        return vendor_of(session).followed(session, resume).shift
+            shift = 0 if resume is None else vendor_of(session).shift(session, resume)
+            return _end(session, shift).scn
 
     def scn_of(self, position: str) -> int:
         """Return the SCN of ``file:place``, which lies between two transactions.

@@ -102,6 +102,10 @@ class Vendor(Protocol):
         """
         ...
 
+    def shift(self, session: Session, resume: Resume) -> int:
+        """Return what is added to the numbers of this server's files, for one who comes from a place."""
+        ...
+
     def start(self, resume: Resume) -> Start:
         """Return how to ask for the log behind a place."""
         ...

@@ -93,6 +93,11 @@ class Mariadb:
             )
         return resume
 
+    def shift(self, session: Session, resume: Resume) -> int:
+        """Return nothing: who captures does not go on to another server."""
+        del session, resume
+        return 0
+
     def start(self, resume: Resume) -> Start:
         """Return the ids, or the place where there are none yet."""
         return resume.gtids.text or (resume.place.file, resume.place.position)

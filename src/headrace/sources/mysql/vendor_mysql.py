@@ -146,11 +146,16 @@ class Mysql:
                 f"The server no longer has the log from our position on: it removed {purged}.",
                 next_step=f"{RESYNC}; raise binlog_expire_logs_seconds.",
             )
-        server = self.incarnation(session)
-        if resume.server == server:
+        shift = self.shift(session, resume)
+        if shift == resume.shift:
             return resume
-        shift = resume.place.number + 1
+        server = self.incarnation(session)
         return replace(resume, place=Place.of("none.0", 4, shift), server=server, shift=shift)
+
+    def shift(self, session: Session, resume: Resume) -> int:
+        """Return the same on the same server; another one's files are counted on from our place."""
+        same = resume.server == self.incarnation(session)
+        return resume.shift if same else resume.place.number + 1
 
     def start(self, resume: Resume) -> Start:
         """Return the ids."""
@@ -170,6 +175,7 @@ class Mysql:
 
     def number(self, numbers: GtidNumbers) -> Callable[[Gtid], int] | None:
         """Return numbers made of ids."""
+        numbers.check()
         return numbers.number
 
     @contextmanager
