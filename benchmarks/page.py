@@ -32,8 +32,8 @@ of them.
 
 # What tells the runs of a result apart, in the order of the columns.
 _KEYS = (
-    "server",
     "part",
+    "server",
     "scenario",
     "load",
     "transport",
