@@ -165,6 +165,7 @@ class Child:
             env=_environment() | dict(environment or {}),
         )
         self._peak = 0.0
+        self._last_mib = 0.0
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="memory", daemon=True)
         self._watcher.start()
@@ -227,7 +228,8 @@ class Child:
 
     def end(self, limit_s: float = _STOP_S) -> Usage:
         """Close the program's standard input, which asks ours to end, and wait."""
-        self._peak = max(self._peak, anonymous_mib(self.pid))
+        # Not into the peak, which the watching thread may just be writing.
+        self._last_mib = anonymous_mib(self.pid)
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -266,7 +268,8 @@ class Child:
                 f"(limit {limit_s:.0f} s):\n{output[-2000:]}\n{errors[-4000:]}"
             )
         cpu_s = used.ru_utime + used.ru_stime
-        return Usage(wall_s, cpu_s, self._peak, self._began_us, _last_json(output))
+        peak_mib = max(self._peak, self._last_mib)
+        return Usage(wall_s, cpu_s, peak_mib, self._began_us, _last_json(output))
 
     @property
     def _name(self) -> str:
