@@ -106,3 +106,21 @@ def test_a_mark_that_cannot_be_written_is_named(
     server.execute("DROP TABLE headrace.watermarks")
     with pytest.raises(SourceUnavailable, match="cannot be written"):
         writer.write(LOW)
+
+
+@req("D32", "N08")
+def test_behind_a_mark_that_came_last_the_log_is_known_to_be_at_its_end(
+    log: Log, writer: MarkWriter
+) -> None:
+    """Whoever waits for the end of the source's log would wait for ever where nobody writes."""
+    writer.write(HIGH)
+    (marked,) = (
+        item for item in log.until(lambda found: found[-1:] and found[-1].mark) if item.mark
+    )
+    assert log.reader is not None
+    log.reader.acknowledge(marked.position)
+    log.close()
+    log.open()
+    items = log.until(bool)
+    assert items[0].block.covered_scn >= log.source.end_scn() > marked.block.covered_scn
+    assert not len(items[0].block.index)

@@ -174,7 +174,8 @@ class Assembler:
         self._mark: ReceivedMark | None = None
         self._last_scn = resume.place.scn
         self.covered = resume.place.scn
-        self._told = self.covered
+        # What was acknowledged last may have been a mark, behind which nobody has said yet that nothing else lies.
+        self._told = resume.scn
 
     @property
     def open(self) -> bool:
