@@ -114,9 +114,7 @@ def test_behind_a_mark_that_came_last_the_log_is_known_to_be_at_its_end(
 ) -> None:
     """Whoever waits for the end of the source's log would wait for ever where nobody writes."""
     writer.write(HIGH)
-    (marked,) = (
-        item for item in log.until(lambda found: found[-1:] and found[-1].mark) if item.mark
-    )
+    marked = log.until(lambda found: any(item.mark for item in found))[-1]
     assert log.reader is not None
     log.reader.acknowledge(marked.position)
     log.close()
