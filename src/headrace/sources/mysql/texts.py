@@ -5,6 +5,8 @@ The session is one of `headrace.sources.mysql.connection`, and a column is selec
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -64,7 +66,12 @@ def column_of_texts(type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> 
         return text.cast(pa.float64()).cast(pa.float32(), safe=False)
     if pa.types.is_string(type_.arrow):
         return text
-    return text.cast(type_.arrow)
+    found = text.cast(type_.arrow)
+    if type_.kind is Kind.LONGLONG and type_.unsigned:
+        beyond = pc.greater_equal(found, pa.scalar(Decimal(2**64), pa.decimal128(20, 0)))
+        if pc.any(beyond).as_py():
+            raise ValueError("a number that is not of its column's type")
+    return found
 
 
 def _form(type_: ColumnType) -> str | None:

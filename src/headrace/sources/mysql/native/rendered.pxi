@@ -38,7 +38,7 @@ cdef int _add_rendered(Column *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n
         _valid(c, row)
         return 0
     # With ZEROFILL there are zeros in front, which are no part of the value.
-    while n > 1 and s[0] == c'0' and s[1] != c'.':
+    while n > 1 and s[0] == c'0' and _is_digit(s[1]):
         s += 1
         n -= 1
     if op == OP_DECIMAL:
