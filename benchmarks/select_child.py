@@ -6,19 +6,19 @@ watermarks, and nothing is kept. What it costs a log that is read meanwhile is t
 
 from __future__ import annotations
 
-import json
 import sys
 import time
+from functools import partial
 
 import psycopg
 
+from benchmarks.took import tell
 
-def main() -> int:
-    """Read the table once."""
-    url, table, rows, load = sys.argv[1:]
+
+def read(url: str, table: str, rows: str, load: str) -> int:
+    """Read the table once; return the number of its rows."""
     rest = 1 / float(load) - 1
-    wall, cpu = time.perf_counter(), time.process_time()
-    after, read = 0, 0
+    after, count = 0, 0
     with psycopg.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
         end = _first(cursor, f"SELECT max(id) FROM {table}")
         while after < end:
@@ -26,16 +26,10 @@ def main() -> int:
             page = f"SELECT * FROM {table} WHERE id > {after} ORDER BY id LIMIT {rows}"
             with cursor.copy(f"COPY ({page}) TO STDOUT (FORMAT binary)") as pieces:
                 # The trailer comes as a message too.
-                read += sum(1 for _ in pieces) - 1
+                count += sum(1 for _ in pieces) - 1
             after += int(rows)
             time.sleep((time.perf_counter() - began) * rest)
-    said = {
-        "rows": read,
-        "run_s": time.perf_counter() - wall,
-        "run_cpu_s": time.process_time() - cpu,
-    }
-    print(json.dumps(said), flush=True)
-    return 0
+    return count
 
 
 def _first(cursor: psycopg.Cursor[tuple[int]], sql: str) -> int:
@@ -45,4 +39,4 @@ def _first(cursor: psycopg.Cursor[tuple[int]], sql: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tell(partial(read, *sys.argv[1:])))

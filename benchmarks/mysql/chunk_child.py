@@ -7,11 +7,11 @@ HOW is ``chunks`` (our reader, chunk after chunk behind the last key, each in a 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
+from functools import partial
 
 from benchmarks.mysql.server import DATABASE
+from benchmarks.took import tell
 from headrace.model.schema import TableId
 from headrace.sources.mysql.chunks import MysqlChunkReader
 from headrace.sources.mysql.settings import MysqlSettings
@@ -50,15 +50,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.how == "connectorx":
         import connectorx as _  # noqa: F401 - its import is no part of the run
-    wall, cpu = time.perf_counter(), time.process_time()
-    rows = {"chunks": chunks, "connectorx": connectorx}[given.how](given.url, given.table)
-    said = {
-        "rows": rows,
-        "run_s": time.perf_counter() - wall,
-        "run_cpu_s": time.process_time() - cpu,
-    }
-    print(json.dumps(said), flush=True)
-    return 0
+    read = {"chunks": chunks, "connectorx": connectorx}[given.how]
+    return tell(partial(read, given.url, given.table))
 
 
 if __name__ == "__main__":

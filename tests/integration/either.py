@@ -27,7 +27,7 @@ _numbers = itertools.count(1)
 
 EACH_SERVER = [
     pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("mysql", marks=pytest.mark.mariadb),
+    pytest.param("mariadb", marks=pytest.mark.mariadb),
 ]
 
 
@@ -36,7 +36,7 @@ class Either:
     """A database with nothing in it.
 
     Attributes:
-        kind: ``postgres`` or ``mysql``.
+        kind: ``postgres`` or ``mariadb``.
         schema: what stands before its tables' names.
         source: of all of its tables.
         connect: opens one more session, each statement a transaction.
@@ -70,7 +70,7 @@ class Either:
 
     def one_of(self, table: str, condition: str) -> str:
         """Return what changes just one of the rows that are equal, in place of ``WHERE``."""
-        if self.kind == "mysql":
+        if self.kind == "mariadb":
             return f"WHERE {condition} LIMIT 1"
         return f"WHERE ctid = (SELECT ctid FROM {table} WHERE {condition} LIMIT 1)"
 
@@ -79,7 +79,7 @@ class Either:
 def on_either(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Either]:
     """Give an empty database on the session's server of a kind."""
     name = f"either_{next(_numbers)}"
-    if kind == "mysql":
+    if kind == "mariadb":
         mariadb = cast(MariadbServer, request.getfixturevalue("mariadb_server"))
         mariadb.execute(f"CREATE DATABASE {name}")
         source = MysqlSource(mariadb.url(), folder / "place", (f"{name}.*",), name=name)

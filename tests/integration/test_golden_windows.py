@@ -70,7 +70,7 @@ class Stage:
         keyed = self.scenario.check is not KeyCheck.NONE
         key = "k bigint PRIMARY KEY" if keyed else "k bigint"
         self._either.says(f"CREATE TABLE t ({', '.join([key, *columns])})")
-        if self._either.kind == "mysql":
+        if self._either.kind == "mariadb":
             # What the log then has is what the scenarios tell, hole for hole.
             self._either.says(f"SET SESSION binlog_row_image = {'MINIMAL' if keyed else 'FULL'}")
         elif not keyed:

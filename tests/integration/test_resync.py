@@ -80,7 +80,7 @@ class Shop:
 
             until(dropped, "the slot is dropped")
         either.says(*statements)
-        if either.kind == "mysql":
+        if either.kind == "mariadb":
             either.says("FLUSH BINARY LOGS")
             newest = max(file for file, *_ in either.rows_of("SHOW BINARY LOGS"))
 
@@ -157,7 +157,7 @@ FILLED = {
         "CREATE TABLE quiet (id int PRIMARY KEY)",
         "INSERT INTO quiet SELECT generate_series(1, 10)",
     ),
-    "mysql": (
+    "mariadb": (
         # As if large values were left out by the database itself.
         "SET SESSION binlog_row_image = NOBLOB",
         "CREATE TABLE t (id int PRIMARY KEY, v varchar(20))",
@@ -184,7 +184,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
 on_both = pytest.mark.parametrize("shop", EACH_SERVER, indirect=True)
 on_both_in_time = pytest.mark.parametrize(
     "shop",
-    [EACH_SERVER[0], pytest.param("mysql", marks=[pytest.mark.mariadb, pytest.mark.long])],
+    [EACH_SERVER[0], pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.long])],
     indirect=True,
 )
 
@@ -255,7 +255,7 @@ def test_writes_go_on_during_the_repair(shop: Shop, seed: int) -> None:
     def write() -> None:
         with contextlib.closing(shop.either.connect()) as connection:
             cursor = connection.cursor()
-            if shop.either.kind == "mysql":
+            if shop.either.kind == "mariadb":
                 cursor.execute("SET SESSION binlog_row_image = NOBLOB")
             while not stop.wait(0.002):
                 statement = rng.choice(BUSY).format(

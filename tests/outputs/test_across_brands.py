@@ -56,7 +56,7 @@ CHANGES = (
 def test_every_type_of_mariadb_is_the_same_in_another_database(
     target: str, request: pytest.FixtureRequest, mariadb_server: MariadbServer, tmp_path: Path
 ) -> None:
-    with on_either("mysql", request, tmp_path) as either:
+    with on_either("mariadb", request, tmp_path) as either:
         either.says("SET NAMES utf8mb4", "SET sql_mode = '', time_zone = '+00:00'")
         for name, kind in KINDS.items():
             either.says(create(kind).replace("TABLE t ", f"TABLE {name} "))

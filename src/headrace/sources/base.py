@@ -7,13 +7,14 @@ caller: the log reader is used from one thread, the chunk reader and the waterma
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from headrace.errors import PreflightFailed
 from headrace.model.block import Block
 from headrace.model.mark import Mark
 from headrace.model.schema import TableId, TableSchema
@@ -34,6 +35,7 @@ __all__ = [
     "Source",
     "TableDump",
     "WatermarkWriter",
+    "refuse",
 ]
 
 
@@ -63,6 +65,25 @@ class Finding:
     suggestion: str
     severity: Severity = Severity.ERROR
     table: str = ""
+
+
+def refuse(name: str, findings: Iterable[Finding]) -> None:
+    """Raise when a finding forbids that a pipeline begins; all such are told at once.
+
+    Args:
+        name: of the pipeline.
+        findings: of its preflight.
+
+    Raises:
+        PreflightFailed: at least one of them is an error.
+    """
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise PreflightFailed(
+            f"{name} cannot be captured as it is: "
+            + "; ".join(f"{finding.description} [{finding.name}]" for finding in errors),
+            next_step=" ".join(dict.fromkeys(finding.suggestion for finding in errors)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

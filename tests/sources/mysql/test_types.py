@@ -57,7 +57,7 @@ def read(
         sql = f"SELECT {wanted} FROM {table} ORDER BY 1"
         # In pieces, so that rows come in several batches.
         pieces = select(session, sql, engine, facts, facts_schema(facts), zero_dates, 500)
-        rows = pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+        rows = pa.Table.from_batches(batch for batch, _ in pieces).combine_chunks().to_batches()[0]
         assert session.value("SELECT 1") == "1"
     named = {name: (type_.name, render_type(type_.arrow)) for name, type_ in types.items()}
     return named, rows

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, PreflightFailed, SourceError
+from headrace.errors import HeadraceError, SourceError
 from headrace.model.schema import TableId, TableSchema
-from headrace.sources.base import Finding, SchemaStore, Severity
+from headrace.sources.base import Finding, SchemaStore, refuse
 from headrace.sources.database import View
 from headrace.sources.description import (
     ColumnDescription,
@@ -102,13 +102,7 @@ class FilesSource:
         Raises:
             PreflightFailed: when a finding forbids it; then nothing was changed.
         """
-        errors = [f for f in self.preflight() if f.severity is Severity.ERROR]
-        if errors:
-            raise PreflightFailed(
-                f"{self.name} cannot be captured as it is: "
-                + "; ".join(f"{f.description} [{f.name}]" for f in errors),
-                next_step=" ".join(dict.fromkeys(f.suggestion for f in errors)),
-            )
+        refuse(self.name, self.preflight())
         if fresh or self._place.read() is None:
             self._place.write(FeedPlace())
 

@@ -5,6 +5,7 @@ What is rare comes as bytes, and goes on to `headrace.sources.mysql.values` or `
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
@@ -67,7 +68,7 @@ def _rendered(type_: ColumnType) -> Op:
     return Op.BYTES if op is Op.COPIED else op
 
 
-class _Columns:
+class _Columns(abc.ABC):
     def __init__(self, types: Sequence[ColumnType], op_of: Callable[[ColumnType], Op]) -> None:
         self.types = tuple(types)
         self._ops = [op_of(type_) for type_ in types]
@@ -110,8 +111,9 @@ class _Columns:
         raw = pa.Array.from_buffers(pa.binary(), self.count, [valid, offsets, data])
         return self._of_bytes(type_, raw, zero_dates)
 
+    @abc.abstractmethod
     def _of_bytes(self, type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> pa.Array:
-        raise NotImplementedError
+        """Return a column of what is rare from its bytes."""
 
 
 class NativeImages(_Columns):

@@ -119,12 +119,10 @@ class MysqlChunkReader:
                 wanted,
                 predicate,
             )
+            nothing = rows_batch(facts, schema, [], self._settings.zero_dates)
+            # What is beyond the first batch is let go when the select is closed.
             with contextlib.closing(self._select(session, facts, schema, sql)) as batches:
-                rows = next(batches, None)
-                # What is beyond is let go when the select is closed.
-                cut = next(batches, None) is not None
-            if rows is None:
-                rows = rows_batch(facts, schema, [], self._settings.zero_dates)
+                rows, cut = next(batches, (nothing, False))
             if rows.num_rows:
                 width = max(1, rows.nbytes // rows.num_rows)
                 self._fitting[table] = self._chunk_bytes // width
@@ -177,7 +175,8 @@ class MysqlChunkReader:
         def batches() -> Iterator[pa.RecordBatch]:
             try:
                 sql = f"SELECT {_wanted(facts)} FROM {table_sql(table)}"
-                yield from self._select(session, facts, schema, sql)
+                for batch, _ in self._select(session, facts, schema, sql):
+                    yield batch
             except QueryFailed as error:
                 raise _refused(table, error) from error
             finally:
@@ -234,7 +233,7 @@ class MysqlChunkReader:
 
     def _select(
         self, session: Session, facts: TableFacts, schema: TableSchema, sql: str
-    ) -> Generator[pa.RecordBatch, None, None]:
+    ) -> Generator[tuple[pa.RecordBatch, bool], None, None]:
         zero_dates, most = self._settings.zero_dates, self._chunk_bytes
         return select(session, sql, self._engine, facts, schema, zero_dates, most)
 

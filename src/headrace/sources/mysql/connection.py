@@ -15,7 +15,7 @@ from pymysql.constants import CLIENT
 from pymysql.cursors import SSCursor
 
 from headrace.errors import HeadraceError, SourceError, SourceUnavailable
-from headrace.sources.mysql.packets import PacketReader
+from headrace.sources.mysql.packets import PacketReader, is_end
 from headrace.sources.mysql.settings import Address, MysqlSettings
 
 __all__ = ["Cells", "QueryFailed", "Session", "connect", "quote", "quote_literal"]
@@ -38,8 +38,6 @@ _KEEPALIVE = {
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 60_000,
 }
-# What ends rows is shorter; a row that begins with the same byte has a cell of 16 MB.
-_LONGEST_END = 9
 _LOST = {1040, 1053, 1152, 1159, 1161, 1203, 1317, 1927, 2003, 2006, 2013, 2055}
 # Codes whose messages may quote values of rows or parameters.
 _QUOTING = {1062, 1064, 1264, 1265, 1292, 1366, 1406, 1411, 1525}
@@ -121,7 +119,7 @@ class Session:
                 while not ended:
                     payload = packets.whole()
                     refused = payload[:1] == b"\xff"
-                    ended = refused or (payload[:1] == b"\xfe" and len(payload) < _LONGEST_END)
+                    ended = refused or (bool(payload) and is_end(payload[0], len(payload)))
                     if refused:
                         pymysql.err.raise_mysql_exception(payload)
             finally:

@@ -19,7 +19,7 @@ from headrace.sources.mysql.events import (
     parse_format,
     parse_rotate,
 )
-from headrace.sources.mysql.packets import PacketReader
+from headrace.sources.mysql.packets import PacketReader, is_end
 from headrace.sources.mysql.position import RESYNC
 from headrace.sources.mysql.reading import broken
 from headrace.sources.mysql.settings import MysqlSettings
@@ -29,7 +29,7 @@ from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = ["Dump", "dump_error", "first_begin"]
 
-_OK, _EOF, _ERR = 0x00, 0xFE, 0xFF
+_OK, _END, _ERR = 0x00, 0xFE, 0xFF
 
 # Checksums are proved; the server takes off none that are stored, whatever is asked for.
 _CHECKSUM = "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'"
@@ -97,10 +97,10 @@ class Dump:
         payload = None if self.ended else self._packets.next(timeout_s)
         if payload is None:
             return None
-        first = payload[0] if payload else _EOF
+        first = payload[0] if payload else _END
         if first == _ERR:
             raise _refused(payload)
-        if first == _EOF and len(payload) < 9:
+        if is_end(first, len(payload)):
             self.ended = True
             return None
         if first != _OK:

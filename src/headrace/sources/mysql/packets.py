@@ -12,12 +12,25 @@ from typing import Any
 
 from headrace.errors import SourceUnavailable
 
-__all__ = ["PacketReader"]
+__all__ = ["PacketReader", "is_end"]
 
 _MOST = (1 << 24) - 1
 _PIECE = 1 << 18
 # How long one wait lasts where it is made again until something comes.
 _WAIT_S = 60.0
+
+
+_END, _LONGEST_END = 0xFE, 8
+
+
+def is_end(first: int, size: int) -> bool:
+    """Return whether a payload ends rows or a log; one that begins alike and is longer begins with a cell of 16 MB.
+
+    Args:
+        first: its first byte.
+        size: its length in bytes.
+    """
+    return first == _END and size <= _LONGEST_END
 
 
 class PacketReader:
@@ -42,23 +55,19 @@ class PacketReader:
             SourceUnavailable: the connection is gone.
         """
         while True:
-            held = self._end - self._start
-            if held >= 4:
-                size = int.from_bytes(self._data[self._start : self._start + 3], "little")
-                if held >= 4 + size:
-                    start = self._start + 4
-                    self._start = start + size
-                    payload = bytes(memoryview(self._data)[start : start + size])
-                    if size == _MOST:
-                        self._parts.append(payload)
-                        continue
-                    if self._parts:
-                        payload = b"".join((*self._parts, payload))
-                        self._parts = []
-                    return payload
-                self._make_room(4 + size)
-            else:
-                self._make_room(4)
+            size = self._size()
+            if size is not None and self._end - self._start >= 4 + size:
+                start = self._start + 4
+                self._start = start + size
+                payload = bytes(memoryview(self._data)[start : start + size])
+                if size == _MOST:
+                    self._parts.append(payload)
+                    continue
+                if self._parts:
+                    payload = b"".join((*self._parts, payload))
+                    self._parts = []
+                return payload
+            self._make_room(4 + (size or 0))
             if not self._fill(timeout_s):
                 return None
 
@@ -71,11 +80,7 @@ class PacketReader:
 
     def more(self) -> None:
         """Read once; likewise. What has been read must hold no whole packet."""
-        held = self._end - self._start
-        size = (
-            int.from_bytes(self._data[self._start : self._start + 3], "little") if held > 3 else 0
-        )
-        self._make_room(4 + size)
+        self._make_room(4 + (self._size() or 0))
         self._fill(_WAIT_S)
 
     def hand(self, take: Callable[[bytearray, int, int], int]) -> None:
@@ -91,6 +96,12 @@ class PacketReader:
     def ahead(self) -> bool:
         """Whether more has been read than was handed out."""
         return self._end > self._start
+
+    def _size(self) -> int | None:
+        """Return the length of the next packet's payload, None where its header has not come."""
+        if self._end - self._start < 4:
+            return None
+        return int.from_bytes(self._data[self._start : self._start + 3], "little")
 
     def _make_room(self, size: int) -> None:
         """Move what is held to the front where the packet, or a fresh piece, would not fit behind it."""

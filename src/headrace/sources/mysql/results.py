@@ -28,8 +28,8 @@ def select(
     schema: TableSchema,
     zero_dates: ZeroDates,
     most_bytes: int,
-) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows of a select of all columns as the columns that the log would have.
+) -> Generator[tuple[pa.RecordBatch, bool], None, None]:
+    """Yield the rows of a select of all columns as the columns that the log would have, and whether there are more.
 
     The session is free again when the generator is at its end or closed.
 
@@ -54,8 +54,9 @@ def select(
             if stop is Stop.REFUSED:
                 return
             if rows.count:
+                batch = batch_of(facts, schema, lambda place: rows.column(place, zero_dates))
                 try:
-                    yield batch_of(facts, schema, lambda place: rows.column(place, zero_dates))
+                    yield batch, stop is Stop.ENOUGH
                 except GeneratorExit:
                     return
                 rows.clear()

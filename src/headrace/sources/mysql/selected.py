@@ -10,6 +10,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
+from headrace.sources.mysql.packets import is_end
 from headrace.sources.mysql.reading import Reading, broken
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.texts import column_of_texts
@@ -19,9 +20,7 @@ __all__ = ["SelectedRows", "Stop"]
 
 _HEADER = 4
 _MOST_OF_A_PACKET = 0xFFFFFF
-_NULL, _END, _REFUSED = 0xFB, 0xFE, 0xFF
-# What ends a select is shorter; a row that begins with the same byte has a cell of 16 MB.
-_LONGEST_END = 9
+_NULL, _REFUSED = 0xFB, 0xFF
 
 
 class Stop(IntEnum):
@@ -70,7 +69,7 @@ class SelectedRows:
                 return at, Stop.LARGE
             if size > end - at - _HEADER:
                 break
-            if first == _END and size < _LONGEST_END:
+            if is_end(first, size):
                 return at, Stop.END
             if first == _REFUSED and size:
                 return at, Stop.REFUSED

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import ConfigError, PreflightFailed, ProtocolError, SlotLost, SourceError
 from headrace.model.schema import TableId, TableSchema
-from headrace.sources.base import Finding, SchemaStore, Severity
+from headrace.sources.base import Finding, SchemaStore, refuse
 from headrace.sources.description import SourceDescription
 from headrace.sources.mysql import described
 from headrace.sources.mysql.assembler import Assembler
@@ -114,13 +114,7 @@ class MysqlSource:
         Raises:
             PreflightFailed: when a finding forbids it; then nothing was changed.
         """
-        errors = [f for f in self.preflight() if f.severity is Severity.ERROR]
-        if errors:
-            raise PreflightFailed(
-                f"{self.name} cannot be captured as it is: "
-                + "; ".join(f"{f.description} [{f.name}]" for f in errors),
-                next_step=" ".join(dict.fromkeys(f.suggestion for f in errors)),
-            )
+        refuse(self.name, self.preflight())
         with connect(self.settings) as session:
             if not has_marks(session, self.name):
                 self._create_marks(session)

@@ -7,9 +7,9 @@ from typing import Literal
 
 import pyarrow as pa
 
-from headrace.errors import PreflightFailed, SourceError
+from headrace.errors import SourceError
 from headrace.model.schema import TableId, TableSchema
-from headrace.sources.base import Finding, SchemaStore, Severity
+from headrace.sources.base import Finding, SchemaStore, refuse
 from headrace.sources.description import SourceDescription
 from headrace.sources.postgres import described, slot, timeline
 from headrace.sources.postgres.catalog import TypeCache, describe, published_types, read_tables
@@ -127,14 +127,7 @@ class PostgresSource:
             SlotLost: when our slot was there before and is not any more.
         """
         with connect(self.settings) as session:
-            findings = Preflight(session, self.settings).run()
-            errors = [f for f in findings if f.severity is Severity.ERROR]
-            if errors:
-                raise PreflightFailed(
-                    f"{self.name} cannot be captured as it is: "
-                    + "; ".join(f"{f.description} [{f.name}]" for f in errors),
-                    next_step=" ".join(dict.fromkeys(f.suggestion for f in errors)),
-                )
+            refuse(self.name, Preflight(session, self.settings).run())
             facts = read_tables(session, self.settings.filter)
             there = slot.read_slot(session, self.settings.slot_name) is not None
             slot.ensure_publication(session, self.settings, facts)

@@ -9,9 +9,8 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from headrace.errors import PreflightFailed
 from headrace.model.schema import TableId, TableSchema
-from headrace.sources.base import Finding, SchemaStore, Severity
+from headrace.sources.base import Finding, SchemaStore, refuse
 from headrace.sources.description import SourceDescription
 from headrace.sources.postgres import described
 from headrace.sources.postgres.catalog import TableFacts, TypeCache, describe, read_tables
@@ -147,13 +146,7 @@ class TriggerSource:
             SourceUnavailable: writers held a table for too long.
         """
         with self._asked() as session:
-            errors = [f for f in preflight(session, self.settings) if f.severity is Severity.ERROR]
-            if errors:
-                raise PreflightFailed(
-                    f"{self.name} cannot be captured as it is: "
-                    + "; ".join(f"{f.description} [{f.name}]" for f in errors),
-                    next_step=" ".join(dict.fromkeys(f.suggestion for f in errors)),
-                )
+            refuse(self.name, preflight(session, self.settings))
             self._prepare(session, fresh=fresh)
 
     def _prepare(self, session: Session, *, fresh: bool) -> None:
