@@ -24,7 +24,6 @@ from benchmarks.mysql.server import DATABASE, Region
 from benchmarks.processes import Child, Usage, python, running
 from headrace.replicator import config_file
 from headrace.replicator.databases import open_database
-from headrace.sources.mysql.stream import AcknowledgedPosition
 from headrace.state.incarnation import Incarnation
 from headrace.state.store import StateStore
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
@@ -35,6 +34,7 @@ Record = dict[str, Any]
 _LIMIT_S = 1800.0
 _HERE = Path(__file__).parent
 _HEAP = "-Xmx4g"
+_PRIMING = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _headrace(measured: Measured, region: Region) -> Record:
         # As if it had been here before: a capture that begins anew reads from the end of the log on.
         with contextlib.closing(StateStore(run.paths.database)) as store:
             store.write([Incarnation(open_database(config).incarnation()).keep])
-        AcknowledgedPosition(run.paths.root / "binlog.json").write(region.start)
+        region.stand_before(run.paths.root)
         usage = Child.run(run.until_scn(region.until), _LIMIT_S)
         counted = count_changes(run.changelog)
         if counted != region.changes:
@@ -181,7 +181,9 @@ CHUNK_READERS: Mapping[str, Callable[[Measured, str], Record]] = {
 
 
 @contextlib.contextmanager
-def _engine(measured: Measured, folder: Path, tables: str, expected: int) -> Iterator[Child]:
+def _engine(
+    measured: Measured, folder: Path, tables: str, expected: int, flush_ms: int = 10_000
+) -> Iterator[Child]:
     properties = {
         "bench.format": "connect",
         "bench.expected": str(expected),
@@ -206,7 +208,7 @@ def _engine(measured: Measured, folder: Path, tables: str, expected: int) -> Ite
         "schema.history.internal.file.filename": str(folder / "history"),
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
         "offset.storage.file.filename": str(folder / "offsets"),
-        "offset.flush.interval.ms": "1000",
+        "offset.flush.interval.ms": str(flush_ms),
     }
     text = "".join(f"{key}={value}\n" for key, value in properties.items())
     (folder / "run.properties").write_text(text, encoding="utf-8")
@@ -227,7 +229,8 @@ def debezium_primed(measured: Measured, table: str) -> Path:
         measured.server.execute(statement, database=DATABASE)
         return not child.alive
 
-    with _engine(measured, folder, f"{DATABASE}.{table}", 1) as child:
+    # Until its place behind a row is written down: before, it would begin with another snapshot, at the end of the log.
+    with _engine(measured, folder, f"{DATABASE}.{table}", _PRIMING, flush_ms=0) as child:
         child.until(seen, 180.0, "it has seen a row")
         child.wait(1.0)
     return folder

@@ -22,7 +22,6 @@ from headrace.sources.mysql import MysqlSource
 from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.dump import Dump
 from headrace.sources.mysql.settings import MysqlSettings
-from headrace.sources.mysql.stream import AcknowledgedPosition
 
 _PIECE = 1 << 20
 _END_BYTES = 9
@@ -57,7 +56,7 @@ def raw(url: str, region: Region) -> dict[str, float]:
 def batches(url: str, region: Region) -> dict[str, float]:
     """Read whole transactions as Arrow batches."""
     with tempfile.TemporaryDirectory() as folder:
-        AcknowledgedPosition(Path(folder) / "binlog.json").write(region.start)
+        region.stand_before(Path(folder))
         source = MysqlSource(url, Path(folder), [f"{DATABASE}.{region.load}"])
         registry = Path(folder) / "schemas"
         registry.mkdir()
