@@ -174,7 +174,7 @@ class TriggerConfig(Section):
     @model_validator(mode="after")
     def _waits_as_long_as_it_keeps(self) -> Self:
         if self.abandon_hours < self.keep_hours:
-            raise ValueError("abandon_hours has to be at least keep_hours")
+            raise ValueError("abandon_hours that are at least keep_hours")
         return self
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from fastapi.openapi.models import OpenAPI
@@ -103,7 +104,18 @@ def test_the_openapi_document_is_one_and_answers_are_as_it_says(url: str, operat
             assert operation["description"]
             assert {"403", "429", "503"} <= set(operation["responses"])
     ReplicatorList.model_validate(operator.one(f"{NS}/replicators"))
-    assert "openapi.json" in Asking(url)("GET", "/docs").text
+    page = Asking(url)("GET", "/docs").text
+    assert "openapi.json" in page
+    # Nothing of it comes from elsewhere: where a control plane runs, there may be no way out.
+    needed = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(needed) >= 3
+    assert all(path.startswith("/docs/files/") for path in needed)
+    for path in needed:
+        with urlopen(url + path) as answer:
+            assert answer.status == 200
+            assert answer.read()
+    assert "://" not in page
+    assert Asking(url)("GET", "/docs/files/../app.py").status in (401, 404)
 
 
 def test_answers_are_not_kept_by_browsers_and_not_guessed_at(operator: Asking) -> None:

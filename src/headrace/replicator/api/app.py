@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +25,7 @@ from headrace.replicator.api.dead_letters import dead_letters
 from headrace.replicator.api.described import REFUSALS, describe
 from headrace.replicator.api.drafts import drafts
 from headrace.replicator.api.events import events
-from headrace.replicator.api.guard import Guard
+from headrace.replicator.api.guard import DOCS_FILES, Guard
 from headrace.replicator.api.lineage import lineage
 from headrace.replicator.api.logs import logs
 from headrace.replicator.api.numbers import numbers
@@ -59,7 +60,8 @@ def application(
 
 def api(plane: ControlPlane, ending: Callable[[], bool] = lambda: False) -> FastAPI:
     """Return the pages, which believe what the guard says of who asks."""
-    app = FastAPI(
+    app = FastAPIOffline(
+        static_url=DOCS_FILES,
         title="headrace",
         version=__version__,
         description="Many replicators, kept as people want them.",

@@ -22,12 +22,14 @@ from headrace.replicator.api.people import Known, set_person
 from headrace.replicator.api.rates import Buckets, RateLimits
 from headrace.replicator.api.refusals import refusal, unexpected
 
-__all__ = ["MOST_BODY_BYTES", "Guard"]
+__all__ = ["DOCS_FILES", "MOST_BODY_BYTES", "Guard"]
 
 _log = logging.getLogger(__name__)
 
 MOST_BODY_BYTES = 2**20
 """Bytes of a request's body; a configuration has thousands."""
+DOCS_FILES = "/docs/files"
+"""Where the files are that the page of the API needs."""
 _OPEN = ("/healthz", "/docs", "/openapi.json")
 _HEADERS = {
     "cache-control": "no-store",
@@ -89,7 +91,7 @@ class Guard:
         if foreign is not None:
             return refusal(foreign)
         address = scope["client"][0] if scope.get("client") else "unknown"
-        if scope["path"] in _OPEN:
+        if scope["path"] in _OPEN or scope["path"].startswith(f"{DOCS_FILES}/"):
             return _late(self._asked.take(f"address {address}"))
         token = headers.get("authorization")
         if token is not None and not self._known.anybody:
