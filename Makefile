@@ -12,7 +12,10 @@ ARGS ?=
 WORKERS ?= 3
 
 # Whole files are handed out, the longest first (tests/conftest.py): each process has servers and a Spark of its own.
-PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --durations=15
+# A process that died is not begun again: what it had not run yet would be waited for without end.
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations=15
+# The timeout of a test is an exception in it; what does not even listen to that ends with its process, by name.
+BOUNDED := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
 .PHONY: help
 help: ## Show this list
@@ -44,7 +47,7 @@ setup-tests: ## As setup, and the servers of the tests: Debian's PostgreSQL 15 a
 
 .PHONY: test
 test: setup-tests ## Run the tests (ARGS="tests/fold -k truncate"; WORKERS=0 in one process)
-	@$(PYTEST) -n $(WORKERS) $(ARGS)
+	@$(PYTEST) $(BOUNDED) -n $(WORKERS) $(ARGS)
 
 .PHONY: test-long
 test-long: setup-tests ## Run the tests with the long ones: thousands of histories, crashes everywhere
