@@ -68,6 +68,9 @@ LONGEST_FIRST = (
 )
 """Files that take a good part of the whole time, begun first by workers that share the tests: none ends alone."""
 
+SHORT_S = 600
+"""How long a test may take that does not run with ``--long``, in seconds."""
+
 MARKERS = (
     "req(*ids): the requirements of docs/requirements.md that this test proves",
     "long: takes minutes; runs only with --long",
@@ -127,6 +130,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_rank)
     _skip(items, "long", "long: run with --long", unless=config.getoption("--long"))
+    if not config.getoption("--long"):
+        _bound(items)
     _skip_older(items)
     _skip(
         items,
@@ -186,6 +191,14 @@ def _rank(item: pytest.Item) -> int:
     """Return the place of a test's file among the longest; all others come behind them as they stood."""
     name = item.path.relative_to(TESTS).as_posix()
     return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+def _bound(items: list[pytest.Item]) -> None:
+    """Give a test of a short run ten minutes at most: more is for what its long form does."""
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        if mark is not None and mark.args[0] > SHORT_S:
+            item.add_marker(pytest.mark.timeout(SHORT_S), append=False)
 
 
 def _check_requirements(items: list[pytest.Item]) -> None:
