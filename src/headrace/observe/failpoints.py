@@ -19,6 +19,8 @@ FAILPOINTS = (
     "capture.after_sync",
     "capture.after_progress",
     "capture.after_acknowledge",
+    "xa.held",
+    "xa.recalled",
     "window.after_low",
     "window.after_select",
     "window.after_high",

@@ -6,7 +6,7 @@ the bounds are reached in its middle, what is there leaves as a piece that is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from headrace.model.block import (
 )
 from headrace.model.mark import Mark
 from headrace.model.schema import TableId, TableSchema
+from headrace.observe.failpoints import failpoint
 from headrace.sources.base import LogItem, ReceivedMark
 from headrace.sources.mysql import marks
 from headrace.sources.mysql.events import (
@@ -28,7 +29,6 @@ from headrace.sources.mysql.events import (
     Event,
     EventType,
     RowsHeader,
-    parse_gtid,
     parse_heartbeat,
     parse_prepared,
     parse_query,
@@ -36,20 +36,19 @@ from headrace.sources.mysql.events import (
     parse_rows_header,
 )
 from headrace.sources.mysql.gtids import Gtid
-from headrace.sources.mysql.position import GONE, Place, Resume
+from headrace.sources.mysql.position import GONE, UNREAD, Place, Resume
+from headrace.sources.mysql.prepared import Held, HeldTransactions
 from headrace.sources.mysql.reading import broken
 from headrace.sources.mysql.rows import TableRows
-from headrace.sources.mysql.source_events import (
-    parse_source_gtid,
-    parse_tagged_gtid,
-)
 from headrace.sources.mysql.statements import Meaning, meaning_of
 from headrace.sources.mysql.table_map import table_map_id
+from headrace.sources.mysql.transactions import BEGINS
 
 __all__ = ["Assembler", "Described", "Tables"]
 
 _MAX_ORD = (1 << 31) - 3
 _LOW = 0xFFFFFFFF
+_HELD = ROWS | {EventType.TABLE_MAP}
 
 _PASSED_OVER = frozenset(
     {
@@ -65,12 +64,6 @@ _PASSED_OVER = frozenset(
         EventType.VIEW_CHANGE,
     }
 )
-
-_BEGINS: Mapping[int, Callable[[Event], Begin]] = {
-    EventType.GTID: parse_gtid,
-    EventType.SOURCE_GTID: parse_source_gtid,
-    EventType.TAGGED_GTID: parse_tagged_gtid,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +127,7 @@ class Assembler:
         pipeline: whose watermarks are ours.
         max_rows: rows after which a hand-over is due.
         max_bytes: the same in bytes of rows as the log has them.
+        held: keeps what distributed transactions changed until they end.
         number: the number of a transaction by its id; None where its SCN is its number.
     """
 
@@ -144,6 +138,7 @@ class Assembler:
         pipeline: str,
         max_rows: int,
         max_bytes: int,
+        held: HeldTransactions,
         number: Callable[[Gtid], int] | None = None,
     ) -> None:
         self._tables = tables
@@ -160,6 +155,9 @@ class Assembler:
         self._system: list[SystemEvent] = []
         self._entries: list[tuple[int, int, int, int, int, int]] = []
         self._number = number
+        self._held = held
+        self._holding: Held | None = None
+        self._recalled: Iterator[Event] | None = None
         self._begun: Begin | None = None
         self._alone = self._stated = False
         self._scn = 0
@@ -176,6 +174,11 @@ class Assembler:
         self.covered = resume.place.scn
         # What was acknowledged last may have been a mark, behind which nobody has said yet that nothing else lies.
         self._told = resume.scn
+
+    @property
+    def resume(self) -> Resume:
+        """How far the log was read, and what is prepared there; may be asked from another thread."""
+        return self._resume
 
     @property
     def open(self) -> bool:
@@ -233,8 +236,10 @@ class Assembler:
         self._alike = None
         if event.type == EventType.ROTATE:
             self._rotate(event)
-        elif event.type in _BEGINS:
-            self._begin(_BEGINS[event.type](event))
+        elif event.type in BEGINS:
+            self._begin(BEGINS[event.type](event))
+        elif self._holding is not None and event.type in _HELD:
+            self._holding.add(event)
         elif event.type == EventType.TABLE_MAP:
             self._describe(event)
         elif event.type in ROWS:
@@ -258,8 +263,32 @@ class Assembler:
             )
         elif event.type not in _PASSED_OVER and not event.ignorable:
             raise broken(f"an event of the unknown type {event.type}")
-        if not self.open and self._mark is None:
-            self.covered = max(self.covered, self._place().scn)
+        self._cover()
+
+    @property
+    def recalls(self) -> bool:
+        """Whether `recall` is to be called before the next event is added."""
+        return self._recalled is not None
+
+    def recall(self) -> None:
+        """Take in one more event of a distributed transaction that was held, or its end.
+
+        Raises:
+            HeadraceError: as for `add`.
+        """
+        assert self._recalled is not None
+        event = next(self._recalled, None)
+        if event is None:
+            self._recalled = None
+            self._commit()
+        elif event.type == EventType.TABLE_MAP:
+            self._describe(event)
+        else:
+            self._add_rows(event)
+            failpoint("xa.recalled")
+        # What follows on the line is none of it.
+        self._alike = None
+        self._cover()
 
     @property
     def expects_alike(self) -> bool:
@@ -301,20 +330,24 @@ class Assembler:
         at = self._at
         if self._at_head:
             # What stands at the head of a file comes before the server goes to where we read on.
-            reached = beat or event.type in _BEGINS
+            reached = beat or event.type in BEGINS
             floor = self._resume.place
             at = floor.position if reached and floor.file == self._file else 4
         if beat:
             # How far the server has come where it passes over what we have; or only that it is there.
             self._at = max(at, at & ~_LOW | event.end_pos)
             return
-        self._at_head = self._at_head and event.type not in _BEGINS
+        self._at_head = self._at_head and event.type not in BEGINS
         self._at = at
         self._follow(event.end_pos)
 
     def _follow(self, end_pos: int) -> None:
         low = self._at & ~_LOW | end_pos
         self._at = low if low >= self._at else low + _LOW + 1
+
+    def _cover(self) -> None:
+        if not self.open and self._mark is None:
+            self.covered = max(self.covered, self._place().scn)
 
     def _place(self) -> Place:
         return Place.of(self._file, self._at, self._resume.shift)
@@ -339,6 +372,8 @@ class Assembler:
         self._alone, self._stated = bool(begin.standalone), False
         self._commit_us = begin.commit_us
         self._ord = 0
+        if begin.prepares:
+            self._begin_holding()
 
     def _needs_transaction(self) -> None:
         if not self.open:
@@ -435,35 +470,58 @@ class Assembler:
         if meaning.kind == "commit":
             self._commit()
             return
-        if meaning.kind == "xa":
-            self._completed(meaning.xid)
+        if meaning.kind in ("xa commit", "xa rollback"):
+            self._completed(meaning)
             return
+        if meaning.kind == "xa start":
+            self._begin_holding()
         if self._begun.standalone is None and not self._stated:
-            self._alone = meaning.kind != "begin"
+            self._alone = meaning.kind not in ("begin", "xa start")
         self._stated = True
         self._refuse(meaning)
         self._migrate(meaning)
         if self._alone or meaning.kind == "rollback":
             self._commit()
 
+    def _begin_holding(self) -> None:
+        """Hold what follows: it counts only once the transaction is committed."""
+        self._holding = self._held.begin(self._scn, self._is_held)
+
+    def _is_held(self, table: TableId) -> bool:
+        return table == marks.MARKS_TABLE or self._tables.captures(table)
+
     def _end_of_xa(self, event: Event) -> None:
         self._needs_transaction()
-        assert self._begun is not None
+        holding, self._holding = self._holding, None
+        if holding is None:
+            raise broken("a transaction is prepared that was not begun as a distributed one")
+        held = self._held.keep(self._scn, holding)
         prepared = parse_prepared(event)
-        if not prepared.one_phase and self._ord:
-            raise _distributed(self._begun, "prepare")
+        if prepared.one_phase:
+            self._recall(held)
+            return
         self._commit()
-        if not prepared.one_phase:
-            self._resume = self._resume.prepares(prepared.xid)
+        self._resume = self._resume.prepares(prepared.xid, held)
 
-    def _completed(self, xid: str) -> None:
+    def _completed(self, meaning: Meaning) -> None:
         """Take in the commit or the rollback of what was prepared."""
         assert self._begun is not None
-        if xid not in self._resume.prepared:
-            # Prepared before our place, or by who changed captured tables: its rows are not here.
-            raise _distributed(self._begun, "complete")
-        self._commit()
-        self._resume = self._resume.ends(xid)
+        held = 0
+        if meaning.kind == "xa commit":
+            held = self._resume.prepared.get(meaning.xid, UNREAD)
+            if held == UNREAD:
+                gtid = self._begun.gtid
+                held = self._held.find(self._scn, meaning.xid, self._file, gtid, self._is_held)
+            if self._number is None:
+                # It became visible when it liked, not in the order of the log.
+                self._xid = -self._scn
+        # Whoever asks how far the log was read must not find it both read to the end and prepared.
+        self._resume = self._resume.ends(meaning.xid)
+        self._recall(held)
+
+    def _recall(self, held: int) -> None:
+        """Let the rows come that are held under a number, and then the commit."""
+        self._recalled = self._held.events(held) if held else iter(())
 
     def _migrate(self, meaning: Meaning) -> None:
         """Tell of tables that were emptied, or that came or went."""
@@ -519,7 +577,8 @@ class Assembler:
     def _refuse(self, meaning: Meaning) -> None:
         """Stop at what changed rows and does not say which."""
         assert self._begun is not None
-        if meaning.kind in ("rollback", "rollback to") and self._ord:
+        changed = self._ord or (self._holding is not None and self._holding.rows)
+        if meaning.kind in ("rollback", "rollback to") and changed:
             raise SourceError(
                 f"Transaction {self._begun.gtid} was rolled back in part, which the log does not undo for us.",
                 next_step="convert tables that are not transactional to InnoDB, and dump them again.",
@@ -539,11 +598,3 @@ class Assembler:
                 f"{taken[0]}: rows came or went with a partition, and the log does not say which.",
                 next_step="dump every table again: headrace resync FILE.",
             )
-
-
-def _distributed(begin: Begin, what: str) -> SourceError:
-    return SourceError(
-        f"Transaction {begin.gtid} is a distributed one (XA {what}), which is not carried over.",
-        next_step="end it, keep XA transactions away from captured tables, and dump every table again: "
-        "headrace resync FILE.",
-    )

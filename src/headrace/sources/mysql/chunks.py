@@ -7,6 +7,7 @@ refuses the select, and the read is made again.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
@@ -26,9 +27,11 @@ from headrace.sources.mysql.connection import (
     quote,
     quote_literal,
 )
+from headrace.sources.mysql.dump import stretch
 from headrace.sources.mysql.engine import make_engine
 from headrace.sources.mysql.keyset import keyset_of, table_sql
 from headrace.sources.mysql.numbers import GtidNumbers
+from headrace.sources.mysql.position import Resume
 from headrace.sources.mysql.rendering import key_texts, row_of_keys
 from headrace.sources.mysql.results import batch_of, select
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
@@ -55,6 +58,7 @@ class MysqlChunkReader:
         settings: of the source.
         chunk_bytes: a chunk ends soon after the row that reaches this size, however many rows were asked for.
         numbers: of transactions whose ids are none; None where nobody asks what a chunk has seen of the log.
+        read: tells how far the log was read by now; None likewise.
     """
 
     def __init__(
@@ -62,10 +66,12 @@ class MysqlChunkReader:
         settings: MysqlSettings,
         chunk_bytes: int = 16 << 20,
         numbers: GtidNumbers | None = None,
+        read: Callable[[], Resume] | None = None,
     ) -> None:
         self._settings = settings
         self._engine = make_engine()
         self._numbers = numbers
+        self._read = read
         self._chunk_bytes = chunk_bytes
         self._session: Session | None = None
         self._collations = Collations()
@@ -164,7 +170,7 @@ class MysqlChunkReader:
         """Return every row of a table under one snapshot, which stays open until the batches end."""
         session, collations = self._connected()
         held = contextlib.ExitStack()
-        seen = held.enter_context(vendor_of(session).whole(session, self._numbers))
+        seen = held.enter_context(self._whole(session))
         try:
             facts = _known(read_table(session, table, collations), table)
             schema = facts_schema(facts)
@@ -190,7 +196,7 @@ class MysqlChunkReader:
         """Return what a read would see now."""
         session, _ = self._connected()
         try:
-            with vendor_of(session).snapshot(session, self._numbers) as seen:
+            with self._snapshot(session) as seen:
                 return seen
         except SourceUnavailable:
             self.close()
@@ -210,6 +216,15 @@ class MysqlChunkReader:
             self._collations = read_collations(self._session)
         return self._session, self._collations
 
+    def _snapshot(self, session: Session) -> contextlib.AbstractContextManager[Visibility]:
+        # Asked first: what is read while the snapshot is made says nothing of it.
+        read = None if self._read is None else self._read()
+        return vendor_of(session).snapshot(session, self._numbers, read)
+
+    def _whole(self, session: Session) -> contextlib.AbstractContextManager[Visibility]:
+        log = functools.partial(stretch, self._settings)
+        return vendor_of(session).whole(session, log, self._numbers)
+
     def _once(
         self,
         table: TableId,
@@ -220,7 +235,7 @@ class MysqlChunkReader:
         for attempt in range(1, _ATTEMPTS + 1):
             session, collations = self._connected()
             try:
-                with vendor_of(session).snapshot(session, self._numbers) as seen:
+                with self._snapshot(session) as seen:
                     facts = _known(read_table(session, table, collations), table)
                     return read(session, facts, seen)
             except QueryFailed as error:

@@ -26,7 +26,7 @@ from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collat
 from headrace.sources.mysql.charsets import BINARY
 from headrace.sources.mysql.chunks import rows_batch
 from headrace.sources.mysql.connection import QueryFailed, Session, connect, quote
-from headrace.sources.mysql.dump import first_begin
+from headrace.sources.mysql.dump import stretch
 from headrace.sources.mysql.keyset import table_sql
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.rendering import key_texts
@@ -105,10 +105,10 @@ class MysqlView:
 
     def _begin(self, session: Session) -> None:
         collations = read_collations(session)
-        first = partial(first_begin, self._settings)
+        log = partial(stretch, self._settings)
         for attempt in range(1, _ATTEMPTS + 1):
             self.snapshot = self._held.enter_context(
-                self._vendor.placed(session, first, self._numbers)
+                self._vendor.placed(session, log, self._numbers)
             )
             try:
                 for table in self._tables:

@@ -12,7 +12,6 @@ from typing import Literal
 from headrace.errors import HeadraceError, SlotLost, SourceError, SourceUnavailable
 from headrace.sources.mysql.connection import Session, connect
 from headrace.sources.mysql.events import (
-    BEGINS,
     Event,
     EventType,
     parse_event,
@@ -27,7 +26,7 @@ from headrace.sources.mysql.source_events import unpacked
 from headrace.sources.mysql.vendor import Start
 from headrace.sources.mysql.vendors import vendor_of
 
-__all__ = ["Dump", "dump_error", "first_begin"]
+__all__ = ["Dump", "dump_error", "stretch"]
 
 _OK, _END, _ERR = 0x00, 0xFE, 0xFF
 
@@ -132,17 +131,15 @@ class Dump:
         self._session.close()
 
 
-def first_begin(settings: MysqlSettings, start: Start) -> tuple[str, int] | None:
-    """Return file and position behind the id of the first transaction from a place on, None when there is none yet."""
+def stretch(settings: MysqlSettings, start: Start) -> Iterator[tuple[str, Event]]:
+    """Yield the log's events from a place on, up to where it ends now, each with the name of its file."""
     with connect(settings) as session:
         log = Dump(session, settings, settings.asking_id, start, follow=False)
         file = ""
         while (event := log.next(settings.statement_timeout_s)) is not None:
             if event.type == EventType.ROTATE:
                 file = parse_rotate(event).file
-            elif event.type in BEGINS:
-                return file, event.end_pos
-    return None
+            yield file, event
 
 
 def _refused(payload: bytes) -> HeadraceError:

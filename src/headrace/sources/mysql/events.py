@@ -33,6 +33,7 @@ __all__ = [
     "parse_query",
     "parse_rotate",
     "parse_rows_header",
+    "stored_event",
 ]
 
 HEADER = 19
@@ -98,9 +99,6 @@ _COMPRESSED = frozenset(
         EventType.DELETE_ROWS_COMPRESSED,
     }
 )
-
-BEGINS = frozenset({EventType.GTID, EventType.SOURCE_GTID, EventType.TAGGED_GTID})
-"""Where a transaction begins."""
 
 # Bytes of an event at most, by the server's largest `max_allowed_packet`.
 _MOST = 1 << 30
@@ -168,8 +166,18 @@ def parse_event(data: bytes, *, checksum: bool) -> Event:
         known = checksum or data[end - 1] == 1
         if known and (end < HEADER or crc32(memoryview(data)[:end]) != told):
             raise broken("an event's checksum is wrong")
+    return stored_event(data, end)
+
+
+def stored_event(data: bytes, end: int) -> Event:
+    """Read the header of an event that was checked before.
+
+    Args:
+        data: the whole event.
+        end: behind the last byte of its body.
+    """
     return Event(
-        type_,
+        data[4],
         int.from_bytes(data[:4], "little"),
         int.from_bytes(data[13:17], "little"),
         int.from_bytes(data[17:19], "little"),
@@ -233,6 +241,7 @@ def parse_heartbeat(event: Event) -> str:
 
 
 _STANDALONE = 1
+_PREPARES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +252,13 @@ class Begin:
         gtid: its id.
         commit_us: when it was committed on the server that logged it, microseconds since 1970 UTC.
         standalone: it is this and one more event, without a commit at its end; None where its first statement tells.
+        prepares: it is a distributed one, which ends with being prepared; where its first statement tells, False.
     """
 
     gtid: Gtid
     commit_us: int
     standalone: bool | None
+    prepares: bool = False
 
 
 def parse_gtid(event: Event) -> Begin:
@@ -256,7 +267,8 @@ def parse_gtid(event: Event) -> Begin:
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     server = int.from_bytes(event.data[5:9], "little")
     gtid = DomainGtid(domain, server, number)
-    return Begin(gtid, event.time_s * 1_000_000, bool(flags & _STANDALONE))
+    standalone, prepares = bool(flags & _STANDALONE), bool(flags & _PREPARES)
+    return Begin(gtid, event.time_s * 1_000_000, standalone, prepares)
 
 
 @dataclass(frozen=True, slots=True)

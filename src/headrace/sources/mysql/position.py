@@ -11,18 +11,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headrace.errors import ConfigError, ProtocolError
 from headrace.sources.mysql.gtids import Gtid, Gtids, gtids_of
 
-__all__ = ["GONE", "RESYNC", "Place", "Resume"]
+__all__ = ["GONE", "NOTHING_HELD", "RESYNC", "UNREAD", "Place", "Resume"]
 
 RESYNC = "dump every table again: headrace resync FILE"
 """What is left to do where a log does not go on behind our place."""
 
 GONE = 0
 """In the place of a table's version: it was dropped."""
+
+NOTHING_HELD, UNREAD = 0, -1
+"""In the place of the number under which a distributed transaction is held: it changed no captured table, or what it
+changed was not read."""
 
 _SHIFT = 36
 _FILE = re.compile(r".+\.(\d+)")
@@ -80,7 +84,9 @@ class Resume:
         tables: the version of each table that was seen up to there, `GONE` of one that was dropped.
         server: whose log the place is in; empty where it was not noted.
         shift: what is added to the numbers of this server's files.
-        prepared: distributed transactions that are prepared and not ended; none of them changed a captured table.
+        prepared: distributed transactions that are prepared and not ended, each with the number under which its rows
+            are held, `NOTHING_HELD`, or `UNREAD`.
+        selection: of tables, under which they are held.
     """
 
     place: Place
@@ -89,7 +95,8 @@ class Resume:
     tables: Mapping[str, int]
     server: str = ""
     shift: int = 0
-    prepared: frozenset[str] = frozenset()
+    prepared: Mapping[str, int] = field(default_factory=dict)
+    selection: str = ""
 
     def render(self) -> str:
         """Return the text form; `parse` reads it back."""
@@ -100,7 +107,8 @@ class Resume:
                 "scn": self.scn,
                 "gtids": self.gtids.to_json(),
                 "tables": dict(self.tables),
-                "prepared": sorted(self.prepared),
+                "prepared": dict(self.prepared),
+                "selection": self.selection,
                 "server": self.server,
                 "shift": self.shift,
             },
@@ -120,8 +128,10 @@ class Resume:
             place = Place.of(value["file"], value["position"], shift)
             tables = {str(name): int(id_) for name, id_ in value["tables"].items()}
             gtids, server = gtids_of(value["gtids"]), str(value.get("server", ""))
-            prepared = frozenset(map(str, value.get("prepared", ())))
-            return cls(place, int(value["scn"]), gtids, tables, server, shift, prepared)
+            prepared = {str(xid): int(held) for xid, held in value.get("prepared", {}).items()}
+            selection = str(value.get("selection", ""))
+            scn = int(value["scn"])
+            return cls(place, scn, gtids, tables, server, shift, prepared, selection)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 "A stored position of the log does not read.",
@@ -132,10 +142,17 @@ class Resume:
         """Return where reading goes on behind one more transaction."""
         return replace(self, place=place, scn=scn, gtids=self.gtids.behind(gtid), tables=tables)
 
-    def prepares(self, xid: str) -> Resume:
+    def prepares(self, xid: str, held: int) -> Resume:
         """Return it with one more distributed transaction that is prepared."""
-        return replace(self, prepared=self.prepared | {xid})
+        return replace(self, prepared={**self.prepared, xid: held})
 
     def ends(self, xid: str) -> Resume:
         """Return it without a distributed transaction that is committed or rolled back."""
-        return replace(self, prepared=self.prepared - {xid})
+        left = {other: held for other, held in self.prepared.items() if other != xid}
+        return replace(self, prepared=left)
+
+    def selecting(self, selection: str) -> Resume:
+        """Return it for one who reads these tables: what others would have held was not read."""
+        if selection == self.selection:
+            return self
+        return replace(self, prepared=dict.fromkeys(self.prepared, UNREAD), selection=selection)

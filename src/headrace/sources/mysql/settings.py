@@ -117,6 +117,11 @@ class MysqlSettings:
         """The number under which we look into the log beside the reader, which would be thrown out by its own."""
         return self.server_id ^ 1
 
+    @property
+    def selection(self) -> str:
+        """What tells these patterns from others."""
+        return f"{zlib.crc32(repr((self.tables, self.exclude)).encode()):08x}"
+
     def selects(self, table: TableId) -> bool:
         """Return whether a table is captured; those of the server and our own never are."""
         if table.schema in _HIDDEN:

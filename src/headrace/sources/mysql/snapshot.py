@@ -25,19 +25,25 @@ class PlaceSnapshot:
 
     Attributes:
         place: where it stands; between two transactions.
+        surely: SCN up to which distributed transactions were seen for sure, for they become visible in an order of
+            their own; None where they were seen up to the place, too.
 
     The log may have been read beyond it: a commit is in the log before it is visible.
     """
 
     place: Place
+    surely: int | None = None
 
     def sees(self, xid: npt.NDArray[np.int64], scn: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
-        """Return `YES` where a transaction began before the place, else `NO`; never `UNKNOWN`.
+        """Return `YES` where a transaction began before the place, else `NO`; `UNKNOWN` only of distributed ones.
 
-        A transaction's ``xid`` is the number of its place, as the source has it.
+        A transaction's ``xid`` is the number of its place, as the source has it; below zero, of a distributed one.
         """
         del scn  # Others may have moved it; the id is the source's own.
-        return (xid <= self.place.scn).astype(np.int8)
+        seen = np.where(np.abs(xid) <= self.place.scn, YES, NO)
+        if self.surely is not None:
+            seen[(xid < 0) & (-xid > self.surely)] = UNKNOWN
+        return seen.astype(np.int8)
 
     def __str__(self) -> str:
         return f"{self.place.file}:{self.place.position}"
@@ -96,8 +102,12 @@ class PlacedGtidSnapshot:
 
 
 @contextlib.contextmanager
-def consistent_snapshot(session: Session) -> Iterator[PlaceSnapshot]:
+def consistent_snapshot(session: Session, surely: int | None = None) -> Iterator[PlaceSnapshot]:
     """Open a snapshot of MariaDB in a read-only transaction of its own and say where it stands.
+
+    Args:
+        session: logged in.
+        surely: up to where it will have seen distributed transactions for sure.
 
     Raises:
         SourceError: the server has no binary log.
@@ -113,7 +123,7 @@ def consistent_snapshot(session: Session) -> Iterator[PlaceSnapshot]:
                 "The server has no binary log, so a snapshot has no place in it.",
                 next_step="start the server with log_bin.",
             )
-        yield PlaceSnapshot(Place.of(file, int(position)))
+        yield PlaceSnapshot(Place.of(file, int(position)), surely)
     finally:
         with contextlib.suppress(Exception):
             session.run("ROLLBACK")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,10 +24,12 @@ from headrace.sources.mysql.marks import MarkWriter, create_marks, drop_marks, h
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.position import RESYNC, Place, Resume
 from headrace.sources.mysql.preflight import Preflight, captured_tables
+from headrace.sources.mysql.prepared import HeldTransactions
 from headrace.sources.mysql.rendering import key_texts
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
 from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
 from headrace.sources.mysql.tables import LoggedTables
+from headrace.sources.mysql.unread import search
 from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = ["MysqlSource"]
@@ -83,6 +86,8 @@ class MysqlSource:
             )
         self._acknowledged = AcknowledgedPosition(folder / "binlog.json")
         self._numbers = GtidNumbers(folder / "gtid_sources.json")
+        self._held = HeldTransactions(folder / "xa", partial(search, self.settings))
+        self._assembler: Assembler | None = None
         self._folder = folder
         self._block_rows = block_rows
         self._block_bytes = block_bytes
@@ -121,7 +126,9 @@ class MysqlSource:
             if fresh or self._acknowledged.read() is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._numbers.begin()
-                self._acknowledged.write(_beginning(session).render())
+                self._held.clear()
+                beginning = _beginning(session).selecting(self.settings.selection)
+                self._acknowledged.write(beginning.render())
 
     def _create_marks(self, session: Session) -> None:
         try:
@@ -169,7 +176,7 @@ class MysqlSource:
             SlotLost: nothing was ever acknowledged here, or the server no longer has the log from there on.
             SourceUnavailable: the server cannot be reached.
         """
-        resume = self._resume()
+        resume = self._resume().selecting(self.settings.selection)
         session = connect(self.settings)
         try:
             vendor = vendor_of(session)
@@ -197,9 +204,10 @@ class MysqlSource:
         tables = LoggedTables(self.settings, collations, catalog, schemas)
         bounds = (self._block_rows, self._block_bytes)
         number = vendor.number(self._numbers)
-        assembler = Assembler(tables, followed, self.name, *bounds, number)
+        assembler = Assembler(tables, followed, self.name, *bounds, self._held, number)
+        self._assembler = assembler
         silence_s = _BEATS * self.settings.heartbeat_s
-        return MysqlLogReader(dump, assembler, self._acknowledged, silence_s)
+        return MysqlLogReader(dump, assembler, self._acknowledged, self._held, silence_s)
 
     def acknowledged_scn(self) -> int:
         """Return the SCN of the last transaction that will not come again."""
@@ -208,7 +216,11 @@ class MysqlSource:
     def chunks(self) -> MysqlChunkReader:
         """Open a chunk reader."""
         self._numbers.reload()
-        return MysqlChunkReader(self.settings, numbers=self._numbers)
+        return MysqlChunkReader(self.settings, numbers=self._numbers, read=self._read)
+
+    def _read(self) -> Resume:
+        """Return how far the log was read by now."""
+        return self._resume() if self._assembler is None else self._assembler.resume
 
     def watermarks(self) -> MarkWriter:
         """Open a watermark writer."""
@@ -265,6 +277,7 @@ class MysqlSource:
             drop_marks(session, self.name)
         self._acknowledged.forget()
         self._numbers.forget()
+        self._held.clear()
 
     def _resume(self) -> Resume:
         resume = self._acknowledged.read()

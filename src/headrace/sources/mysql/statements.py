@@ -30,7 +30,12 @@ _TOKEN = re.compile(
 _XID = re.compile(r"X'[0-9a-f]*',X'[0-9a-f]*',\d+$")
 _ENDS = {"COMMIT": "commit", "ROLLBACK": "rollback"}
 _NOTHING = frozenset({"SAVEPOINT", "RELEASE"})
-_BEGINS = (["BEGIN"], ["XA", "START"], ["XA", "BEGIN"])
+_XA = {
+    "START": "xa start",
+    "BEGIN": "xa start",
+    "COMMIT": "xa commit",
+    "ROLLBACK": "xa rollback",
+}
 _WRITES = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE", "WITH", "CALL", "DO", "EXECUTE"}
 )
@@ -49,14 +54,15 @@ class Meaning:
     """What a statement is.
 
     Attributes:
-        kind: ``begin``, ``commit``, ``rollback``, ``rollback to``, ``xa`` (what was prepared is committed or rolled
-            back), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter`` (columns may be others, with values
-            that no row event carries), ``create``, ``replace`` (created in place of one of that name), ``parts`` (rows
-            went or came with a partition), ``write`` (rows were changed by the statement itself), or ``other``.
+        kind: ``begin``, ``commit``, ``rollback``, ``rollback to``, ``xa start``, ``xa commit`` or ``xa rollback`` (of
+            what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter`` (columns may be
+            others, with values that no row event carries), ``create``, ``replace`` (created in place of one of that
+            name), ``parts`` (rows went or came with a partition), ``write`` (rows were changed by the statement
+            itself), or ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
-        xid: of ``xa`` the name of the distributed transaction, as the server writes it.
+        xid: of ``xa commit`` and ``xa rollback`` the name of the distributed transaction, as the server writes it.
     """
 
     kind: str
@@ -73,11 +79,12 @@ def meaning_of(query: Query) -> Meaning:
     if first in _ENDS:
         partial = "TO" in words[1:4]
         return Meaning("rollback to" if partial else _ENDS[first], word=first)
-    if words[:1] in _BEGINS or words[:2] in _BEGINS:
+    if first == "BEGIN":
         return Meaning("begin", word=first)
-    if first == "XA" and words[1:2] != ["END"]:
+    if first == "XA":
         named = _XID.search(query.sql)
-        return Meaning("xa", word=first, xid=named[0] if named else "")
+        kind = _XA.get("".join(words[1:2]), "other")
+        return Meaning(kind, word=first, xid=named[0] if named else "")
     if first in _NOTHING:
         return Meaning("other", word=first)
     if first in _WRITES:

@@ -15,6 +15,7 @@ from headrace.sources.base import LogItem
 from headrace.sources.mysql.assembler import Assembler
 from headrace.sources.mysql.dump import Dump
 from headrace.sources.mysql.position import Resume
+from headrace.sources.mysql.prepared import HeldTransactions
 
 __all__ = ["AcknowledgedPosition", "MysqlLogReader"]
 
@@ -60,6 +61,7 @@ class MysqlLogReader:
         dump: the log, from the acknowledged place on; becomes ours.
         assembler: begins there, too.
         acknowledged: where that place is kept.
+        held: what distributed transactions changed; durable before a place behind it is written.
         silence_s: a server that says nothing for so long while we wait, not even that it is there, is gone.
         interval_s: least time between two writes of it; what is not written yet comes again after a crash.
     """
@@ -69,12 +71,14 @@ class MysqlLogReader:
         dump: Dump,
         assembler: Assembler,
         acknowledged: AcknowledgedPosition,
+        held: HeldTransactions,
         silence_s: float,
         interval_s: float = 0.2,
     ) -> None:
         self._dump = dump
         self._assembler = assembler
         self._acknowledged = acknowledged
+        self._held = held
         self._silence_s = silence_s
         self._silent_s = 0.0
         self._interval_s = interval_s
@@ -89,6 +93,9 @@ class MysqlLogReader:
         while True:
             self.keep_alive()
             while not assembler.full:
+                if assembler.recalls:
+                    assembler.recall()
+                    continue
                 now = time.monotonic()
                 due = assembler.has_output and not assembler.open
                 wait = 0.0 if due else min(deadline, self._next_wake(now)) - now
@@ -135,7 +142,10 @@ class MysqlLogReader:
 
     def _write(self) -> None:
         assert self._pending is not None
+        resume = Resume.parse(self._pending)
+        self._held.sync(resume)
         self._acknowledged.write(self._pending)
+        self._held.settle(resume)
         self._pending = None
         self._next_write = time.monotonic() + self._interval_s
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,14 +10,21 @@ from typing import Protocol
 from headrace.model.snapshot import Visibility
 from headrace.sources.base import Finding, Severity
 from headrace.sources.mysql.connection import Session
+from headrace.sources.mysql.events import Event
 from headrace.sources.mysql.gtids import Gtid
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.position import Place, Resume
 
-__all__ = ["Check", "PlacedSnapshot", "Start", "Vendor"]
+__all__ = ["PAUSE_S", "WAIT_S", "Check", "Log", "PlacedSnapshot", "Start", "Vendor"]
 
 Start = str | tuple[str, int]
 """Where a log begins: behind ids as the server writes them, or at a place in a file."""
+
+Log = Callable[[Start], Iterator[tuple[str, Event]]]
+"""Reads a log from somewhere to its present end: file and event."""
+
+WAIT_S, PAUSE_S = 60.0, 0.002
+"""How long a moment is waited for in which a snapshot stands at a place, and how long between two looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +133,28 @@ class Vendor(Protocol):
         ...
 
     def snapshot(
-        self, session: Session, numbers: GtidNumbers | None
+        self, session: Session, numbers: GtidNumbers | None, read: Resume | None
     ) -> AbstractContextManager[Visibility]:
-        """Open a snapshot in a read-only transaction of its own; it knows what it has surely seen."""
+        """Open a snapshot in a read-only transaction of its own; it knows what it has surely seen.
+
+        Args:
+            session: logged in.
+            numbers: of ids; None where nobody asks about the log.
+            read: how far the log was read by now, and what was prepared there; None likewise.
+        """
         ...
 
     def placed(
         self,
         session: Session,
-        first_begin: Callable[[Start], tuple[str, int] | None],
+        log: Log,
         numbers: GtidNumbers | None,
     ) -> AbstractContextManager[PlacedSnapshot]:
         """Open a snapshot likewise that stands at a place of the log.
 
         Args:
             session: logged in.
-            first_begin: file and position of the first transaction that the log has from somewhere on.
+            log: reads it.
             numbers: of ids.
 
         Raises:
@@ -150,7 +163,7 @@ class Vendor(Protocol):
         ...
 
     def whole(
-        self, session: Session, numbers: GtidNumbers | None
+        self, session: Session, log: Log, numbers: GtidNumbers | None
     ) -> AbstractContextManager[Visibility]:
         """Open a snapshot likewise for a table without a key.
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-from headrace.errors import SlotLost
+from headrace.errors import SlotLost, SourceError
 from headrace.sources.base import Finding, Severity
 from headrace.sources.mysql.connection import QueryFailed, Session, quote_literal
+from headrace.sources.mysql.events import Event, EventType, parse_query
 from headrace.sources.mysql.gtids import DomainGtids, Gtid
 from headrace.sources.mysql.numbers import GtidNumbers
-from headrace.sources.mysql.position import RESYNC, Place, Resume
+from headrace.sources.mysql.position import RESYNC, UNREAD, Place, Resume
 from headrace.sources.mysql.snapshot import PlaceSnapshot, consistent_snapshot
+from headrace.sources.mysql.statements import meaning_of
 from headrace.sources.mysql.types import Kind
-from headrace.sources.mysql.vendor import Check, Start
+from headrace.sources.mysql.vendor import PAUSE_S, WAIT_S, Check, Log, Start
 
 __all__ = ["MARIADB", "Mariadb"]
 
@@ -76,7 +79,10 @@ class Mariadb:
     def beginning(self, session: Session) -> Resume:
         """Return the end of the log, and the ids up to there."""
         place = Place.of(*self.end(session))
-        return Resume(place, place.scn, DomainGtids.parse(_ids_at(session, place)), {})
+        # What is prepared now and was before the place: its rows are looked for in the log once it is committed.
+        prepared = dict.fromkeys(_prepared(session), UNREAD)
+        gtids = DomainGtids.parse(_ids_at(session, place))
+        return Resume(place, place.scn, gtids, {}, prepared=prepared)
 
     def followed(self, session: Session, resume: Resume) -> Resume:
         """Refuse a log that has other ids up to our place: it was reset, or is another server's.
@@ -121,29 +127,79 @@ class Mariadb:
         return None
 
     @contextmanager
-    def snapshot(self, session: Session, numbers: GtidNumbers | None) -> Iterator[PlaceSnapshot]:
-        """Open a snapshot that knows its place."""
+    def snapshot(
+        self, session: Session, numbers: GtidNumbers | None, read: Resume | None = None
+    ) -> Iterator[PlaceSnapshot]:
+        """Open a snapshot that knows its place.
+
+        A distributed transaction whose commit was read in the log is still prepared for others until it is visible.
+        So where nobody is prepared but those who are so in the log that was read, all that this log has was seen.
+        """
         del numbers
-        with consistent_snapshot(session) as seen:
+        surely = 0
+        if read is not None and not _prepared(session) - read.prepared.keys():
+            surely = read.place.scn
+        with consistent_snapshot(session, surely) as seen:
             yield seen
 
     @contextmanager
     def placed(
         self,
         session: Session,
-        first_begin: Callable[[Start], tuple[str, int] | None],
+        log: Log,
         numbers: GtidNumbers | None,
     ) -> Iterator[PlaceSnapshot]:
-        """Open a snapshot that knows its place."""
-        del first_begin
-        with self.snapshot(session, numbers) as seen:
-            yield seen
+        """Open a snapshot that knows its place, while no distributed transaction is on its way; wait for that.
 
-    @contextmanager
-    def whole(self, session: Session, numbers: GtidNumbers | None) -> Iterator[PlaceSnapshot]:
-        """Open a snapshot that knows its place."""
-        with self.snapshot(session, numbers) as seen:
-            yield seen
+        None was prepared, and up to the snapshot's place none was committed: so those that were are visible.
+        """
+        del numbers
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            before = self.end(session)
+            if not _prepared(session):
+                with consistent_snapshot(session) as seen:
+                    place = (seen.place.file, seen.place.position)
+                    if before == place or not _distributed(log(before), seen.place):
+                        yield seen
+                        return
+            if time.monotonic() > deadline:
+                raise SourceError(
+                    "There was always a distributed transaction (XA) prepared, so no snapshot stands at a place.",
+                    next_step="XA RECOVER lists them: end those that nobody ends; or ask again when fewer are begun.",
+                )
+            time.sleep(PAUSE_S)
+
+    def whole(
+        self, session: Session, log: Log, numbers: GtidNumbers | None
+    ) -> AbstractContextManager[PlaceSnapshot]:
+        """Open a snapshot that stands at a place."""
+        return self.placed(session, log, numbers)
+
+
+def _prepared(session: Session) -> set[str]:
+    """Return the names of the distributed transactions that are prepared, as the log writes them."""
+    found = set()
+    for kind, first, second, data in session.rows("XA RECOVER"):
+        name, cut = data or b"", int(first or 0)
+        found.add(
+            f"X'{name[:cut].hex()}',X'{name[cut : cut + int(second or 0)].hex()}',{int(kind or 0)}"
+        )
+    return found
+
+
+def _distributed(log: Iterator[tuple[str, Event]], end: Place) -> bool:
+    """Return whether a distributed transaction was prepared or ended in a log before a place."""
+    for file, event in log:
+        if event.artificial:
+            continue
+        if Place.of(file, event.end_pos) > end:
+            break
+        if event.type == EventType.XA_PREPARE:
+            return True
+        if event.type == EventType.QUERY and meaning_of(parse_query(event)).kind == "xa commit":
+            return True
+    return False
 
 
 def _ids_at(session: Session, place: Place) -> str:

@@ -17,12 +17,14 @@ from dataclasses import replace
 from headrace.errors import SlotLost, SourceError
 from headrace.sources.base import Finding, Severity
 from headrace.sources.mysql.connection import Session, quote_literal
+from headrace.sources.mysql.events import Event
 from headrace.sources.mysql.gtids import Gtid, GtidSet
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.position import RESYNC, Place, Resume
 from headrace.sources.mysql.snapshot import GtidSnapshot, PlacedGtidSnapshot
+from headrace.sources.mysql.transactions import BEGINS
 from headrace.sources.mysql.types import Kind
-from headrace.sources.mysql.vendor import Check, Start
+from headrace.sources.mysql.vendor import PAUSE_S, WAIT_S, Check, Log, Start
 
 __all__ = ["MYSQL", "Mysql"]
 
@@ -32,9 +34,6 @@ _NEW_WORDS = (8, 2)
 _COM_BINLOG_DUMP, _COM_BINLOG_DUMP_GTID = 0x12, 0x1E
 _NON_BLOCK, _BY_GTIDS = 1, 4
 _EXECUTED = "SELECT @@GLOBAL.gtid_executed"
-# Commits are only now and then in the log and not visible, but on a busy server somebody's nearly always is.
-_PLACED_WAIT_S = 60.0
-_PLACED_PAUSE_S = 0.002
 
 _GTID_STEPS = (
     "SET GLOBAL enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; "
@@ -179,8 +178,11 @@ class Mysql:
         return numbers.number
 
     @contextmanager
-    def snapshot(self, session: Session, numbers: GtidNumbers | None) -> Iterator[GtidSnapshot]:
-        """Open a snapshot behind the set of what is executed."""
+    def snapshot(
+        self, session: Session, numbers: GtidNumbers | None, read: Resume | None = None
+    ) -> Iterator[GtidSnapshot]:
+        """Open a snapshot behind the set of what is executed; a distributed transaction has the id of its commit."""
+        del read
         seen = GtidSnapshot(GtidSet.parse(session.value(_EXECUTED)), numbers)
         session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         try:
@@ -193,7 +195,7 @@ class Mysql:
     def placed(
         self,
         session: Session,
-        first_begin: Callable[[Start], tuple[str, int] | None],
+        log: Log,
         numbers: GtidNumbers | None,
     ) -> Iterator[PlacedGtidSnapshot]:
         """Open a snapshot while nothing is in the log that is not executed; wait for one.
@@ -201,12 +203,12 @@ class Mysql:
         What is visible is in the log, and what is executed is visible: so where both are one, the snapshot has seen
         just that.
         """
-        deadline = time.monotonic() + _PLACED_WAIT_S
+        deadline = time.monotonic() + WAIT_S
         while True:
             with self.snapshot(session, numbers) as seen:
                 if GtidSet.parse(session.value(_EXECUTED)) == seen.gtids:
                     place = Place.of(*self.end(session))
-                    beside = first_begin(seen.gtids.text)
+                    beside = _first_begin(log(seen.gtids.text))
                     if beside is None or Place.of(*beside) > place:
                         yield PlacedGtidSnapshot(seen, place)
                         return
@@ -216,17 +218,25 @@ class Mysql:
                     next_step="ask again when fewer commits wait: semi-synchronous replication without a replica lets "
                     "all of them wait.",
                 )
-            time.sleep(_PLACED_PAUSE_S)
+            time.sleep(PAUSE_S)
 
     def whole(
-        self, session: Session, numbers: GtidNumbers | None
+        self, session: Session, log: Log, numbers: GtidNumbers | None
     ) -> AbstractContextManager[GtidSnapshot]:
         """Refuse."""
-        del session, numbers
+        del session, log, numbers
         raise SourceError(
             f"A table without a primary key cannot be copied from MySQL: {self.keyless_why}.",
             next_step="give it a primary key, or exclude it.",
         )
+
+
+def _first_begin(log: Iterator[tuple[str, Event]]) -> tuple[str, int] | None:
+    """Return file and position behind the id of the first transaction of a log, None when it has none yet."""
+    for file, event in log:
+        if event.type in BEGINS:
+            return file, event.end_pos
+    return None
 
 
 def _numbers(version: str) -> tuple[int, int]:
