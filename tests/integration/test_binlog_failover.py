@@ -128,6 +128,62 @@ def test_a_replica_that_has_all_is_followed_by_ids_without_a_new_copy(
         assert life.name == source.incarnation()
 
 
+@req("N24", "D32")
+@pytest.mark.parametrize(
+    "lacks",
+    [
+        pytest.param(False, id="all there"),
+        pytest.param(True, id="last words lost", marks=pytest.mark.long),
+    ],
+)
+def test_a_capture_whose_host_died_before_its_last_acknowledgement_goes_on_by_what_its_log_holds(
+    lacks: bool, primary: MysqlServer, tmp_path: Path
+) -> None:
+    """What is acknowledged is written now and then: the change log alone says what was captured."""
+    with replica_of(primary) as replica:
+        source = source_of(primary, tmp_path)
+        place = tmp_path / "source" / "binlog.json"
+        with running_capture(source, tmp_path) as running:
+            until(running.dumped, "the first copy")
+            caught_up(running, source)
+        written = place.read_text()
+        with running_capture(source, tmp_path) as running:
+            primary.execute(
+                "INSERT INTO shop.t VALUES (50, 1, 'x')",
+                "SET SESSION binlog_row_image = MINIMAL",
+                "UPDATE shop.t SET id = 51, v = 2 WHERE id = 50",
+                # Its number is above that of the file whose place was written.
+                "FLUSH BINARY LOGS",
+                "DELETE FROM shop.t WHERE id = 1",
+            )
+            if lacks:
+                until(lambda: executed(replica) == executed(primary), "the replica has it so far")
+                replica.execute("STOP REPLICA")
+            primary.execute("INSERT INTO shop.t VALUES (52, 1, 'last')")
+            caught_up(running, source)
+        before = rising(tmp_path)
+        place.write_text(written)
+        if not lacks:
+            until(lambda: executed(replica) == executed(primary), "the replica has it all")
+        primary.kill()
+        replica.execute("STOP REPLICA", "RESET REPLICA ALL")
+        replica.execute("UPDATE shop.t SET v = -1")
+        source = source_of(replica, tmp_path)
+        if lacks:
+            with at_work(source, tmp_path) as lacking:
+                error = failure_of(lacking)
+            assert isinstance(error, SourceReplaced)
+            assert "lacks transactions that were read" in error.message
+            return
+        with running_capture(source, tmp_path) as running:
+            caught_up(running, source)
+            assert len(running.state.requests()) == 1, "nothing was copied again"
+            assert running.content(TABLE) == in_source(replica, TABLE)
+        after = rising(tmp_path)
+        assert after[: len(before)] == before
+        assert len(after) == len(before) + 1, "nothing came twice"
+
+
 @req("N24")
 def test_a_replica_that_lacks_what_was_captured_is_refused_by_name(
     primary: MysqlServer, tmp_path: Path

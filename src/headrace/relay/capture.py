@@ -35,7 +35,7 @@ from headrace.relay.counted import Counted
 from headrace.relay.large import LargeSeen, LargeValues
 from headrace.relay.log import Log, streamed
 from headrace.relay.renumbered import RenumberedReader
-from headrace.sources.base import LogItem, LogReader, SchemaStore, Source
+from headrace.sources.base import FollowsOthers, LogItem, LogReader, SchemaStore, Source
 from headrace.state.incarnation import Incarnation
 from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, StateStore
@@ -306,8 +306,9 @@ class Capture:
                 self._steer()
                 with contextlib.suppress(DiskBudgetReached):
                     self._log.retain(self.coordinator.needed_scn)
+                # Another server may answer under the same name by now; or from the next moment on.
+                self._life = life_of(self._source, self._log, self._state)
                 self.open_connections()
-                # Another server may answer under the same name by now.
                 self._life = life_of(self._source, self._log, self._state)
             except SourceUnavailable as error:
                 self._wait("waiting for source", error)
@@ -341,11 +342,22 @@ class Capture:
         Raises:
             SlotLost: the source was told of more than the change log holds, and will not send it again.
         """
+        self._observe_again()
         reader = self._source.open(self._registry)
         offset = self._life.offset
         self._reader = RenumberedReader(reader, offset) if offset else reader
         # Only now: while the log is open nobody else can move the position.
         self._again = sent_again(self._source, self._log, offset)
+
+    def _observe_again(self) -> None:
+        """Take note again of what the log holds and the source, which goes on elsewhere, will not bring again."""
+        assert self.coordinator is not None
+        source = self._source
+        if isinstance(source, FollowsOthers) and source.leaves_out:
+            for block in self._log_blocks(source.acknowledged_scn() + self._life.offset):
+                self.coordinator.observe(block)
+            # Before the source's position moves behind it.
+            self._write_pending()
 
     # -- one round --------------------------------------------------------------------------------
 

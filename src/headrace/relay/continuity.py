@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+import numpy as np
+
 from headrace.errors import ChangeLogLost, SlotLost, SourceReplaced
 from headrace.model.block import SystemKind
 from headrace.relay.again import SentAgain
 from headrace.relay.log import Log, streamed
-from headrace.sources.base import Source
+from headrace.sources.base import FollowsOthers, Source
 from headrace.state.incarnation import Incarnation
 from headrace.state.store import StateStore
 
@@ -34,6 +36,10 @@ def life_of(source: Source, log: Log, state: StateStore) -> Incarnation:
         state.write([life.keep])
         return life
     covered = log.covered_scn
+    if covered and isinstance(source, FollowsOthers):
+        # The crash that ended the capture may have come before its last acknowledgement.
+        held = streamed(log, source.acknowledged_scn() + known.offset)["xid"].astype(np.int64)
+        source.holds(held, covered - known.offset)
     why = source.departs(known.name, covered - known.offset) if covered else ""
     if why:
         raise SourceReplaced(

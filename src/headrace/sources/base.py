@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PreflightFailed
@@ -27,6 +29,7 @@ __all__ = [
     "Chunk",
     "ChunkReader",
     "Finding",
+    "FollowsOthers",
     "LogItem",
     "LogReader",
     "ReceivedMark",
@@ -245,6 +248,25 @@ class ChunkReader(Protocol):
 
     def close(self) -> None:
         """Release the connection."""
+        ...
+
+
+@runtime_checkable
+class FollowsOthers(Protocol):
+    """What a source also is that goes on on another server, where what it has read has other numbers."""
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the log, opened next, will not bring again what `holds` was told of."""
+        ...
+
+    def holds(self, xids: npt.NDArray[np.int64], scn: int) -> None:
+        """Take note that the change log holds more than was acknowledged; called before `Source.departs`.
+
+        Args:
+            xids: of the transactions behind what was acknowledged, in order.
+            scn: up to which it is complete; the source's own number, no offset added.
+        """
         ...
 
 

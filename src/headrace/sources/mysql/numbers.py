@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from headrace.durable import replace_file
 from headrace.errors import ConfigError, ProtocolError
-from headrace.sources.mysql.gtids import Gtid, GtidSet
+from headrace.sources.mysql.gtids import Gtid, GtidSet, SourceGtid
 
 __all__ = ["GtidNumbers"]
 
@@ -72,6 +72,13 @@ class GtidNumbers:
                 next_step="dump every table again from a server whose ids begin anew.",
             )
         return place << _BITS | gtid.number
+
+    def ids(self, numbers: npt.NDArray[np.int64]) -> list[SourceGtid]:
+        """Return the ids that numbers stand for; of a name that is not in the list there was never a number."""
+        self.reload()
+        names = list(self._places)
+        low = (1 << _BITS) - 1
+        return [SourceGtid(names[int(number) >> _BITS], int(number) & low) for number in numbers]
 
     def reload(self) -> None:
         """Read the file again: another process may have added names.

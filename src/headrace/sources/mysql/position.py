@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.errors import ConfigError, ProtocolError
@@ -141,6 +141,15 @@ class Resume:
     def behind(self, place: Place, scn: int, gtid: Gtid, tables: Mapping[str, int]) -> Resume:
         """Return where reading goes on behind one more transaction."""
         return replace(self, place=place, scn=scn, gtids=self.gtids.behind(gtid), tables=tables)
+
+    def beyond(self, gtids: Iterable[Gtid], scn: int) -> Resume:
+        """Return the same for one who holds more: these transactions, and all up to an SCN."""
+        known: Gtids = self.gtids
+        for gtid in gtids:
+            known = known.behind(gtid)
+        number, position = scn >> _SHIFT, scn & (1 << _SHIFT) - 1
+        place = max(self.place, Place(number, position, self.place.file))
+        return replace(self, place=place, scn=max(self.scn, scn), gtids=known)
 
     def prepares(self, xid: str, held: int) -> Resume:
         """Return it with one more distributed transaction that is prepared."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import ConfigError, PreflightFailed, ProtocolError, SlotLost, SourceError
@@ -19,6 +21,7 @@ from headrace.sources.mysql.chunks import MysqlChunkReader
 from headrace.sources.mysql.connection import QueryFailed, Session, connect
 from headrace.sources.mysql.digest import MysqlView
 from headrace.sources.mysql.dump import Dump
+from headrace.sources.mysql.gtids import GtidSet
 from headrace.sources.mysql.kept import BinlogWatch
 from headrace.sources.mysql.marks import MarkWriter, create_marks, drop_marks, has_marks
 from headrace.sources.mysql.numbers import GtidNumbers
@@ -88,6 +91,7 @@ class MysqlSource:
         self._numbers = GtidNumbers(folder / "gtid_sources.json")
         self._held = HeldTransactions(folder / "xa", partial(search, self.settings))
         self._assembler: Assembler | None = None
+        self._beyond: Resume | None = None
         self._folder = folder
         self._block_rows = block_rows
         self._block_bytes = block_bytes
@@ -145,14 +149,33 @@ class MysqlSource:
         with connect(self.settings) as session:
             return vendor_of(session).incarnation(session)
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether another server is gone on with, from behind what the change log holds."""
+        return self._beyond is not None
+
+    def holds(self, xids: npt.NDArray[np.int64], scn: int) -> None:
+        """Take note of what the change log holds beyond our place; see `headrace.sources.base.FollowsOthers`.
+
+        Only MySQL's numbers are ids by which another server is asked; it is not followed elsewhere.
+        """
+        resume = self._acknowledged.read()
+        self._beyond = None
+        if resume is None or not isinstance(resume.gtids, GtidSet) or resume.place.scn >= scn:
+            return
+        if self.incarnation() != resume.server:
+            self._beyond = resume.beyond(self._numbers.ids(xids), scn)
+
     def departs(self, incarnation: str, scn: int) -> str:
         """Return why the server's log does not hold what another server's, or its own, held up to an SCN."""
-        resume = self._acknowledged.read()
+        resume = self._beyond or self._acknowledged.read()
         with connect(self.settings) as session:
             vendor = vendor_of(session)
-            if vendor.incarnation(session) != incarnation:
-                if resume is None or not resume.server:
+            now = vendor.incarnation(session)
+            if resume is None or not resume.server:
+                if now != incarnation:
                     return "another server's log has other files and places"
+            elif now != resume.server:
                 return self._departs_from(session, resume, scn)
             end = _end(session, 0 if resume is None else resume.shift)
         if end.scn < scn:
@@ -176,7 +199,8 @@ class MysqlSource:
             SlotLost: nothing was ever acknowledged here, or the server no longer has the log from there on.
             SourceUnavailable: the server cannot be reached.
         """
-        resume = self._resume().selecting(self.settings.selection)
+        resume, self._beyond = self._beyond or self._resume(), None
+        resume = resume.selecting(self.settings.selection)
         session = connect(self.settings)
         try:
             vendor = vendor_of(session)
