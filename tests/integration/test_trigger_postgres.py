@@ -19,7 +19,7 @@ from headrace.errors import SlotLost, SourceReplaced
 from headrace.model.block import SystemKind
 from headrace.model.schema import TableId
 from headrace.observe import failpoints
-from headrace.sources.trigger import TriggerSource
+from headrace.sources.trigger.postgres import PostgresTriggerSource
 from headrace.state.records import Scope
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.watermark.settings import DumpSettings
@@ -40,7 +40,7 @@ def in_source(url: str, table: TableId = T) -> Counter[tuple[Any, ...]]:
         return Counter(connection.execute(f"SELECT * FROM {table}".encode()).fetchall())
 
 
-def caught_up(running: Running, source: TriggerSource) -> None:
+def caught_up(running: Running, source: PostgresTriggerSource) -> None:
     """Return when every dump is done and the change log has all that is committed by now."""
     end = source.end_scn()
     until(lambda: running.dumped() and running.reader.tail().covered_scn >= end, "all of the log")
@@ -54,7 +54,7 @@ def test_a_dump_among_changes_leaves_the_sources_table(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT g, 'first' FROM generate_series(1, 240) g",
     )
-    source = TriggerSource(database)
+    source = PostgresTriggerSource(database)
     with running_capture(source, tmp_path, DumpSettings(chunk_rows=7)) as running:
         with traffic(database, 240) as writers:
             until(running.dumped, "the dump of all tables")
@@ -110,7 +110,7 @@ def test_eight_overlapping_writers_beside_dumps_end_exact(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT g, '' FROM generate_series(1, 30) g",
     )
-    source = TriggerSource(database, poll_s=0.01)
+    source = PostgresTriggerSource(database, poll_s=0.01)
     with running_capture(source, tmp_path, DumpSettings(chunk_rows=3)) as running:
         with overlapping(database, 8):
             for _ in range(8):
@@ -130,7 +130,7 @@ def test_a_chunk_does_not_undo_what_commits_behind_its_select(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT g, 'old' FROM generate_series(1, 4) g",
     )
-    source = TriggerSource(database)
+    source = PostgresTriggerSource(database)
     with psycopg.connect(database) as writer:
         source.prepare()
         writer.execute("UPDATE t SET v = 'new' WHERE id < 4")
@@ -158,11 +158,11 @@ def test_a_capture_goes_on_where_it_was_over_restarts_of_both_sides(tmp_path: Pa
         server.execute(
             "CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a')"
         )
-        source = TriggerSource(url)
+        source = PostgresTriggerSource(url)
         with running_capture(source, tmp_path) as running:
             caught_up(running, source)
         server.execute("INSERT INTO t VALUES (2, 'b')", "UPDATE t SET v = 'c'")
-        with running_capture(TriggerSource(url), tmp_path) as running:
+        with running_capture(PostgresTriggerSource(url), tmp_path) as running:
             caught_up(running, source)
             with traffic(url, 100) as writers:
                 writers.goes_on()
@@ -184,7 +184,7 @@ def test_a_table_without_a_key_is_copied_row_for_row(
         "CREATE TABLE t (v int, b text)",
         "INSERT INTO t SELECT g % 3, 'x' FROM generate_series(1, 20) g",
     )
-    source = TriggerSource(database)
+    source = PostgresTriggerSource(database)
     with running_capture(source, tmp_path) as running:
         sql("INSERT INTO t VALUES (1, 'x'), (7, NULL)", "DELETE FROM t WHERE v = 2")
         caught_up(running, source)
@@ -196,13 +196,13 @@ def test_a_capture_may_begin_at_the_oldest_change_that_is_kept(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    TriggerSource(database, name="first").prepare()
+    PostgresTriggerSource(database, name="first").prepare()
     sql(
         "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
         "UPDATE t SET v = 'c' WHERE id = 1",
         "DELETE FROM t WHERE id = 2",
     )
-    source = TriggerSource(database, name="late", start="oldest")
+    source = PostgresTriggerSource(database, name="late", start="oldest")
     with running_capture(source, tmp_path) as running:
         caught_up(running, source)
         ops = [
@@ -222,7 +222,7 @@ def test_a_capture_may_begin_at_the_oldest_change_that_is_kept(
 def test_tables_join_while_they_are_written_to(database: str, sql: Sql, tmp_path: Path) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     fresh = TableId("public", "fresh")
-    with at_work(TriggerSource(database), tmp_path) as running:
+    with at_work(PostgresTriggerSource(database), tmp_path) as running:
         until(running.dumped, "the first copy")
         with psycopg.connect(database) as early:
             sql(
@@ -250,10 +250,13 @@ def test_a_table_whose_writer_does_not_end_joins_later_and_holds_nobody_up(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    copied(TriggerSource(database), tmp_path)
+    copied(PostgresTriggerSource(database), tmp_path)
     fresh = TableId("public", "fresh")
     sql("CREATE TABLE fresh (id int PRIMARY KEY, v text)")
-    with psycopg.connect(database) as early, at_work(TriggerSource(database), tmp_path) as running:
+    with (
+        psycopg.connect(database) as early,
+        at_work(PostgresTriggerSource(database), tmp_path) as running,
+    ):
         early.execute("INSERT INTO fresh VALUES (1, 'before the triggers')")
         sql("INSERT INTO t VALUES (1, 'on its way')")
         follows(running, database)
@@ -281,7 +284,7 @@ def test_a_table_that_is_written_anew_is_dumped_again(
 ) -> None:
     """No trigger fires for what ALTER TABLE computes."""
     sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
-    with at_work(TriggerSource(database), tmp_path) as running:
+    with at_work(PostgresTriggerSource(database), tmp_path) as running:
         running.judged = False
         until(running.dumped, "the first copy")
         sql("ALTER TABLE t ADD COLUMN w int DEFAULT 5")
@@ -298,7 +301,7 @@ def test_triggers_that_go_while_their_table_is_captured_stop_the_capture(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    source = TriggerSource(database)
+    source = PostgresTriggerSource(database)
     with at_work(source, tmp_path) as running:
         until(running.dumped, "the first copy")
         sql('ALTER TABLE t DISABLE TRIGGER "0_headrace_row"')
@@ -318,7 +321,7 @@ def test_an_older_state_of_the_source_is_not_followed(tmp_path: Path) -> None:
     with EmbeddedPostgres() as server:
         url = server.url()
         server.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
-        source = TriggerSource(url)
+        source = PostgresTriggerSource(url)
         copied(source, tmp_path / "state")
         server.stop()
         kept_as(server.data, tmp_path / "backup")
@@ -347,7 +350,7 @@ def test_another_database_and_another_clock_are_other_lives(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    source = TriggerSource(database)
+    source = PostgresTriggerSource(database)
     source.prepare()
     first = source.incarnation()
     source.drop()

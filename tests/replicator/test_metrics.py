@@ -24,7 +24,7 @@ from headrace.replicator.metrics_server import MetricsServer
 from headrace.replicator.objective import Attainment
 from headrace.replicator.observe_config import MetricsConfig
 from headrace.replicator.picture import Picture, TablePicture
-from headrace.sources.trigger.watch import KeptChanges
+from headrace.sources.trigger.kept import KeptChanges
 from tests.requirements import req
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from headrace.cli.output import ConfigFile, console, errors_without_traceback
 from headrace.cli.server import AsJson
 
 if TYPE_CHECKING:
-    from headrace.sources.trigger import TriggerSource
+    from headrace.sources.trigger.postgres import PostgresTriggerSource
 
 __all__ = ["source"]
 
@@ -76,7 +76,7 @@ def remove(file: ConfigFile, as_json: AsJson = False) -> None:
     _tell("removed from", [str(table) for table in _opened(file).remove()], as_json)
 
 
-def _opened(file: ConfigFile) -> TriggerSource:
+def _opened(file: ConfigFile) -> PostgresTriggerSource:
     from headrace.replicator import config_file
     from headrace.replicator.databases import open_triggers
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.sources.files import FilesSource
     from headrace.sources.mysql import MysqlSource
     from headrace.sources.postgres import PostgresSource
-    from headrace.sources.trigger import TriggerSource
+    from headrace.sources.trigger.postgres import PostgresTriggerSource
 
 __all__ = ["database_of", "open_database", "open_triggers"]
 
@@ -59,7 +59,7 @@ def open_database(config: Config) -> Database:
     return _postgres(config, given)
 
 
-def open_triggers(config: Config) -> TriggerSource:
+def open_triggers(config: Config) -> PostgresTriggerSource:
     """Return the database of a configuration whose changes are kept by triggers.
 
     Raises:
@@ -81,11 +81,11 @@ def _files(config: Config, given: FilesConfig) -> FilesSource:
     return FilesSource(given.path, root, given.tables, given.exclude, config.name, given.poll_s)
 
 
-def _trigger(config: Config, given: TriggerConfig) -> TriggerSource:
+def _trigger(config: Config, given: TriggerConfig) -> PostgresTriggerSource:
     from headrace.model.schema import TableId
-    from headrace.sources.trigger import TriggerSource
+    from headrace.sources.trigger.postgres import PostgresTriggerSource
 
-    return TriggerSource(
+    return PostgresTriggerSource(
         given.url.get_secret_value(),
         given.tables,
         given.exclude,

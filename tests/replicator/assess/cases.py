@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.model.schema import TableId
-from headrace.sources.trigger.objects import create_objects, create_triggers
+from headrace.sources.trigger.postgres.objects import create_objects, create_triggers
 
 ERROR, WARNING = "ERROR", "WARNING"
 

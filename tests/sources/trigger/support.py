@@ -14,7 +14,7 @@ import psycopg
 from headrace.model.mark import Mark, MarkKind
 from headrace.registry.file import FileRegistry
 from headrace.sources.base import LogItem
-from headrace.sources.trigger import TriggerSource
+from headrace.sources.trigger.postgres import PostgresTriggerSource
 from tests.sources.postgres.support import Collected
 from tests.waiting import until
 
@@ -28,7 +28,7 @@ _tokens = itertools.count(1)
 class TriggerLog:
     """A prepared source and its open log."""
 
-    def __init__(self, source: TriggerSource, folder: Path) -> None:
+    def __init__(self, source: PostgresTriggerSource, folder: Path) -> None:
         self.source = source
         self.registry = FileRegistry(folder / "schemas")
         self.reader = source.open(self.registry)
@@ -78,7 +78,7 @@ class TriggerLog:
 @contextmanager
 def opened(url: str, folder: Path, **arguments: Any) -> Iterator[TriggerLog]:
     """Prepare a source and open its log; it is closed afterwards."""
-    source = TriggerSource(url, **arguments)
+    source = PostgresTriggerSource(url, **arguments)
     source.prepare()
     log = TriggerLog(source, folder)
     try:

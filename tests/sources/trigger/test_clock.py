@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from headrace.errors import SlotLost
 from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.postgres.connection import connect
-from headrace.sources.trigger.clock import Striker, newly_seen, tick_behind
+from headrace.sources.trigger.postgres.clock import Striker, newly_seen, tick_behind
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.sources.trigger.support import opened, session, transactions_of

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.errors import PreflightFailed, SlotLost, SourceError, SourceUnavailable
 from headrace.sources.base import Severity
-from headrace.sources.trigger import TriggerSource
-from headrace.sources.trigger.objects import TRIGGERS
+from headrace.sources.trigger.postgres import PostgresTriggerSource
+from headrace.sources.trigger.postgres.objects import TRIGGERS
 from tests.fixtures_postgres import LOGIN, Sql, as_role
 from tests.requirements import req
 from tests.sources.trigger.support import TriggerLog, opened, session
@@ -54,8 +54,8 @@ def test_one_pipeline_leaves_and_the_others_triggers_stay(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("t", "u", "w")))
-    one = TriggerSource(database, ("public.t", "public.u"), name="one")
-    two = TriggerSource(database, ("public.u", "public.w"), name="two")
+    one = PostgresTriggerSource(database, ("public.t", "public.u"), name="one")
+    two = PostgresTriggerSource(database, ("public.u", "public.w"), name="two")
     one.prepare()
     two.prepare()
     assert triggered(database) == {"t", "u", "w"}
@@ -76,8 +76,8 @@ def test_one_pipeline_leaves_and_the_others_triggers_stay(
 @req("D117")
 def test_the_last_pipeline_takes_what_abandoned_ones_left(database: str, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
-    TriggerSource(database, ("public.t",), name="gone").prepare()
-    here = TriggerSource(database, ("public.u",), name="here")
+    PostgresTriggerSource(database, ("public.t",), name="gone").prepare()
+    here = PostgresTriggerSource(database, ("public.u",), name="here")
     here.prepare()
     sql("UPDATE headrace.txlog_readers SET scn = NULL WHERE name = 'gone'")
     here.drop()
@@ -87,15 +87,15 @@ def test_the_last_pipeline_takes_what_abandoned_ones_left(database: str, sql: Sq
 @req("D117")
 def test_a_table_that_is_captured_no_more_loses_its_triggers(database: str, sql: Sql) -> None:
     sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("t", "u", "w")))
-    TriggerSource(database).prepare()
-    TriggerSource(database, ("public.u",), name="other").prepare()
-    TriggerSource(database, ("public.t",)).prepare()
+    PostgresTriggerSource(database).prepare()
+    PostgresTriggerSource(database, ("public.u",), name="other").prepare()
+    PostgresTriggerSource(database, ("public.t",)).prepare()
     assert triggered(database) == {"t", "u"}
 
 
 def test_preparing_again_changes_nothing_and_keeps_the_place(database: str, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    source = TriggerSource(database)
+    source = PostgresTriggerSource(database)
     source.prepare(fresh=True)
     made, scn = source.incarnation(), source.acknowledged_scn()
     sql("INSERT INTO t VALUES (1)")
@@ -112,7 +112,7 @@ def test_a_table_that_is_written_to_is_waited_for_briefly_and_let_go(
 ) -> None:
     """Nobody queues behind us for longer than source says; what was not made is made the next time."""
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    source = TriggerSource(database)
+    source = PostgresTriggerSource(database)
     object.__setattr__(source.settings, "lock_s", 0.1)
     with session(database) as writer:
         writer.execute("INSERT INTO t VALUES (1)")
@@ -138,7 +138,7 @@ def test_triggers_that_somebody_took_away_are_a_loss_that_is_named(
     database: str, sql: Sql, act: str
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    source = TriggerSource(database)
+    source = PostgresTriggerSource(database)
     source.prepare()
     sql(act)
     with pytest.raises(SlotLost, match=r"public\.t") as raised:
@@ -156,7 +156,7 @@ def test_what_a_plain_role_lacks_is_said_and_an_administrator_makes_it(
         "CREATE TABLE t (id int PRIMARY KEY)",
         f"GRANT SELECT ON t TO {role}",
     )
-    plain = TriggerSource(as_role(database, role))
+    plain = PostgresTriggerSource(as_role(database, role))
     (finding,) = (f for f in plain.preflight() if f.severity is Severity.ERROR)
     assert finding.name == "may-not-make-triggers"
     assert "public.t" in finding.description
@@ -188,14 +188,14 @@ def test_what_a_plain_role_lacks_is_said_and_an_administrator_makes_it(
 @req("D117")
 def test_what_a_role_may_not_remove_stays_whole(database: str, sql: Sql, role: str) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", f"GRANT SELECT ON t TO {role}")
-    plain = TriggerSource(as_role(database, role))
+    plain = PostgresTriggerSource(as_role(database, role))
     sql(plain.script())
     plain.prepare()
     with pytest.raises(SourceError, match="owner of"):
         plain.drop()
     assert triggered(database) == {"t"}
     plain.prepare()
-    TriggerSource(database).drop()
+    PostgresTriggerSource(database).drop()
     assert triggered(database) == set()
 
 
@@ -225,7 +225,7 @@ def test_tables_that_cannot_be_captured_are_named(
     database: str, sql: Sql, make: str, name: str
 ) -> None:
     sql(make)
-    assert [f.name for f in TriggerSource(database).preflight()] == [name]
+    assert [f.name for f in PostgresTriggerSource(database).preflight()] == [name]
 
 
 def test_partitions_are_captured_as_tables_of_their_own(
@@ -247,5 +247,5 @@ def test_partitions_are_captured_as_tables_of_their_own(
 @req("D117")
 def test_preflight_changes_nothing(database: str, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    assert TriggerSource(database).preflight() == []
+    assert PostgresTriggerSource(database).preflight() == []
     assert relations(database) == set()

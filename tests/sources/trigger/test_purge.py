@@ -11,9 +11,9 @@ import pytest
 
 from headrace.errors import SlotLost
 from headrace.sources.postgres.connection import connect
-from headrace.sources.trigger import TriggerSource
-from headrace.sources.trigger.purge import purge
-from headrace.sources.trigger.watch import KeptChanges
+from headrace.sources.trigger.kept import KeptChanges
+from headrace.sources.trigger.postgres import PostgresTriggerSource
+from headrace.sources.trigger.postgres.purge import purge
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.sources.trigger.support import TriggerLog, opened, session, transactions_of
@@ -22,7 +22,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.postgres
 
 
-def purged(source: TriggerSource) -> None:
+def purged(source: PostgresTriggerSource) -> None:
     with connect(source.settings.database) as own:
         while purge(own, source.name):
             pass
@@ -39,7 +39,7 @@ def held(database: str) -> tuple[int, int, int]:
     return row
 
 
-def looked(source: TriggerSource) -> KeptChanges:
+def looked(source: PostgresTriggerSource) -> KeptChanges:
     """Return what the watch says."""
     with contextlib.closing(source.log_watch()) as watch:
         return watch.look(0)
@@ -127,7 +127,7 @@ def test_what_is_kept_for_a_time_is_there_for_who_begins_later(
             sql("INSERT INTO t VALUES (3)")
             assert now.covered().changes("public.t") == [("+I", 3)]
         for name in ("b", "c"):
-            TriggerSource(database, name=name).drop()
+            PostgresTriggerSource(database, name=name).drop()
         sql("UPDATE headrace.txlog_clock SET at = at - interval '2 hours'")
         read_all(log)
         purged(log.source)
@@ -139,7 +139,7 @@ def test_a_pipeline_that_went_away_does_not_keep_changes_for_ever(
     database: str, sql: Sql, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    gone = TriggerSource(database, name="gone", keep_s=0)
+    gone = PostgresTriggerSource(database, name="gone", keep_s=0)
     gone.prepare()
     with opened(database, tmp_path, name="here", keep_s=0, abandon_s=3600) as log:
         sql("INSERT INTO t VALUES (1)")
@@ -203,7 +203,7 @@ def test_going_back_to_the_beginning_costs_more_the_more_there_is(
         for n in range(20):
             first = 1000 * (20 * turn + n)
             sql(f"INSERT INTO t SELECT g, 0 FROM generate_series({first}, {first + 9}) g")
-            TriggerSource(database).end_scn()
+            PostgresTriggerSource(database).end_scn()
         name = f"back{turn}"
         with opened(database, tmp_path / name, name=name, start="oldest") as back:
             assert len(back.covered(acknowledge=True).changes("public.t")) == 200 * (turn + 1)

@@ -17,8 +17,8 @@ from headrace.model.block import SystemKind
 from headrace.model.mark import Mark, MarkKind
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import KeyCheck, TableId
-from headrace.sources.trigger import TriggerSource
-from headrace.sources.trigger.image import cells_of
+from headrace.sources.trigger.postgres import PostgresTriggerSource
+from headrace.sources.trigger.postgres.image import cells_of
 from tests.fixtures_postgres import Sql, name_of
 from tests.requirements import req
 from tests.sources.postgres.hostile import HOSTILE
@@ -174,7 +174,7 @@ def test_a_large_transaction_comes_in_pieces_of_bounded_size(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    source = TriggerSource(database)
+    source = PostgresTriggerSource(database)
     object.__setattr__(source.settings, "block_rows", 1000)
     source.prepare()
     log = TriggerLog(source, tmp_path)

@@ -13,17 +13,16 @@ from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind, tra
 from headrace.model.mark import Mark
 from headrace.model.schema import TableId
 from headrace.sources.base import LogItem, ReceivedMark
-from headrace.sources.postgres.messages import Cell
-from headrace.sources.postgres.rows import ChangeRows
-from headrace.sources.trigger import layout, marks
-from headrace.sources.trigger.fetch import Begin, ChangeRow
-from headrace.sources.trigger.image import cells_of
+from headrace.sources.trigger import marks
+from headrace.sources.trigger.events import Begin, ChangeRow
+from headrace.sources.trigger.ports import ImageRows, Version, Versions
 from headrace.sources.trigger.settings import TriggerSettings
-from headrace.sources.trigger.versions import LayoutVersions, Version
 
 __all__ = ["Assembler"]
 
 _MAX_ORD = (1 << 31) - 3
+# Which of the images before and after a change has.
+_IMAGES = {b"I": (False, True), b"U": (True, True), b"D": (True, False)}
 
 
 class Assembler:
@@ -35,12 +34,12 @@ class Assembler:
         scn: everything up to here was handed over before.
     """
 
-    def __init__(self, settings: TriggerSettings, versions: LayoutVersions, scn: int) -> None:
+    def __init__(self, settings: TriggerSettings, versions: Versions, scn: int) -> None:
         self._settings = settings
         self._versions = versions
         self._layouts: dict[int, bytes] = {}
-        self._current: dict[int, tuple[Version, ChangeRows | None]] = {}
-        self._rows: dict[int, ChangeRows] = {}
+        self._current: dict[int, tuple[Version, ImageRows | None]] = {}
+        self._rows: dict[int, ImageRows] = {}
         self._system: list[SystemEvent] = []
         self._entries: list[tuple[int, int, int, int, int, int]] = []
         self._begin: Begin | None = None
@@ -144,21 +143,21 @@ class Assembler:
             raise marks.foreign("one transaction wrote two marks to")
         self._tx_mark = mark or self._tx_mark
 
-    def _version(self, row: ChangeRow) -> tuple[Version, ChangeRows | None]:
+    def _version(self, row: ChangeRow) -> tuple[Version, ImageRows | None]:
         """Return what the row's table is, and where its rows are collected if they are ours to keep."""
         if row.layout is not None and self._layouts.get(row.relid) != row.layout:
-            version = self._versions.resolve(row.relid, layout.parse(row.layout))
+            version = self._versions.resolve(row.relid, row.layout)
             self._layouts[row.relid] = row.layout
             self._current[row.relid] = version, self._described(version)
         found = self._current.get(row.relid)
         if found is None:
             raise ProtocolError(
-                f"A row of the table with oid {row.relid} comes without a layout.",
+                f"A row of the table of number {row.relid} comes without a layout.",
                 next_step="find who writes to headrace.txlog_changes, which only headrace's triggers do.",
             )
         return found
 
-    def _described(self, version: Version) -> ChangeRows | None:
+    def _described(self, version: Version) -> ImageRows | None:
         if version.schema is None:
             return None
         if version.anew is not None:
@@ -166,23 +165,26 @@ class Assembler:
         if version.announce is not None:
             self._event(SystemKind.SCHEMA, version.table, version.announce)
         id_ = version.schema.schema_id
-        return self._rows.setdefault(id_, ChangeRows(version.schema, id_))
+        if id_ not in self._rows:
+            self._rows[id_] = version.rows()
+        return self._rows[id_]
 
-    def _add_images(self, row: ChangeRow, version: Version, rows: ChangeRows) -> None:
+    def _add_images(self, row: ChangeRow, version: Version, rows: ImageRows) -> None:
         begin = self._begin
         assert begin is not None
-        if row.op == b"I":
-            added = rows.insert(begin.scn, self._ord, _cells(row.after, version))
-        elif row.op == b"U":
-            old, new = _cells(row.before, version), _cells(row.after, version)
-            added = rows.update(begin.scn, self._ord, "O", old, new)
-        elif row.op == b"D":
-            added = rows.delete(begin.scn, self._ord, "O", _cells(row.before, version))
-        else:
+        if row.op not in _IMAGES:
             raise ProtocolError(
                 f"{version.table}: a change of the unknown kind {row.op!r}.",
                 next_step="upgrade headrace, or make the triggers anew: headrace source triggers install FILE.",
             )
+        for wanted, image in zip(_IMAGES[row.op], (row.before, row.after), strict=True):
+            if wanted and image is None:
+                raise ProtocolError(
+                    f"{version.table}: a change without its row.",
+                    next_step="find who writes to headrace.txlog_changes, which only headrace's triggers do; or "
+                    "whether the row is larger than the server's max_allowed_packet.",
+                )
+        added = rows.add(begin.scn, self._ord, row.op, row.before, row.after)
         self._held_rows += added
         self._held_bytes += row.nbytes
         self._count(added)
@@ -206,13 +208,3 @@ class Assembler:
             (begin.scn, begin.commit_us, begin.xid, self._changes, ORIGIN_LOG, int(last))
         )
         self._changes = 0
-
-
-def _cells(image: bytes | None, version: Version) -> list[Cell]:
-    if image is None:
-        raise ProtocolError(
-            f"{version.table}: a change without its row.",
-            next_step="find who writes to headrace.txlog_changes, which only headrace's triggers do.",
-        )
-    cells = cells_of(image, version.width)
-    return [cells[place] for place in version.places]

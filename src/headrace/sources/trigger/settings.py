@@ -6,21 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.errors import ConfigError
-from headrace.model.schema import TableId
-from headrace.sources.postgres.settings import MARKS_SCHEMA, PostgresSettings
 
-__all__ = ["SCHEMA", "TriggerSettings"]
-
-SCHEMA = MARKS_SCHEMA
-"""Namespace of the change tables and their functions; never captured."""
+__all__ = ["TriggerSettings"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerSettings:
-    """Everything a `headrace.sources.trigger.TriggerSource` is told.
+    """What every trigger source is told, whichever server it reads.
 
     Attributes:
-        database: where the tables are and which of them are captured.
+        name: of the pipeline, under which its place is kept.
         start: where a pipeline begins that has no place yet: behind all that is there, or at the ``oldest`` change
             that is kept.
         poll_s: longest time between two looks at the clock while nothing comes.
@@ -33,7 +28,7 @@ class TriggerSettings:
         block_bytes: the same in bytes of the images.
     """
 
-    database: PostgresSettings
+    name: str
     start: Literal["now", "oldest"] = "now"
     poll_s: float = 0.25
     keep_s: float = 86_400.0
@@ -44,22 +39,12 @@ class TriggerSettings:
     block_rows: int = 65_536
     block_bytes: int = 8 << 20
 
-    @property
-    def name(self) -> str:
-        """The pipeline, under which its place is kept."""
-        return self.database.name
-
-    def selects(self, table: TableId) -> bool:
-        """Return whether a table is to be captured."""
-        return self.database.filter.selects(table)
-
     def validate(self) -> None:
         """Check what can be checked without the server.
 
         Raises:
             ConfigError: names the field.
         """
-        self.database.validate()
         if self.abandon_s < self.keep_s:
             raise ConfigError(
                 "source.abandon_hours is less than source.keep_hours.",

@@ -8,15 +8,10 @@ import time
 
 from headrace.errors import HeadraceError
 from headrace.sources.base import LogItem
-from headrace.sources.postgres.connection import Session
-from headrace.sources.postgres.side import SideSession
-from headrace.sources.trigger import readers
 from headrace.sources.trigger.assembler import Assembler
-from headrace.sources.trigger.clock import Striker, tick_behind
-from headrace.sources.trigger.fetch import Begin, ChangeRow, Fetch
-from headrace.sources.trigger.purge import purge
-from headrace.sources.trigger.readers import Cost
-from headrace.sources.trigger.refused import refusals
+from headrace.sources.trigger.cost import Cost
+from headrace.sources.trigger.events import Begin, ChangeRow
+from headrace.sources.trigger.ports import Changes, Walk
 from headrace.sources.trigger.settings import TriggerSettings
 
 __all__ = ["TriggerLogReader"]
@@ -32,8 +27,7 @@ class TriggerLogReader:
     """Reads one pipeline's changes.
 
     Args:
-        session: for the clock and its transactions; becomes ours.
-        side: for places and what is purged; becomes ours.
+        changes: the change tables; becomes ours.
         settings: of the source.
         assembler: collects what comes.
         scn: everything up to here was acknowledged.
@@ -42,20 +36,17 @@ class TriggerLogReader:
 
     def __init__(
         self,
-        session: Session,
-        side: SideSession,
+        changes: Changes,
         settings: TriggerSettings,
         assembler: Assembler,
         scn: int,
         wake: threading.Event,
     ) -> None:
-        self._session = session
-        self._side = side
+        self._changes = changes
         self._settings = settings
         self._assembler = assembler
         self._wake = wake
-        self._striker = Striker()
-        self._fetch: Fetch | None = None
+        self._walk: Walk | None = None
         self._cost = Cost()
         self._acknowledged = self._noted = scn
         self._note_at = 0.0
@@ -72,13 +63,13 @@ class TriggerLogReader:
             ProtocolError: somebody else wrote to the change tables.
         """
         deadline = time.monotonic() + timeout_s
-        with refusals():
+        with self._changes.refusals():
             while True:
                 self._look()
                 self._upkeep()
                 if self._assembler.has_output:
                     self._look_at, self._pause_s = 0.0, _SHORTEST_S
-                    return self._assembler.take(more=self._fetch is not None)
+                    return self._assembler.take(more=self._walk is not None)
                 now = time.monotonic()
                 if now >= deadline:
                     return None
@@ -99,19 +90,18 @@ class TriggerLogReader:
 
     def keep_alive(self) -> None:
         """Show the others that we are there, and keep no snapshot open meanwhile."""
-        with refusals():
-            if self._fetch is not None and not self._assembler.open:
-                self._fetch.close()
-                self._fetch = None
+        with self._changes.refusals():
+            if self._walk is not None and not self._assembler.open:
+                self._walk.close()
+                self._walk = None
             self._upkeep()
 
     def close(self) -> None:
         """Release the connections; our place stays."""
-        if self._session.usable and self._acknowledged > self._noted:
+        if self._changes.usable and self._acknowledged > self._noted:
             with contextlib.suppress(HeadraceError):
                 self._note()
-        self._session.close()
-        self._side.close()
+        self._changes.close()
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -119,13 +109,13 @@ class TriggerLogReader:
         """Read on until a hand-over is due or there is nothing more."""
         assembler = self._assembler
         while not assembler.full:
-            if self._fetch is None and not self._next_tick():
+            if self._walk is None and not self._next_tick():
                 return
-            assert self._fetch is not None
-            event = self._fetch.next()
+            assert self._walk is not None
+            event = self._walk.next()
             if event is None:
-                assembler.covered(self._fetch.tick.last_scn)
-                self._fetch = None
+                assembler.covered(self._walk.last_scn)
+                self._walk = None
             elif isinstance(event, ChangeRow):
                 assembler.add(event)
             elif isinstance(event, Begin):
@@ -135,18 +125,8 @@ class TriggerLogReader:
 
     def _next_tick(self) -> bool:
         """Open the tick behind what was handed over; return whether there is one."""
-        at = self._assembler.ended
-        found = tick_behind(self._session, at)
-        if found is None:
-            if self._striker.strike(self._session).last_scn == at:
-                return False
-            found = tick_behind(self._session, at)
-            if found is None:
-                return False
-        tick, before = found
-        limit_s = self._settings.slow_query_s
-        self._fetch = Fetch(self._session, before, tick, at, self._cost, limit_s)
-        return True
+        self._walk = self._changes.walk(self._assembler.ended, self._cost)
+        return self._walk is not None
 
     # -- our place --------------------------------------------------------------------------------
 
@@ -157,11 +137,11 @@ class TriggerLogReader:
             self._note()
             self._note_at = now + self._settings.acknowledge_s
         if now >= self._purge_at:
-            more = purge(self._side.get(), self._settings.name)
+            more = self._changes.purge()
             self._purge_at = time.monotonic() + (self._settings.poll_s if more else _PURGE_S)
 
     def _note(self) -> None:
-        scn, cost = self._acknowledged, self._cost
-        readers.note(self._side.get(), self._settings.name, scn, cost)
+        scn = self._acknowledged
+        self._changes.note(scn, self._cost)
         self._noted = scn
-        cost.clear()
+        self._cost.clear()

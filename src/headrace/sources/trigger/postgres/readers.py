@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.errors import SlotLost
 from headrace.sources.postgres.connection import Session
-from headrace.sources.trigger.clock import RESYNC
-from headrace.sources.trigger.settings import TriggerSettings
+from headrace.sources.trigger.cost import RESYNC, Cost
+from headrace.sources.trigger.postgres.settings import PostgresTriggerSettings
 
 __all__ = [
-    "Cost",
     "Place",
     "enter",
     "note",
@@ -54,45 +52,6 @@ class Place:
     tables: frozenset[int]
 
 
-@dataclass(slots=True)
-class Cost:
-    """What the reading of changes has cost the database since it was last noted.
-
-    Attributes:
-        queries: how many.
-        rows: rows that came.
-        seconds: how long they took.
-        slow: how many of them took longer than ``source.slow_query_s``.
-    """
-
-    queries: int = 0
-    rows: int = 0
-    seconds: float = 0.0
-    slow: int = 0
-
-    def clear(self) -> None:
-        """Begin anew: what was counted is noted."""
-        self.queries = self.rows = self.slow = 0
-        self.seconds = 0.0
-
-    def add(self, rows: int, begun_s: float, limit_s: float) -> float | None:
-        """Count one query; return how long it took where that is slow.
-
-        Args:
-            rows: that it gave.
-            begun_s: monotonic seconds.
-            limit_s: what takes longer is slow.
-        """
-        took_s = time.monotonic() - begun_s
-        self.queries += 1
-        self.rows += rows
-        self.seconds += took_s
-        if took_s <= limit_s:
-            return None
-        self.slow += 1
-        return took_s
-
-
 def read_place(session: Session, name: str) -> Place | None:
     """Return where a pipeline stands, None when it never had a place."""
     rows = session.rows(_READ, name)
@@ -130,17 +89,19 @@ def note(session: Session, name: str, scn: int, cost: Cost) -> None:
         required_scn(session, name)
 
 
-def enter(session: Session, settings: TriggerSettings, scn: int, tables: Iterable[int]) -> None:
+def enter(
+    session: Session, settings: PostgresTriggerSettings, scn: int, tables: Iterable[int]
+) -> None:
     """Give a pipeline a place, whether it has one or not."""
     session.run(_ENTER, settings.name, str(scn), _oids(tables), *_patience(settings))
 
 
-def use_tables(session: Session, settings: TriggerSettings, tables: Iterable[int]) -> None:
+def use_tables(session: Session, settings: PostgresTriggerSettings, tables: Iterable[int]) -> None:
     """Note which tables a pipeline needs triggers on, and how long what is to be kept for it."""
     session.run(_USE, settings.name, _oids(tables), *_patience(settings))
 
 
-def _patience(settings: TriggerSettings) -> tuple[str, str]:
+def _patience(settings: PostgresTriggerSettings) -> tuple[str, str]:
     return repr(float(settings.keep_s)), repr(float(settings.abandon_s))
 
 

@@ -22,13 +22,9 @@ from dataclasses import dataclass
 from headrace.errors import SlotLost
 from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.postgres.connection import QueryFailed, Row, Session
+from headrace.sources.trigger.cost import RESYNC
 
-__all__ = ["RESYNC", "Striker", "Tick", "head", "newly_seen", "ranges_sql", "tick_behind"]
-
-RESYNC = (
-    "RESYNC NEEDED: run `headrace resync FILE`, which compares the tables and repairs what differs"
-)
-"""What to do about changes that are lost."""
+__all__ = ["Striker", "Tick", "head", "newly_seen", "ranges_sql", "tick_behind"]
 
 _UNIQUE_VIOLATION = "23505"
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from headrace.model.schema import TableId
 from headrace.sources.postgres.connection import RENDERING, quote, quote_literal
-from headrace.sources.trigger.settings import SCHEMA
+from headrace.sources.trigger.postgres.settings import SCHEMA
 
 __all__ = [
     "LOCK",

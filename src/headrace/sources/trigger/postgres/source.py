@@ -21,19 +21,21 @@ from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.side import SideSession
 from headrace.sources.postgres.values import render_text
-from headrace.sources.trigger import installed, objects, readers
 from headrace.sources.trigger.assembler import Assembler
-from headrace.sources.trigger.chunks import TriggerChunkReader, lost_triggers
-from headrace.sources.trigger.clock import Striker, head
-from headrace.sources.trigger.marks import MarkWriter
-from headrace.sources.trigger.preflight import preflight
-from headrace.sources.trigger.refused import refusals
-from headrace.sources.trigger.settings import TriggerSettings
+from headrace.sources.trigger.cost import lost_triggers
+from headrace.sources.trigger.postgres import installed, objects, readers
+from headrace.sources.trigger.postgres.chunks import TriggerChunkReader
+from headrace.sources.trigger.postgres.clock import Striker, head
+from headrace.sources.trigger.postgres.marks import MarkWriter
+from headrace.sources.trigger.postgres.preflight import preflight
+from headrace.sources.trigger.postgres.refused import refusals
+from headrace.sources.trigger.postgres.settings import PostgresTriggerSettings
+from headrace.sources.trigger.postgres.store import PostgresChanges
+from headrace.sources.trigger.postgres.versions import LayoutVersions
+from headrace.sources.trigger.postgres.watch import TxlogWatch
 from headrace.sources.trigger.stream import TriggerLogReader
-from headrace.sources.trigger.versions import LayoutVersions
-from headrace.sources.trigger.watch import TxlogWatch
 
-__all__ = ["TriggerSource"]
+__all__ = ["PostgresTriggerSource"]
 
 # The cluster, the database in it, and this making of the clock: ids of transactions mean nothing elsewhere.
 _INCARNATION = """
@@ -48,7 +50,7 @@ _BY_INDEX = ("SET enable_seqscan = off", "SET enable_bitmapscan = off")
 _UNSYNCED = "SET synchronous_commit = off"
 
 
-class TriggerSource:
+class PostgresTriggerSource:
     """A PostgreSQL 14 to 18 database whose log is not to be read.
 
     Args:
@@ -89,16 +91,25 @@ class TriggerSource:
             text_columns=text_columns or {},
             summed=True,
         )
-        self.settings = TriggerSettings(
-            database, start, poll_s, keep_s, abandon_s, slow_query_s=slow_query_s
+        self.settings = PostgresTriggerSettings(
+            name=name,
+            database=database,
+            start=start,
+            poll_s=poll_s,
+            keep_s=keep_s,
+            abandon_s=abandon_s,
+            slow_query_s=slow_query_s,
         )
+        database.validate()
         self.settings.validate()
         self._types = TypeCache()
         self._seen = Seen()
         self._wake = threading.Event()
 
     def __repr__(self) -> str:
-        return f"TriggerSource(name={self.name!r}, tables={self.settings.database.tables!r})"
+        return (
+            f"PostgresTriggerSource(name={self.name!r}, tables={self.settings.database.tables!r})"
+        )
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[Session]:
@@ -220,7 +231,8 @@ class TriggerSource:
                 session.run(setting)
             versions = LayoutVersions(self.settings, side, self._types, schemas, self._seen)
             assembler = Assembler(self.settings, versions, scn)
-            return TriggerLogReader(session, side, self.settings, assembler, scn, self._wake)
+            store = PostgresChanges(session, side, self.settings)
+            return TriggerLogReader(store, self.settings, assembler, scn, self._wake)
         except BaseException:
             side.close()
             if session is not None:

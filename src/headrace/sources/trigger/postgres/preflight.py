@@ -14,9 +14,9 @@ from headrace.sources.postgres.plan import check_plan
 from headrace.sources.postgres.preflight import server_findings
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.tables_check import privileges
-from headrace.sources.trigger import objects
-from headrace.sources.trigger.installed import has_objects, wrong_triggers
-from headrace.sources.trigger.settings import SCHEMA, TriggerSettings
+from headrace.sources.trigger.postgres import objects
+from headrace.sources.trigger.postgres.installed import has_objects, wrong_triggers
+from headrace.sources.trigger.postgres.settings import SCHEMA, PostgresTriggerSettings
 
 __all__ = ["check_table", "may_install", "preflight"]
 
@@ -39,7 +39,7 @@ SELECT bool_and(has_schema_privilege(n.oid, 'USAGE') AND CASE c.relkind
 """
 
 
-def preflight(session: Session, settings: TriggerSettings) -> list[Finding]:
+def preflight(session: Session, settings: PostgresTriggerSettings) -> list[Finding]:
     """Return all findings: the server first, then what is installed, then tables."""
     tables = read_tables(session, settings.database.filter)
     findings = list(server_findings(session))
@@ -109,7 +109,7 @@ def check_table(facts: TableFacts) -> Iterator[Finding]:
 
 
 def may_install(
-    session: Session, settings: TriggerSettings, tables: Sequence[TableFacts]
+    session: Session, settings: PostgresTriggerSettings, tables: Sequence[TableFacts]
 ) -> Finding | None:
     """Return why missing triggers cannot be made by our role, None when they can or none is missing."""
     there = has_objects(session)

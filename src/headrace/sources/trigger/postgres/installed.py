@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from headrace.errors import SourceUnavailable
 from headrace.model.schema import TableId
 from headrace.sources.postgres.connection import QueryFailed, Session
-from headrace.sources.trigger import objects
-from headrace.sources.trigger.readers import read_place
-from headrace.sources.trigger.settings import TriggerSettings
+from headrace.sources.trigger.postgres import objects
+from headrace.sources.trigger.postgres.readers import read_place
+from headrace.sources.trigger.postgres.settings import PostgresTriggerSettings
 
 __all__ = [
     "has_objects",
@@ -76,7 +76,7 @@ def install(session: Session) -> None:
     _together(session, (objects.LOCK, *objects.create_objects()))
 
 
-def install_table(session: Session, settings: TriggerSettings, table: TableId) -> None:
+def install_table(session: Session, settings: PostgresTriggerSettings, table: TableId) -> None:
     """Make the triggers of a table; when it returns, every write that they did not see is visible.
 
     Raises:
@@ -87,7 +87,7 @@ def install_table(session: Session, settings: TriggerSettings, table: TableId) -
     _together(session, (limit, *objects.create_triggers(table)))
 
 
-def remove(session: Session, settings: TriggerSettings) -> list[TableId]:
+def remove(session: Session, settings: PostgresTriggerSettings) -> list[TableId]:
     """Take a pipeline away: its place, the triggers that no other one needs, and with the last one everything.
 
     Returns:
@@ -116,7 +116,7 @@ def remove(session: Session, settings: TriggerSettings) -> list[TableId]:
     return tables
 
 
-def release(session: Session, settings: TriggerSettings, oids: Iterable[int]) -> None:
+def release(session: Session, settings: PostgresTriggerSettings, oids: Iterable[int]) -> None:
     """Remove the triggers of tables that a pipeline does not capture any more, where no other one needs them.
 
     What cannot be removed now costs its writers something, and is wrong for nobody.
@@ -137,7 +137,7 @@ def _ours_alone(session: Session, name: str, oids: Iterable[int]) -> list[TableI
     return [TableId(schema or "", table or "") for schema, table in rows]
 
 
-def _remove_triggers(session: Session, settings: TriggerSettings, table: TableId) -> None:
+def _remove_triggers(session: Session, settings: PostgresTriggerSettings, table: TableId) -> None:
     limit = f"SET LOCAL lock_timeout = '{int(settings.lock_s * 1000)}ms'"
     _together(session, (limit, *objects.drop_triggers(table)))
 

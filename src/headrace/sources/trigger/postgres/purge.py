@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from headrace.sources.postgres.connection import Session
-from headrace.sources.trigger import objects
+from headrace.sources.trigger.postgres import objects
 
 __all__ = ["purge"]
 

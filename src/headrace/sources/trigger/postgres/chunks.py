@@ -6,20 +6,20 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from headrace.errors import SlotLost, SourceUnavailable
+from headrace.errors import SourceUnavailable
 from headrace.model.schema import TableId
 from headrace.sources.base import CatalogEntry, CatalogLook, Severity
 from headrace.sources.postgres.catalog import TableFacts, TypeCache
 from headrace.sources.postgres.catalog_look import CatalogWatch, Seen
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session
-from headrace.sources.trigger import readers
-from headrace.sources.trigger.clock import RESYNC
-from headrace.sources.trigger.installed import install_table, wrong_triggers
-from headrace.sources.trigger.preflight import check_table, may_install
-from headrace.sources.trigger.settings import TriggerSettings
+from headrace.sources.trigger.cost import lost_triggers
+from headrace.sources.trigger.postgres import readers
+from headrace.sources.trigger.postgres.installed import install_table, wrong_triggers
+from headrace.sources.trigger.postgres.preflight import check_table, may_install
+from headrace.sources.trigger.postgres.settings import PostgresTriggerSettings
 
-__all__ = ["TriggerChunkReader", "TriggerJoining", "lost_triggers"]
+__all__ = ["TriggerChunkReader", "TriggerJoining"]
 
 # Undefined table or schema: it was dropped meanwhile.
 _GONE = ("42P01", "3F000")
@@ -38,7 +38,7 @@ class TriggerChunkReader(PostgresChunkReader):
         seen: what looks at the catalog tell the stream.
     """
 
-    def __init__(self, settings: TriggerSettings, types: TypeCache, seen: Seen) -> None:
+    def __init__(self, settings: PostgresTriggerSettings, types: TypeCache, seen: Seen) -> None:
         joining = TriggerJoining(settings)
         watch = CatalogWatch(settings.database, seen, joining)
         super().__init__(settings.database, types, seen, watch)
@@ -72,7 +72,7 @@ class TriggerJoining:
     Whoever wants to write waits behind us while we wait for a table: so that is done briefly, and ever more seldom.
     """
 
-    def __init__(self, settings: TriggerSettings) -> None:
+    def __init__(self, settings: PostgresTriggerSettings) -> None:
         self._settings = replace(settings, lock_s=_LOCK_S)
         self._waits: dict[int, tuple[float, float]] = {}
 
@@ -111,12 +111,3 @@ class TriggerJoining:
                     raise
                 self._waits[facts.oid] = time.monotonic() + pause_s, min(2 * pause_s, _LONGEST_S)
         return joined, refused
-
-
-def lost_triggers(tables: Iterable[TableId]) -> SlotLost:
-    """Return the error for triggers that went while their tables were captured."""
-    names = ", ".join(map(str, sorted(tables)))
-    return SlotLost(
-        f"Somebody removed or disabled the triggers of {names}: what was written meanwhile is in no log.",
-        next_step=f"find out who did; {RESYNC}.",
-    )

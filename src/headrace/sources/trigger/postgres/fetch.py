@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 
 from headrace.errors import ProtocolError
 from headrace.sources.postgres.connection import Session
-from headrace.sources.trigger.clock import Tick, newly_seen, ranges_sql
-from headrace.sources.trigger.readers import Cost
+from headrace.sources.trigger.cost import Cost
+from headrace.sources.trigger.events import Begin, ChangeRow, End
+from headrace.sources.trigger.postgres.clock import Tick, newly_seen, ranges_sql
 
-__all__ = ["Begin", "ChangeRow", "End", "Fetch"]
+__all__ = ["Fetch"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,42 +31,6 @@ SELECT w.place, c.seq, c.relid, c.op, c.layout, c.before, c.after
   FROM unnest('{%s}'::xid8[]) WITH ORDINALITY AS w(xid, place),
        LATERAL (SELECT * FROM headrace.txlog_changes t WHERE t.xid = w.xid ORDER BY t.seq) c
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """A transaction begins.
-
-    Attributes:
-        scn: its number.
-        xid: the source's own, 64 bits.
-        commit_us: when it drew its number, microseconds since 1970 UTC.
-    """
-
-    scn: int
-    xid: int
-    commit_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
-    """One row of the change tables; cells are null as they are there."""
-
-    relid: int
-    op: bytes
-    layout: bytes | None
-    before: bytes | None
-    after: bytes | None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its images."""
-        return len(self.before or b"") + len(self.after or b"")
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The transaction that began last ends."""
 
 
 class Fetch:
@@ -97,6 +61,11 @@ class Fetch:
         self._cost = cost
         self._slow_s = slow_query_s
         self._events = self._walk()
+
+    @property
+    def last_scn(self) -> int:
+        """SCN of the tick's last transaction."""
+        return self.tick.last_scn
 
     def next(self) -> Begin | ChangeRow | End | None:
         """Return what comes next, None behind the tick's last transaction.

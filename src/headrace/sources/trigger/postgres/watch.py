@@ -5,17 +5,13 @@ In: a few index lookups now and then, over a connection of its own. Out: numbers
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
 from headrace.errors import HeadraceError
 from headrace.sources.postgres.connection import Session, connect
-from headrace.sources.trigger.refused import refusals
-from headrace.sources.trigger.settings import TriggerSettings
+from headrace.sources.trigger.kept import KeptChanges
+from headrace.sources.trigger.postgres.refused import refusals
+from headrace.sources.trigger.postgres.settings import PostgresTriggerSettings
 
-__all__ = ["KeptChanges", "TxlogWatch"]
-
-WARN_BYTES = 10 << 30
+__all__ = ["TxlogWatch"]
 
 _QUERY = """
 SELECT h.last_scn - r.scn, h.last_scn - o.last_scn,
@@ -28,52 +24,10 @@ SELECT h.last_scn - r.scn, h.last_scn - o.last_scn,
 """
 
 
-@dataclass(frozen=True, slots=True)
-class KeptChanges:
-    """The change tables, seen from our place.
-
-    Attributes:
-        status: ``kept``; ``missing`` without a place.
-        retained_bytes: of the change tables and their indexes.
-        unread_transactions: behind our place, as far as the clock has come.
-        kept_transactions: that a reader could still go back over.
-        fetch_queries: queries of changes since the pipeline began.
-        fetch_rows: rows that came by them.
-        fetch_seconds: how long they took.
-        fetch_slow: how many of them took longer than ``source.slow_query_s``.
-    """
-
-    status: str
-    retained_bytes: int = 0
-    unread_transactions: int = 0
-    kept_transactions: int = 0
-    fetch_queries: int = 0
-    fetch_rows: int = 0
-    fetch_seconds: float = 0.0
-    fetch_slow: int = 0
-
-    @property
-    def warning(self) -> str:
-        """Why a person should look, empty when there is no reason."""
-        if self.status == "missing":
-            return "the pipeline has no place in the change tables: RESYNC NEEDED"
-        return str(self) if self.retained_bytes >= WARN_BYTES else ""
-
-    def __str__(self) -> str:
-        return (
-            f"the change tables have {self.retained_bytes:,} bytes and {self.kept_transactions:,} transactions, "
-            f"{self.unread_transactions:,} of them not read"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for a status file."""
-        return {**asdict(self), "warning": self.warning, "text": str(self)}
-
-
 class TxlogWatch:
     """Looks at the change tables over a connection of its own, made again when it was lost."""
 
-    def __init__(self, settings: TriggerSettings) -> None:
+    def __init__(self, settings: PostgresTriggerSettings) -> None:
         self._settings = settings
         self._session: Session | None = None
 

@@ -10,10 +10,13 @@ from headrace.model.succession import column_number
 from headrace.sources.base import SchemaStore
 from headrace.sources.postgres.catalog import TypeCache, table_schema
 from headrace.sources.postgres.catalog_look import Seen
+from headrace.sources.postgres.messages import Cell
 from headrace.sources.postgres.relations import needs_dump
+from headrace.sources.postgres.rows import ChangeRows
 from headrace.sources.postgres.side import SideSession
-from headrace.sources.trigger.layout import Layout, LayoutColumn
-from headrace.sources.trigger.settings import TriggerSettings
+from headrace.sources.trigger.postgres.image import cells_of
+from headrace.sources.trigger.postgres.layout import Layout, LayoutColumn, parse
+from headrace.sources.trigger.postgres.settings import PostgresTriggerSettings
 
 __all__ = ["LayoutVersions", "Version"]
 
@@ -38,6 +41,31 @@ class Version:
     announce: dict[str, Any] | None = None
     anew: dict[str, Any] | None = None
 
+    def rows(self) -> TextRows:
+        """Return where rows are collected that have the version's schema."""
+        return TextRows(self)
+
+
+class TextRows(ChangeRows):
+    """Rows of one version from the texts of whole rows; see `headrace.sources.trigger.ports.ImageRows`."""
+
+    def __init__(self, version: Version) -> None:
+        assert version.schema is not None
+        super().__init__(version.schema, version.schema.schema_id)
+        self._version = version
+
+    def add(self, scn: int, ord_: int, op: bytes, before: bytes | None, after: bytes | None) -> int:
+        """Add the rows of one change."""
+        if op == b"I":
+            return self.insert(scn, ord_, self._cells(after))
+        if op == b"D":
+            return self.delete(scn, ord_, "O", self._cells(before))
+        return self.update(scn, ord_, "O", self._cells(before), self._cells(after))
+
+    def _cells(self, image: bytes | None) -> list[Cell]:
+        cells = cells_of(image or b"", self._version.width)
+        return [cells[place] for place in self._version.places]
+
 
 class LayoutVersions:
     """Keeps what was last said of each table. Used from the stream's thread.
@@ -52,7 +80,7 @@ class LayoutVersions:
 
     def __init__(
         self,
-        settings: TriggerSettings,
+        settings: PostgresTriggerSettings,
         side: SideSession,
         types: TypeCache,
         schemas: SchemaStore,
@@ -66,8 +94,11 @@ class LayoutVersions:
         self._oids: dict[TableId, int] = {}
         self._last: dict[TableId, tuple[TableSchema, int]] = {}
 
-    def resolve(self, oid: int, layout: Layout) -> Version:
+    def resolve(self, relid: int, layout: bytes) -> Version:
         """Return what the rows of a table are from here on."""
+        return self._resolve(relid, parse(layout))
+
+    def _resolve(self, oid: int, layout: Layout) -> Version:
         table, width = layout.table, len(layout.columns)
         if not self._settings.selects(table):
             return Version(table, width)
