@@ -11,7 +11,7 @@ from headrace.cli.output import ConfigFile, console, errors_without_traceback
 from headrace.cli.server import AsJson
 
 if TYPE_CHECKING:
-    from headrace.sources.trigger.postgres import PostgresTriggerSource
+    from headrace.sources.trigger.ports import TriggerDatabase
 
 __all__ = ["source"]
 
@@ -44,7 +44,7 @@ source.add_typer(triggers, name="triggers")
 def show(file: ConfigFile, as_json: AsJson = False) -> None:
     """Print the SQL of change tables, functions, triggers and grants; change nothing.
 
-    [bold]Example[/bold]  headrace source triggers show shop.yaml | psql shop
+    [bold]Example[/bold]  headrace source triggers show shop.yaml | psql shop    (or | mariadb)
     """
     script = _opened(file).script()
     typer.echo(json.dumps({"sql": script}) if as_json else script)
@@ -76,7 +76,7 @@ def remove(file: ConfigFile, as_json: AsJson = False) -> None:
     _tell("removed from", [str(table) for table in _opened(file).remove()], as_json)
 
 
-def _opened(file: ConfigFile) -> PostgresTriggerSource:
+def _opened(file: ConfigFile) -> TriggerDatabase:
     from headrace.replicator import config_file
     from headrace.replicator.databases import open_triggers
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.sources.files import FilesSource
     from headrace.sources.mysql import MysqlSource
     from headrace.sources.postgres import PostgresSource
-    from headrace.sources.trigger.postgres import PostgresTriggerSource
+    from headrace.sources.trigger.ports import TriggerDatabase
 
 __all__ = ["database_of", "open_database", "open_triggers"]
 
@@ -59,7 +59,7 @@ def open_database(config: Config) -> Database:
     return _postgres(config, given)
 
 
-def open_triggers(config: Config) -> PostgresTriggerSource:
+def open_triggers(config: Config) -> TriggerDatabase:
     """Return the database of a configuration whose changes are kept by triggers.
 
     Raises:
@@ -81,20 +81,37 @@ def _files(config: Config, given: FilesConfig) -> FilesSource:
     return FilesSource(given.path, root, given.tables, given.exclude, config.name, given.poll_s)
 
 
-def _trigger(config: Config, given: TriggerConfig) -> PostgresTriggerSource:
+def _trigger(config: Config, given: TriggerConfig) -> TriggerDatabase:
+    url = given.url.get_secret_value()
+    keep_s, abandon_s = given.keep_hours * 3600, given.abandon_hours * 3600
+    if given.on_mysql:
+        from headrace.sources.trigger.mysql import MysqlTriggerSource
+
+        return MysqlTriggerSource(
+            url,
+            given.tables,
+            given.exclude,
+            config.name,
+            given.zero_dates,
+            given.start,
+            given.poll_s,
+            keep_s,
+            abandon_s,
+            given.slow_query_s,
+        )
     from headrace.model.schema import TableId
     from headrace.sources.trigger.postgres import PostgresTriggerSource
 
     return PostgresTriggerSource(
-        given.url.get_secret_value(),
+        url,
         given.tables,
         given.exclude,
         config.name,
         {TableId.parse(name): frozenset(texts) for name, texts in given.text_columns.items()},
         given.start,
         given.poll_s,
-        given.keep_hours * 3600,
-        given.abandon_hours * 3600,
+        keep_s,
+        abandon_s,
         given.slow_query_s,
     )
 

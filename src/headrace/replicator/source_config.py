@@ -123,25 +123,21 @@ class MysqlConfig(Section):
     @field_validator("url")
     @classmethod
     def _is_a_mysql_url(cls, value: SecretStr) -> SecretStr:
-        try:
-            parts = urlsplit(value.get_secret_value())
-            good = parts.scheme in ("mysql", "mariadb") and parts.hostname and parts.username
-        except ValueError:
-            good = None
-        if not good:
+        if not _is_mysql(value):
             raise ValueError("a URL such as mysql://user@host:3306/")
         return value
 
 
 class TriggerConfig(Section):
-    """Where changes come from: a PostgreSQL database whose log is not to be read; triggers keep its changes in tables.
+    """Where changes come from: a database whose log is not to be read; triggers keep its changes in tables.
 
     Attributes:
         type: the kind of source.
-        url: libpq URL; put the password into the environment and write ``${env:NAME}``.
+        url: libpq URL, or ``mysql://user@host:port/``; put the password into the environment and write ``${env:NAME}``.
         tables: patterns ``schema.table``; ``*`` and ``?`` stand for any characters.
         exclude: patterns of tables to leave out, applied after ``tables``.
-        text_columns: by ``schema.table``, columns that are kept as the server renders them, whatever their type.
+        text_columns: by ``schema.table``, columns that PostgreSQL's rendering is kept of, whatever their type.
+        zero_dates: dates of MySQL that are no days stop the capture, or are null.
         start: where a replicator without state begins to read changes: ``now``, or at the ``oldest`` that is kept.
         poll_s: longest time between two looks for changes while none come.
         keep_hours: how long changes stay that every replicator has read.
@@ -158,6 +154,7 @@ class TriggerConfig(Section):
     text_columns: dict[_Table, Annotated[tuple[Identifier, ...], Field(min_length=1)]] = Field(
         default={}
     )
+    zero_dates: Literal["refuse", "null"] = "refuse"
     start: Literal["now", "oldest"] = "now"
     poll_s: Annotated[float, Field(gt=0, le=60)] = 0.25
     keep_hours: Annotated[float, Field(ge=0)] = 24.0
@@ -168,8 +165,21 @@ class TriggerConfig(Section):
 
     @field_validator("url")
     @classmethod
-    def _is_a_postgres_url(cls, value: SecretStr) -> SecretStr:
-        return postgres_url(value)
+    def _is_a_url(cls, value: SecretStr) -> SecretStr:
+        return value if _is_mysql(value) else postgres_url(value)
+
+    @property
+    def on_mysql(self) -> bool:
+        """Whether the server is MySQL or MariaDB."""
+        return _is_mysql(self.url)
+
+    @model_validator(mode="after")
+    def _asks_what_its_server_has(self) -> Self:
+        if self.on_mysql and self.text_columns:
+            raise ValueError("text_columns for PostgreSQL alone")
+        if not self.on_mysql and self.zero_dates != "refuse":
+            raise ValueError("zero_dates for MySQL or MariaDB alone")
+        return self
 
     @model_validator(mode="after")
     def _waits_as_long_as_it_keeps(self) -> Self:
@@ -220,3 +230,11 @@ def postgres_url(value: SecretStr) -> SecretStr:
     if not good:
         raise ValueError("a URL such as postgresql://user@host:5432/database")
     return value
+
+
+def _is_mysql(value: SecretStr) -> bool:
+    try:
+        parts = urlsplit(value.get_secret_value())
+        return bool(parts.scheme in ("mysql", "mariadb") and parts.hostname and parts.username)
+    except ValueError:
+        return False

@@ -151,6 +151,13 @@ _SERVER = (
     ),
     ("may-not-make-triggers", "the role may not make the triggers that are missing", _NO_START),
     ("change-tables-not-usable", "the role may not use the change tables", _NO_START),
+    (
+        "read-only",
+        "nobody writes to the server but a replication, which fires no trigger",
+        _NO_START,
+    ),
+    ("several-writers", "servers of a cluster number changes on their own", _NO_START),
+    ("no-process-right", "the user may not see which tables were emptied", _NO_START),
 )
 
 _TABLES = (
@@ -165,6 +172,8 @@ _TABLES = (
         "triggers do not fire for a partitioned table as a whole",
         _NO_TABLE_START,
     ),
+    ("foreign-key-acts", "a foreign key changes rows, which fires no trigger", _NO_TABLE_START),
+    ("no-trigger-right", "the user may neither make triggers nor see them", _NO_TABLE_START),
     ("nullable-key", "what would be a key lets null in", _NO_TABLE_START),
     ("replica-identity-nothing", "old rows are not in the log", _NO_TABLE_START),
     ("replica-identity-index-missing", "the index that tells rows apart is gone", _NO_TABLE_START),

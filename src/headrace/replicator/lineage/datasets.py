@@ -38,11 +38,11 @@ class Dataset:
 def source_dataset(config: Config, table: TableId) -> Dataset:
     """Return the name of a table of the source."""
     source = config.source
-    if isinstance(source, PostgresConfig | TriggerConfig):
-        return _in_postgres(source.url.get_secret_value(), table)
-    if isinstance(source, MysqlConfig):
+    if isinstance(source, MysqlConfig) or (isinstance(source, TriggerConfig) and source.on_mysql):
         parts = urlsplit(source.url.get_secret_value())
         return Dataset(f"mysql://{parts.hostname}:{parts.port or _MYSQL_PORT}", str(table))
+    if isinstance(source, PostgresConfig | TriggerConfig):
+        return _in_postgres(source.url.get_secret_value(), table)
     if isinstance(source, FilesConfig):
         return Dataset("file", str(source.path / str(table)))
     # Relays do not say which database stands behind them.

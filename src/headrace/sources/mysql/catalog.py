@@ -17,10 +17,12 @@ from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = [
     "CatalogColumn",
+    "CatalogRows",
     "TableFacts",
     "facts_schema",
     "own_numbers",
     "read_collations",
+    "read_rows",
     "read_table",
     "table_schema",
     "undecoded",
@@ -112,23 +114,49 @@ def read_collations(session: Session) -> Collations:
     )
 
 
-def read_table(session: Session, table: TableId, collations: Collations) -> TableFacts | None:
-    """Return a table as the catalog has it now, None when there is none of that name."""
-    names = [quote_literal(part) for part in table]
-    columns = tuple(
-        CatalogColumn(
-            name or "",
-            _type(list(rest[:7]), collations),
-            rest[1] or "",
-            rest[7] == "YES",
-            None if rest[8] in (None, "NULL") else rest[8],
+@dataclass(frozen=True, slots=True)
+class CatalogRows:
+    """What the catalog says of a table, as it says it: plain values, to be kept and read again later.
+
+    Attributes:
+        table: its name.
+        columns: a row of the catalog for each.
+        key: names of the primary key's columns in its own order.
+    """
+
+    table: TableId
+    columns: tuple[tuple[str | None, ...], ...]
+    key: tuple[str, ...]
+
+    def facts(self, collations: Collations) -> TableFacts:
+        """Return what they mean."""
+        columns = tuple(
+            CatalogColumn(
+                name or "",
+                _type(list(rest[:7]), collations),
+                rest[1] or "",
+                rest[7] == "YES",
+                None if rest[8] in (None, "NULL") else rest[8],
+            )
+            for name, *rest in self.columns
         )
-        for name, *rest in session.texts(_COLUMNS.format(*names))
-    )
+        return TableFacts(self.table, columns, self.key)
+
+
+def read_rows(session: Session, table: TableId) -> CatalogRows | None:
+    """Return what the catalog says of a table now, None when there is none of that name."""
+    names = [quote_literal(part) for part in table]
+    columns = tuple(session.texts(_COLUMNS.format(*names)))
     if not columns:
         return None
     key = tuple(name or "" for (name,) in session.texts(_KEY.format(*names)))
-    return TableFacts(table, columns, key)
+    return CatalogRows(table, columns, key)
+
+
+def read_table(session: Session, table: TableId, collations: Collations) -> TableFacts | None:
+    """Return a table as the catalog has it now, None when there is none of that name."""
+    rows = read_rows(session, table)
+    return None if rows is None else rows.facts(collations)
 
 
 def table_schema(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import pyarrow as pa
@@ -168,9 +169,9 @@ class MysqlChunkReader:
 
     def read_table(self, table: TableId) -> TableDump:
         """Return every row of a table under one snapshot, which stays open until the batches end."""
-        session, collations = self._connected()
+        session, collations = self.connected()
         held = contextlib.ExitStack()
-        seen = held.enter_context(self._whole(session))
+        seen = held.enter_context(self.whole(session))
         try:
             facts = _known(read_table(session, table, collations), table)
             schema = facts_schema(facts)
@@ -194,9 +195,9 @@ class MysqlChunkReader:
 
     def snapshot(self) -> Visibility:
         """Return what a read would see now."""
-        session, _ = self._connected()
+        session, _ = self.connected()
         try:
-            with self._snapshot(session) as seen:
+            with self.seeing(session) as seen:
                 return seen
         except SourceUnavailable:
             self.close()
@@ -208,22 +209,31 @@ class MysqlChunkReader:
             self._session.close()
             self._session = None
 
-    # -- machinery --------------------------------------------------------------------------------
+    # -- what a read sees -------------------------------------------------------------------------
 
-    def _connected(self) -> tuple[Session, Collations]:
-        if self._session is None or not self._session.open:
-            self._session = connect(self._settings, patient=True)
-            self._collations = read_collations(self._session)
-        return self._session, self._collations
-
-    def _snapshot(self, session: Session) -> contextlib.AbstractContextManager[Visibility]:
+    def seeing(self, session: Session) -> AbstractContextManager[Visibility]:
+        """Open a snapshot in a read-only transaction of its own; it knows what it has surely seen."""
         # Asked first: what is read while the snapshot is made says nothing of it.
         read = None if self._read is None else self._read()
         return vendor_of(session).snapshot(session, self._numbers, read)
 
-    def _whole(self, session: Session) -> contextlib.AbstractContextManager[Visibility]:
+    def whole(self, session: Session) -> AbstractContextManager[Visibility]:
+        """Open a snapshot likewise for a table without a key.
+
+        Raises:
+            SourceError: of such a table nobody can say what was seen.
+        """
         log = functools.partial(stretch, self._settings)
         return vendor_of(session).whole(session, log, self._numbers)
+
+    # -- machinery --------------------------------------------------------------------------------
+
+    def connected(self) -> tuple[Session, Collations]:
+        """Return the connection, made anew where it was lost, and the collations of the server."""
+        if self._session is None or not self._session.open:
+            self._session = connect(self._settings, patient=True)
+            self._collations = read_collations(self._session)
+        return self._session, self._collations
 
     def _once(
         self,
@@ -233,9 +243,9 @@ class MysqlChunkReader:
     ) -> _T:
         """Read in a snapshot of its own; again, when the table's shape changed behind it."""
         for attempt in range(1, _ATTEMPTS + 1):
-            session, collations = self._connected()
+            session, collations = self.connected()
             try:
-                with self._snapshot(session) as seen:
+                with self.seeing(session) as seen:
                     facts = _known(read_table(session, table, collations), table)
                     return read(session, facts, seen)
             except QueryFailed as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,7 @@ import numpy as np
 from headrace.errors import SourceError
 from headrace.model.digest import DigestForm
 from headrace.model.schema import TableId, TableSchema
+from headrace.model.snapshot import Visibility
 from headrace.sources.database import Digests
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
 from headrace.sources.mysql.charsets import BINARY
@@ -33,7 +34,6 @@ from headrace.sources.mysql.rendering import key_texts
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.texts import selected
 from headrace.sources.mysql.types import ColumnType, Kind
-from headrace.sources.mysql.vendor import PlacedSnapshot
 from headrace.sources.mysql.vendors import vendor_of
 
 __all__ = ["MysqlView"]
@@ -66,7 +66,7 @@ class MysqlView:
 
     form = DigestForm("sha256", wide_floats=True)
     schemas: dict[TableId, TableSchema]
-    snapshot: PlacedSnapshot
+    snapshot: Visibility
     snapshot_text: str
 
     def __init__(
@@ -81,6 +81,7 @@ class MysqlView:
         self._facts: dict[TableId, TableFacts] = {}
         self._left_out: dict[TableId, tuple[str, ...]] = {}
         self._held = ExitStack()
+        self._end_scn = 0
 
     def __enter__(self) -> Self:
         self._session = connect(self._settings, patient=True)
@@ -105,11 +106,8 @@ class MysqlView:
 
     def _begin(self, session: Session) -> None:
         collations = read_collations(session)
-        log = partial(stretch, self._settings)
         for attempt in range(1, _ATTEMPTS + 1):
-            self.snapshot = self._held.enter_context(
-                self._vendor.placed(session, log, self._numbers)
-            )
+            self.snapshot = self._held.enter_context(self.seeing(session))
             try:
                 for table in self._tables:
                     session.rows(f"SELECT 1 FROM {table_sql(table)} LIMIT 1")
@@ -126,10 +124,19 @@ class MysqlView:
         self.snapshot_text = str(self.snapshot)
         self.schemas = {table: facts_schema(facts) for table, facts in self._facts.items()}
 
+    @contextmanager
+    def seeing(self, session: Session) -> Iterator[Visibility]:
+        """Open the snapshot, in a read-only transaction of its own, and note where it stands."""
+        log = partial(stretch, self._settings)
+        with self._vendor.placed(session, log, self._numbers) as seen:
+            # A transaction is numbered by where it begins, which is before its end.
+            self._end_scn = seen.place.scn
+            yield seen
+
     @property
     def end_scn(self) -> int:
-        """The place of the snapshot: a transaction is numbered by where it begins, which is before its end."""
-        return self.snapshot.place.scn
+        """An SCN at or below which every transaction lies that the snapshot sees."""
+        return self._end_scn
 
     def narrow(self, table: TableId, schema: TableSchema) -> None:
         """Look at some columns of a table only, from here on."""

@@ -51,21 +51,22 @@ class Preflight:
     """
 
     def __init__(self, session: Session, settings: MysqlSettings) -> None:
-        self._session = session
-        self._settings = settings
+        self.session = session
+        self.settings = settings
         self._vendor = vendor_of(session)
 
     def run(self) -> list[Finding]:
         """Return every finding."""
-        if finding := self._vendor.refusal(self._session.value("SELECT VERSION()")):
+        if finding := self._vendor.refusal(self.session.value("SELECT VERSION()")):
             return [finding]
-        return [*self._server(), *self._rights(), *self._tables()]
+        return [*self.server(), *self.rights(), *self._tables()]
 
-    def _server(self) -> Iterator[Finding]:
+    def server(self) -> Iterator[Finding]:
+        """Yield what is wrong with the server's variables."""
         checks = self._vendor.checks
         names = ("log_bin", *_RETENTION, *(check.variable for check in checks))
         listed = ", ".join(f"'{name}'" for name in names)
-        rows = self._session.texts(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})")
+        rows = self.session.texts(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})")
         known = {(name or "").lower(): value or "" for name, value in rows}
         if known.get("log_bin") != "ON":
             yield Finding(
@@ -96,12 +97,11 @@ class Preflight:
                 Severity.WARNING,
             )
 
-    def _rights(self) -> Iterator[Finding]:
-        user = self._session.value("SELECT CURRENT_USER()")
-        name, _, host = user.rpartition("@")
-        grantee = f"{_quoted(name)}@{_quoted(host)}"
+    def rights(self) -> Iterator[Finding]:
+        """Yield what we may not do."""
+        user, grantee = self.user()
         try:
-            start = self._vendor.end(self._session)
+            start = self._vendor.end(self.session)
         except QueryFailed:
             yield Finding(
                 "no-binlog-monitor",
@@ -117,21 +117,37 @@ class Preflight:
                     f"{user} may not read the log: {error.message}",
                     f"GRANT REPLICATION SLAVE ON *.* TO {grantee};",
                 )
-        if not has_marks(self._session, self._settings.name):
+        if not has_marks(self.session, self.settings.name):
             yield Finding(
                 "no-watermark-row",
-                f"There is no table {MARKS_TABLE} that may be read and has a row for {self._settings.name}.",
-                f"{'; '.join(creation(self._settings.name))}; GRANT SELECT, UPDATE ON {MARKS_TABLE} TO {grantee};",
+                f"There is no table {MARKS_TABLE} that may be read and has a row for {self.settings.name}.",
+                f"{'; '.join(creation(self.settings.name))}; GRANT SELECT, UPDATE ON {MARKS_TABLE} TO {grantee};",
                 Severity.WARNING,
             )
 
+    def user(self) -> tuple[str, str]:
+        """Return who we are, and the same as grants have it."""
+        user = self.session.value("SELECT CURRENT_USER()")
+        name, _, host = user.rpartition("@")
+        return user, f"{_quoted(name)}@{_quoted(host)}"
+
+    def keyless(self) -> tuple[str, Severity, str]:
+        """Return name, severity and reason of the finding of a table without a primary key."""
+        name, severity = self._vendor.keyless
+        return name, severity, self._vendor.keyless_why
+
+    def table(self, facts: TableFacts) -> Iterator[Finding]:
+        """Yield what else is wrong with a table."""
+        del facts
+        return iter(())
+
     def _log_refused(self, start: tuple[str, int]) -> HeadraceError | None:
         """Return why the log may not be read; asks for what comes behind its end, and takes nothing."""
-        session = connect(self._settings)
+        session = connect(self.settings)
         try:
             # Not under the number of the reader, which would be thrown out.
-            log = Dump(session, self._settings, self._settings.asking_id, start, follow=False)
-            while log.next(self._settings.statement_timeout_s) is not None:
+            log = Dump(session, self.settings, self.settings.asking_id, start, follow=False)
+            while log.next(self.settings.statement_timeout_s) is not None:
                 pass
         except SourceError as error:
             return error
@@ -140,14 +156,14 @@ class Preflight:
         return None
 
     def _tables(self) -> Iterator[Finding]:
-        listed = _listed(self._session, self._settings)
+        listed = _listed(self.session, self.settings)
         if not listed:
             yield Finding(
                 "no-tables",
                 "No table that we may see matches source.tables.",
                 "correct source.tables, or GRANT SELECT on the tables.",
             )
-        collations = read_collations(self._session)
+        collations = read_collations(self.session)
         for table, kind, engine in listed:
             if kind == "SYSTEM VERSIONED":
                 yield Finding(
@@ -163,19 +179,19 @@ class Preflight:
                     f"ALTER TABLE {table_sql(table)} ENGINE = InnoDB; or exclude it.",
                     table=str(table),
                 )
-            facts = read_table(self._session, table, collations)
+            facts = read_table(self.session, table, collations)
             if facts is not None:
                 yield from self._table(facts)
 
     def _table(self, facts: TableFacts) -> Iterator[Finding]:
         table = facts.table
         try:
-            self._session.rows(f"SELECT 1 FROM {table_sql(table)} LIMIT 0")
+            self.session.rows(f"SELECT 1 FROM {table_sql(table)} LIMIT 0")
         except QueryFailed as error:
             yield Finding(
                 "no-select",
                 f"{table} may not be read: {error.message}",
-                f"GRANT SELECT ON {table_sql(table)} TO {self._session.value('SELECT CURRENT_USER()')};",
+                f"GRANT SELECT ON {table_sql(table)} TO {self.session.value('SELECT CURRENT_USER()')};",
                 table=str(table),
             )
         for column, why in undecoded(facts):
@@ -186,14 +202,15 @@ class Preflight:
                 table=str(table),
             )
         if not facts.key:
-            name, severity = self._vendor.keyless
+            name, severity, why = self.keyless()
             yield Finding(
                 name,
-                f"{table} has no primary key: {self._vendor.keyless_why}.",
+                f"{table} has no primary key: {why}.",
                 f"ALTER TABLE {table_sql(table)} ADD PRIMARY KEY (…); if it can have one; else exclude it.",
                 severity,
                 str(table),
             )
+        yield from self.table(facts)
 
 
 def _number(text: str) -> float:

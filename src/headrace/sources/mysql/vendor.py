@@ -68,6 +68,8 @@ class Vendor(Protocol):
     """SQL that lets a statement of the session take as long as it needs."""
     backreference: str
     """What stands for the first group in the replacement of a regular expression, inside a literal."""
+    engine_tables: str
+    """SQL: name and number of each table, as its engine has them."""
     checks: Sequence[Check]
     """Variables that a capture needs."""
     sees_place: str

@@ -39,6 +39,7 @@ class Mariadb:
     collated: frozenset[int] = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BLOB, Kind.GEOMETRY})
     patient = "SET SESSION max_statement_time = 0"
     backreference = r"\\1"
+    engine_tables = "SELECT name, table_id FROM information_schema.innodb_sys_tables"
     checks: Sequence[Check] = (
         Check(
             "binlog_format",

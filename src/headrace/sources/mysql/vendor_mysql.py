@@ -50,6 +50,7 @@ class Mysql:
     collated: frozenset[int] = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BLOB, Kind.VECTOR})
     patient = "SET SESSION max_execution_time = 0"
     backreference = "$1"
+    engine_tables = "SELECT name, table_id FROM information_schema.innodb_tables"
     checks: Sequence[Check] = (
         Check(
             "gtid_mode",
