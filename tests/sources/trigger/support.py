@@ -28,7 +28,7 @@ _tokens = itertools.count(1)
 class TriggerLog:
     """A prepared source and its open log."""
 
-    def __init__(self, source: PostgresTriggerSource, folder: Path) -> None:
+    def __init__(self, source: Any, folder: Path) -> None:
         self.source = source
         self.registry = FileRegistry(folder / "schemas")
         self.reader = source.open(self.registry)

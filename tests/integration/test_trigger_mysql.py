@@ -1,0 +1,129 @@
+"""A capture by triggers of a real MariaDB and MySQL: dumps among changes, restarts, and what comes of it."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pymysql.cursors import Cursor
+
+from headrace.model.schema import TableId
+from headrace.sources.trigger.mysql import MysqlTriggerSource
+from headrace.state.records import Scope
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from headrace.watermark.settings import DumpSettings
+from tests.fixtures_binlog import Sql, database, mariadb_server, mysql_server, server, sql
+from tests.integration.binlog import Writer, in_source, shopping, writing
+from tests.integration.running import Running, running_capture
+from tests.requirements import req
+from tests.waiting import until
+
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "sql"]
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def source(server: MysqlProtocolServer, database: str) -> Iterator[MysqlTriggerSource]:
+    yield MysqlTriggerSource(server.url(), (f"{database}.*",), name=database, poll_s=0.01)
+    server.execute("DROP DATABASE IF EXISTS headrace")
+
+
+def caught_up(running: Running, source: MysqlTriggerSource) -> None:
+    """Return when every dump is done and the change log has all that is committed by now."""
+    end = source.end_scn()
+    until(lambda: running.dumped() and running.reader.tail().covered_scn >= end, "all of the log")
+
+
+@req("D117", "H11")
+def test_a_dump_among_changes_leaves_the_sources_table(
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    source: MysqlTriggerSource,
+    tmp_path: Path,
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v int, b text)",
+        "INSERT INTO t SELECT seq, 0, 'first' FROM seq_1_to_240",
+    )
+    table = TableId(database, "t")
+    shops = [
+        Writer(server, database, seed, functools.partial(shopping, seed=seed), rest_s=0.004)
+        for seed in range(4)
+    ]
+    with running_capture(source, tmp_path, DumpSettings(chunk_rows=17)) as running:
+        with writing(*shops):
+            until(running.dumped, "the dump of all tables")
+        caught_up(running, source)
+        assert running.content(table) == in_source(server, table)
+        assert sum(shop.done for shop in shops) > 20
+
+
+def waiting(cursor: Cursor, rng: random.Random, done: int, seed: int) -> None:
+    """Change rows that everybody changes, each waiting for the others' commits."""
+    cursor.execute("BEGIN")
+    for key in sorted(rng.sample(range(1, 31), rng.randint(1, 4))):
+        cursor.execute(f"UPDATE t SET b = CONCAT(LEFT(b, 20), '{seed}'), v = {done} WHERE id = {key}")
+    cursor.execute(rng.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
+
+
+@req("D117")
+def test_overlapping_writers_beside_dumps_end_exact_over_a_restart(
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    source: MysqlTriggerSource,
+    tmp_path: Path,
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v int, b text)",
+        "INSERT INTO t SELECT seq, 0, '' FROM seq_1_to_30",
+    )
+    table = TableId(database, "t")
+    writers = [
+        Writer(server, database, seed, functools.partial(waiting, seed=seed), rest_s=0.002)
+        for seed in range(6)
+    ]
+    with writing(*writers):
+        for _ in range(2):
+            with running_capture(source, tmp_path, DumpSettings(chunk_rows=5)) as running:
+                running.state.submit(Scope.TABLE, table)
+                until(running.dumped, "a dump")
+    with running_capture(source, tmp_path, DumpSettings(chunk_rows=5)) as running:
+        caught_up(running, source)
+        assert running.content(table) == in_source(server, table)
+
+
+@req("D114", "D117")
+def test_a_table_that_is_emptied_altered_or_new_ends_as_at_the_source(
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    source: MysqlTriggerSource,
+    tmp_path: Path,
+) -> None:
+    """None of it fires a trigger."""
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    table, fresh = TableId(database, "t"), TableId(database, "fresh")
+    with running_capture(
+        source, tmp_path, DumpSettings(chunk_rows=100, look_interval_s=0.1)
+    ) as running:
+        running.judged = False
+
+        def follows(one: TableId) -> None:
+            wanted = in_source(server, one)
+            until(lambda: running.content(one) == wanted, f"{one} is as at the source", 60)
+
+        caught_up(running, source)
+        sql("TRUNCATE TABLE t", "INSERT INTO t VALUES (3, 3)")
+        follows(table)
+        sql("ALTER TABLE t ADD COLUMN w int DEFAULT 7", "INSERT INTO t VALUES (4, 4, 4)")
+        follows(table)
+        sql("CREATE TABLE fresh (id int PRIMARY KEY)", "INSERT INTO fresh VALUES (1), (2)")
+        follows(fresh)
+        sql("DELETE FROM fresh WHERE id = 1", "INSERT INTO fresh VALUES (3)")
+        follows(fresh)
