@@ -33,6 +33,7 @@
     │   ├── StoreRefused             an object store wants other settings, or has no such bucket
     │   ├── StoreUnfit               an object store lacks what commits stand on
     │   ├── ApplyInterrupted         Spark ended the work for a reason of its own
+    │   ├── UnheldValue              a value that no type of a warehouse's has
     │   ├── UnplacedValue            a value that no partition of a table can have
     │   └── UnsupportedTableFeature  the table needs a reader that we are not
     ├── RelayError
@@ -125,6 +126,7 @@ __all__ = [
     "TooManyRequests",
     "UndecodableValue",
     "UnfitSettings",
+    "UnheldValue",
     "UnknownTable",
     "UnplacedValue",
     "UnsentColumn",
@@ -358,6 +360,21 @@ class UnplacedValue(TargetError):
             next_step=(
                 "partition by a computed column in its place, such as "
                 f"compute: {{part: \"nullif({column}, '')\"}}, move the target table away and copy it again."
+            ),
+        )
+        self.table = table
+        self.column = column
+
+
+class UnheldValue(TargetError):
+    """A column holds a value that no type of the warehouse's has."""
+
+    def __init__(self, table: str, column: str, what: str) -> None:
+        super().__init__(
+            f"{table}.{column} holds {what}, which no type of the target's has.",
+            next_step=(
+                "let floats, dates and times lie there as text (target.extremes: text) after moving its tables and "
+                "headrace.ledger away, or leave the column out, or mend the value at the source."
             ),
         )
         self.table = table

@@ -185,9 +185,9 @@ class _CutSession:
         if self._left[0] == 0:
             raise OSError("cut off")
 
-    def run(self, text: str) -> int:
+    def run(self, text: str, *, own: bool = False) -> int:
         self._count()
-        return self._inner.run(text)
+        return self._inner.run(text, own=own)
 
     def rows(self, text: str) -> Any:
         return self._inner.rows(text)
@@ -198,6 +198,10 @@ class _CutSession:
     def stage(self, name: str, rows: Any) -> None:
         self._count()
         self._inner.stage(name, rows)
+
+    def unstage(self, name: str) -> None:
+        self._count()
+        self._inner.unstage(name)
 
     def read(self, place: Any, schema: TableSchema) -> Any:
         return self._inner.read(place, schema)

@@ -52,10 +52,19 @@ class KeptInWarehouse:
         """Apply some transactions as one batch; ``inside`` is called at the end of its transaction."""
         changes = logged(self.schema, life)
         name, scn = STAGES[self.warehouse.dialect.name], life[-1].scn
-        with self.warehouse.opened() as session, session.transaction():
+        with self.warehouse.opened() as session:
+            # Ahead of the transaction, as tasks of Spark do.
             staged = self.tables.stage(session, self.schema, changes, name, self.mode)
-            self.tables.apply(session, self.schema, staged, scn, self.mode, complete=complete)
-            inside(session)
+            try:
+                with session.transaction():
+                    self.tables.apply(
+                        session, self.schema, staged, scn, self.mode, complete=complete
+                    )
+                    inside(session)
+            except BaseException:
+                if staged.name:
+                    session.unstage(staged.name)
+                raise
 
     def apply_again(self, life: Sequence[Transaction]) -> None:
         """Apply what is there already, which the ledger refuses."""

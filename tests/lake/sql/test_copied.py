@@ -48,11 +48,11 @@ class Mortal:
         self.rows = session.rows
         self.transaction = session.transaction
 
-    def run(self, text: str) -> int:
+    def run(self, text: str, *, own: bool = False) -> int:
         if not self.left:
             raise Crash
         self.left -= 1
-        return self._session.run(text)
+        return self._session.run(text, own=own)
 
 
 class Pair:

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.ledger import Entry
+from headrace.lake.sql.mysql import MysqlWarehouse
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import Warehouse
 from headrace.lake.sql.sqlite_file import SqliteWarehouse
@@ -17,12 +18,20 @@ from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.change import table_arrow_schema
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import TableSchema
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 
-KINDS = ("duckdb", "postgres")
+MYSQL = pytest.param("mysql", marks=pytest.mark.mysql)
+MARIADB = pytest.param("mariadb", marks=pytest.mark.mariadb)
+KINDS = ("duckdb", "postgres", MYSQL, MARIADB)
 """In which tables of every mode may be."""
 MIRRORS = (*KINDS, "sqlite")
 """In which mirrors may be."""
-STAGES = {"duckdb": "stage", "postgres": "headrace.stage", "sqlite": "stage"}
+STAGES = {
+    "duckdb": "stage",
+    "postgres": "headrace.stage",
+    "mysql": "headrace.stage",
+    "sqlite": "stage",
+}
 
 
 def made(kind: str, request: pytest.FixtureRequest, folder: Path) -> Warehouse:
@@ -31,7 +40,21 @@ def made(kind: str, request: pytest.FixtureRequest, folder: Path) -> Warehouse:
         return DuckdbWarehouse(folder / "warehouse.duckdb")
     if kind == "sqlite":
         return SqliteWarehouse(folder / "warehouse.sqlite")
+    if kind in ("mysql", "mariadb"):
+        server: MysqlProtocolServer = request.getfixturevalue(f"{kind}_server")
+        emptied(server)
+        return MysqlWarehouse(server.url())
     return PostgresWarehouse(request.getfixturevalue("database"))
+
+
+def emptied(server: MysqlProtocolServer) -> None:
+    """Remove what other tests have left at a server as a target; databases of sources stay."""
+    ours = server.query(
+        "SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN "
+        "('mysql', 'information_schema', 'performance_schema', 'sys') "
+        "AND schema_name NOT LIKE 'either%' AND schema_name NOT LIKE 'test%'"
+    )
+    server.execute(*(f"DROP DATABASE `{name}`" for (name,) in ours))
 
 
 def content(warehouse: Warehouse, schema: TableSchema, pipeline: str = "test") -> pa.Table:

@@ -13,7 +13,7 @@ from headrace.lake.copies import refuse_in_place
 from headrace.lake.modes import CURRENT, Mode, mode_named
 from headrace.lake.planned import ChangeKind, ColumnChange, column_changes
 from headrace.lake.policies import DEFAULTS, Policies
-from headrace.lake.sql import ledger
+from headrace.lake.sql import ledger, mysql_shapes
 from headrace.lake.sql.dialect import Dialect, literal, quoted, table_name
 from headrace.lake.sql.ledger import LEDGER, Entry
 from headrace.lake.sql.session import Session
@@ -34,18 +34,31 @@ def make(
         TargetConflict: another table is in its place.
     """
     dialect.check_names(schema, place)
+    if dialect.commits_ddl and mysql_shapes.is_unfinished(session, pipeline, place, schema.table):
+        session.run(f"DROP TABLE {table_name(place)}")
     if found_columns(session, dialect, place):
         raise TargetConflict(
             f"A table that this pipeline did not make is in the place of the target table of {schema.table}.",
             next_step=f"move {place} away, or give the pipeline a place of its own; the batch is tried again.",
         )
     session.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(place.schema)}")
-    create(session, dialect, place, schema)
+    create(session, dialect, pipeline, place, schema, 0)
     return ledger.write(session, pipeline, None, schema, 0)
 
 
-def create(session: Session, dialect: Dialect, place: TableId, schema: TableSchema) -> None:
-    """Create an empty table in a schema that is there."""
+def create(
+    session: Session,
+    dialect: Dialect,
+    pipeline: str,
+    place: TableId,
+    schema: TableSchema,
+    version: int,
+) -> None:
+    """Create an empty table in a schema that is there; ``version`` is that of its entry in the ledger."""
+    if dialect.commits_ddl:
+        mark = mysql_shapes.new_mark(pipeline, version)
+        mysql_shapes.create(session, dialect, place, schema, mark)
+        return
     columns = [f"{quoted(c.name)} {column_type(c.type)}" for c in schema.columns]
     session.run(f"CREATE TABLE {table_name(place)} ({', '.join(columns)})")
     _keep_key(session, dialect, place, schema)
@@ -131,6 +144,21 @@ def bring_to(
     schema = schema.keeping(_kept(held.schema, later))
     dialect.check_names(schema, place)
     names = {c.column: c.detail.removeprefix("to ") for c in found if c.kind is ChangeKind.RENAME}
+    moved = names | {old: new for old, new in later.items() if old != new}
+    if dialect.commits_ddl:
+        mark = mysql_shapes.new_mark(pipeline, held.version + 1)
+        numbers = schema.numbers or held.numbers
+        intended = ledger.intend(
+            session,
+            pipeline,
+            held,
+            schema,
+            mark,
+            numbers=numbers,
+            applied_scn=held.applied_scn,
+        )
+        mysql_shapes.alter(session, dialect, place, held.schema, schema, found, moved, mark)
+        return ledger.write(session, pipeline, intended, schema, held.applied_scn)
     key = tuple(names.get(name, name) for name in held.schema.key)
     another_key = (key, held.schema.key_check) != (schema.key, schema.key_check) or (
         not dialect.changes_types
@@ -138,7 +166,6 @@ def bring_to(
     )
     if another_key:
         _drop_key(session, dialect, place, held.schema)
-    moved = names | {old: new for old, new in later.items() if old != new}
     for action in _actions(found, moved, schema):
         session.run(f"ALTER TABLE {table_name(place)} {action}")
     if another_key:

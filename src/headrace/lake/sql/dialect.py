@@ -15,7 +15,16 @@ from sqlglot import exp
 from headrace.errors import IncompatibleSchemaChange
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["CATALOG", "DUCKDB", "POSTGRES", "Dialect", "literal", "quoted", "table_name"]
+__all__ = [
+    "CATALOG",
+    "DUCKDB",
+    "POSTGRES",
+    "Dialect",
+    "literal",
+    "quoted",
+    "refused_name",
+    "table_name",
+]
 
 
 CATALOG = "headrace_target"
@@ -66,6 +75,7 @@ class Dialect:
         folds_case: whether names that differ by case alone are the same.
         reserved: names that a schema cannot have.
         decimals_as_text: whether staged decimals are text.
+        commits_ddl: whether each statement that makes, changes or drops a table is a commit.
     """
 
     name: str
@@ -81,6 +91,7 @@ class Dialect:
     folds_case: bool
     reserved: frozenset[str]
     decimals_as_text: bool
+    commits_ddl: bool = False
 
     def written(self, text: str) -> str:
         """Return a statement of PostgreSQL's words in the dialect's."""
@@ -123,20 +134,21 @@ class Dialect:
         seen: dict[str, str] = {}
         for name in (place.schema, place.name, *schema.names):
             if self.longest_name is not None and len(name.encode()) > self.longest_name:
-                raise _refused(schema, f"{name[:40]}…", "is longer than the warehouse keeps")
+                raise refused_name(schema, f"{name[:40]}…", "is longer than the warehouse keeps")
         if place.schema.lower() in self.reserved:
-            raise _refused(schema, place.schema, "is one of the warehouse's own")
+            raise refused_name(schema, place.schema, "is one of the warehouse's own")
         for name in schema.names:
             if self.folds_case and (twin := seen.get(name.lower())):
-                raise _refused(schema, name, f"differs from {twin} by case alone")
+                raise refused_name(schema, name, f"differs from {twin} by case alone")
             if name.lower() == self.row_id and not self.joins_deletes:
-                raise _refused(
+                raise refused_name(
                     schema, name, "is that by which the warehouse itself tells rows apart"
                 )
             seen[name.lower()] = name
 
 
-def _refused(schema: TableSchema, name: str, why: str) -> IncompatibleSchemaChange:
+def refused_name(schema: TableSchema, name: str, why: str) -> IncompatibleSchemaChange:
+    """Return the error of a name that the warehouse does not take; ``why`` begins with a verb."""
     return IncompatibleSchemaChange(
         f"The name {name} of {schema.table} {why}.",
         next_step="rename it at the source, or leave the table or column out: source.exclude, source.columns.",

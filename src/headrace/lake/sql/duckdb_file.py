@@ -134,9 +134,9 @@ class DuckdbSession:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
-    def run(self, text: str) -> int:
+    def run(self, text: str, *, own: bool = False) -> int:
         """Carry out a statement; return how many rows it changed."""
-        changed = self._connection.execute(DUCKDB.written(text)).fetchone()
+        changed = self._connection.execute(text if own else DUCKDB.written(text)).fetchone()
         return int(changed[0]) if changed and isinstance(changed[0], int) else 0
 
     def rows(self, text: str) -> list[tuple[Any, ...]]:
@@ -161,6 +161,10 @@ class DuckdbSession:
             self._connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM headrace_incoming")
         finally:
             self._connection.unregister("headrace_incoming")
+
+    def unstage(self, name: str) -> None:
+        """Remove a staging table."""
+        self.run(f"DROP TABLE {name}")
 
     def read(self, place: TableId, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Yield all rows of a table, in the columns of the version it has."""

@@ -19,13 +19,43 @@ from headrace.lake.sql.session import Session
 from headrace.model.schema import Shape, TableId, TableSchema
 from headrace.model.succession import Numbers
 
-__all__ = ["LEDGER", "SCHEMA", "Entry", "copy_place", "create", "forget", "read", "write"]
+__all__ = [
+    "LEDGER",
+    "SCHEMA",
+    "Entry",
+    "Pending",
+    "copy_place",
+    "create",
+    "forget",
+    "intend",
+    "read",
+    "write",
+]
 
 SCHEMA = "headrace"
 """Schema of our own tables; no table of it is ever captured."""
 LEDGER = TableId(SCHEMA, "ledger")
 
 _COLUMNS = "table_schema, table_name, applied_scn, version, shape, numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a table is about to be, where its change is a commit of its own.
+
+    Attributes:
+        mark: that the table itself has once it is so.
+        applied_scn: position that its rows reflect then.
+        schema: its columns then.
+        numbers: the source's own of those.
+        done: whether the table was seen with the mark.
+    """
+
+    mark: str
+    applied_scn: int
+    schema: TableSchema
+    numbers: Numbers
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +68,7 @@ class Entry:
         schema: its columns: of the version that it was brought to, those of its mode, and those that are kept.
         numbers: the source's own of those columns, as far as they were told.
         copy: of a new copy of a table, what it says of itself.
+        pending: what was about to be done when the entry was written.
     """
 
     applied_scn: int
@@ -45,6 +76,20 @@ class Entry:
     schema: TableSchema
     numbers: Numbers
     copy: Copy | None = None
+    pending: Pending | None = None
+
+    def seen(self, mark: str) -> Entry:
+        """Return the entry of a table that has some mark: what was about to be done is done, or never was."""
+        pending = self.pending
+        if pending is None or pending.mark != mark:
+            return self
+        return replace(
+            self,
+            applied_scn=pending.applied_scn,
+            schema=pending.schema,
+            numbers=pending.numbers,
+            pending=replace(pending, done=True),
+        )
 
 
 def copy_place(pipeline: str, table: TableId) -> TableId:
@@ -116,21 +161,69 @@ def write(
             f"{literal(json.dumps(numbers))}, now())"
         )
         return Entry(applied_scn, version, schema, numbers, copy)
-    change = f"applied_scn = {applied_scn}, version = {version}, updated = now()"
+    change = f"applied_scn = {applied_scn}"
     shape = _text(schema, copy)
-    if (_text(held.schema, held.copy), held.numbers) != (shape, numbers):
+    if held.pending or (_text(held.schema, held.copy), held.numbers) != (shape, numbers):
         change += f", schema_id = {schema.schema_id}, shape = {literal(shape)}"
         change += f", numbers = {literal(json.dumps(numbers))}"
+    _change(session, pipeline, table, held, version, change)
+    if held.pending and held.pending.done and copy is None:
+        # It may have been its copy that took its place.
+        forget(session, pipeline, copy_place(pipeline, table))
+    return Entry(applied_scn, version, schema, numbers, copy)
+
+
+def intend(
+    session: Session,
+    pipeline: str,
+    held: Entry,
+    schema: TableSchema,
+    mark: str,
+    *,
+    numbers: Numbers,
+    applied_scn: int,
+    above: int = -1,
+) -> Entry:
+    """Write down what a table is about to be, and return its entry as it is; `write` says that it is done.
+
+    Args:
+        session: in a transaction.
+        pipeline: name under which positions are committed.
+        held: the entry that was read.
+        schema: columns that the table will have.
+        mark: that it will have itself.
+        numbers: the source's own of those.
+        applied_scn: position that its rows will reflect.
+        above: as of `write`.
+
+    Raises:
+        TargetConflict: somebody else has changed the entry since.
+    """
+    table = copy_place(pipeline, schema.table) if held.copy else schema.table
+    version = max(above, held.version) + 1
+    pending = Pending(mark, applied_scn, schema, dict(numbers), done=True)
+    change = f"applied_scn = {held.applied_scn}, schema_id = {held.schema.schema_id}"
+    change += f", shape = {literal(_text(held.schema, held.copy, pending))}"
+    change += f", numbers = {literal(json.dumps(dict(held.numbers)))}"
+    _change(session, pipeline, table, held, version, change)
+    return replace(held, version=version, pending=pending)
+
+
+def _change(
+    session: Session, pipeline: str, table: TableId, held: Entry, version: int, change: str
+) -> None:
+    """Change the entry that was read, and no other."""
+    where = f"{_where(pipeline, table)} AND version = {held.version}"
+    if held.pending is None:
+        where += f" AND applied_scn = {held.applied_scn}"
     changed = session.run(
-        f"UPDATE {table_name(LEDGER)} SET {change} WHERE {_where(pipeline, table)} "
-        f"AND applied_scn = {held.applied_scn} AND version = {held.version}"
+        f"UPDATE {table_name(LEDGER)} SET {change}, version = {version}, updated = now() WHERE {where}"
     )
     if changed != 1:
         raise TargetConflict(
-            f"Somebody else brought the target table of {schema.table} further during a batch.",
+            f"Somebody else brought the target table of {held.schema.table} further during a batch.",
             next_step="let one headrace process write the table; the batch is tried again.",
         )
-    return Entry(applied_scn, version, schema, numbers, copy)
 
 
 def forget(session: Session, pipeline: str, table: TableId) -> None:
@@ -138,21 +231,38 @@ def forget(session: Session, pipeline: str, table: TableId) -> None:
     session.run(f"DELETE FROM {table_name(LEDGER)} WHERE {_where(pipeline, table)}")
 
 
-def _text(schema: TableSchema, copy: Copy | None) -> str:
+def _text(schema: TableSchema, copy: Copy | None, pending: Pending | None = None) -> str:
     """Return a target's columns as text; what no plain mirror has stands there only where it is."""
+    text = _columns_text(schema)
+    if copy is not None:
+        text["copy"] = asdict(copy)
+    if pending is not None:
+        text["pending"] = {
+            "mark": pending.mark,
+            "applied_scn": pending.applied_scn,
+            "shape": _columns_text(pending.schema),
+            "numbers": dict(pending.numbers),
+        }
+    return json.dumps(text)
+
+
+def _columns_text(schema: TableSchema) -> dict[str, Any]:
     text = replace(schema, kept=frozenset()).to_json()
     if schema.shape is not None:
         text["made"] = {"as": schema.shape.text, "schema_id": schema.shape.schema_id}
     if schema.kept:
         text["kept"] = sorted(schema.kept)
-    if copy is not None:
-        text["copy"] = asdict(copy)
-    return json.dumps(text)
+    return text
 
 
 def _entry(scn: int, version: int, text: dict[str, Any], numbers: Numbers) -> Entry:
     copy = Copy(**text["copy"]) if "copy" in text else None
-    return Entry(scn, version, _columns(text), numbers, copy)
+    pending = None
+    if "pending" in text:
+        to_be = text["pending"]
+        columns = _columns(to_be["shape"])
+        pending = Pending(to_be["mark"], to_be["applied_scn"], columns, to_be["numbers"])
+    return Entry(scn, version, _columns(text), numbers, copy, pending)
 
 
 def _columns(text: dict[str, Any]) -> TableSchema:

@@ -152,10 +152,11 @@ class PostgresSession:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
 
-    def run(self, text: str) -> int:
+    def run(self, text: str, *, own: bool = False) -> int:
         """Carry out a statement; return how many rows it changed."""
         # The text is ours; names and values in it are quoted.
-        return self._connection.execute(POSTGRES.written(text).encode()).rowcount
+        written = text if own else POSTGRES.written(text)
+        return self._connection.execute(written.encode()).rowcount
 
     def rows(self, text: str) -> list[tuple[Any, ...]]:
         """Return the few rows that a query has."""
@@ -189,6 +190,10 @@ class PostgresSession:
                     copy.write(piece)
                 copy.write(END)
             cursor.execute(f"ANALYZE {name}".encode())
+
+    def unstage(self, name: str) -> None:
+        """Remove a staging table."""
+        self.run(f"DROP TABLE {name}")
 
     def read(self, place: TableId, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Yield all rows of a table, in the columns of the version it has."""

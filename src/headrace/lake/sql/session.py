@@ -22,8 +22,13 @@ __all__ = ["Session", "Warehouse", "told"]
 class Session(Protocol):
     """One connection, used from one thread."""
 
-    def run(self, text: str) -> int:
-        """Carry out a statement in PostgreSQL's words; return how many rows it changed."""
+    def run(self, text: str, *, own: bool = False) -> int:
+        """Carry out a statement; return how many rows it changed.
+
+        Args:
+            text: in PostgreSQL's words.
+            own: whether it is in the dialect's own instead.
+        """
         ...
 
     def rows(self, text: str) -> Sequence[tuple[Any, ...]]:
@@ -36,6 +41,10 @@ class Session(Protocol):
 
     def stage(self, name: str, rows: pa.Table) -> None:
         """Make a staging table of rows; see `headrace.lake.sql.staged`."""
+        ...
+
+    def unstage(self, name: str) -> None:
+        """Remove a staging table, with the transaction that read it if there is one."""
         ...
 
     def read(self, place: TableId, schema: TableSchema) -> Iterator[pa.RecordBatch]:

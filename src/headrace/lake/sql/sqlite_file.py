@@ -167,10 +167,10 @@ class SqliteSession:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def run(self, text: str) -> int:
+    def run(self, text: str, *, own: bool = False) -> int:
         """Carry out a statement; return how many rows it changed."""
         changed = 0
-        for statement in statements(text):
+        for statement in (text,) if own else statements(text):
             changed = max(0, self._connection.execute(statement).rowcount)
         return changed
 
@@ -203,6 +203,10 @@ class SqliteSession:
         for batch in rows.to_batches(_FETCH_ROWS):
             cells = zip(*map(cells_of, batch.columns), strict=True)
             self._connection.executemany(f"INSERT INTO {name} VALUES ({places})", cells)
+
+    def unstage(self, name: str) -> None:
+        """Remove a staging table."""
+        self.run(f"DROP TABLE {name}")
 
     def read(self, place: TableId, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Yield all rows of a table, in the columns of the version it has."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
 
-from headrace.errors import TargetConflict
+from headrace.errors import TargetConflict, UnheldValue
 from headrace.lake.copies import Copy
 from headrace.lake.ledger import check_ahead
-from headrace.lake.modes import Mode
+from headrace.lake.modes import Mode, shaped
 from headrace.lake.policies import DEFAULTS, Policies
-from headrace.lake.sql import columns, copied, ledger
+from headrace.lake.sql import columns, copied, ledger, mysql_shapes
 from headrace.lake.sql.batch import apply_batch, rows_to_stage
 from headrace.lake.sql.dialect import table_name
 from headrace.lake.sql.ledger import LEDGER, Entry
+from headrace.lake.sql.mysql_forms import UnheldCell
 from headrace.lake.sql.session import Session, Warehouse
 from headrace.lake.sql.staged import Staged
 from headrace.model.schema import TableId, TableSchema
@@ -42,13 +44,18 @@ class WarehouseTables:
         if not self._has_ledger(session):
             return {}
         found = ledger.read(session, self._pipeline)
-        return {table: entry for table, entry in found.items() if entry.copy is None}
+        return {
+            table: mysql_shapes.settled(session, self.warehouse.place(table), entry)
+            for table, entry in found.items()
+            if entry.copy is None
+        }
 
     def entry(self, session: Session, table: TableId) -> Entry | None:
         """Return what the ledger says of a table, of its new copy while there is one; None when it has none."""
         if not self._has_ledger(session):
             return None
-        shown, copy = copied.entries(session, self._pipeline, table)
+        place = self.warehouse.place(table)
+        shown, copy = copied.entries(session, self._pipeline, place, table)
         return copy or shown
 
     def evolve(self, session: Session, schema: TableSchema, policies: Policies = DEFAULTS) -> Entry:
@@ -71,10 +78,10 @@ class WarehouseTables:
         if held and same and held.numbers.items() >= schema.numbers.items():
             return held
         place = self._written(schema.table, held)
-        with session.transaction():
+        with self._changing(session, schema.table):
             if held is None:
                 ledger.create(session)
-                copied.discard(session, self._pipeline, schema.table)
+                copied.discard(session, self._dialect, self._pipeline, schema.table)
                 return columns.make(session, self._dialect, self._pipeline, place, schema)
             return columns.bring_to(
                 session, self._dialect, self._pipeline, place, held, schema, policies
@@ -82,13 +89,15 @@ class WarehouseTables:
 
     def begin_copy(self, session: Session, schema: TableSchema, copy: Copy) -> Entry:
         """Begin an empty copy beside the table, in the place of one that was begun before."""
-        with session.transaction():
-            return copied.begin(session, self._dialect, self._pipeline, schema, copy)
+        with self._changing(session, schema.table):
+            place = self.warehouse.place(schema.table)
+            return copied.begin(session, self._dialect, self._pipeline, place, schema, copy)
 
     def ask_again(self, session: Session, table: TableId, request: str) -> Entry:
         """Let another dump fill the copy that was begun."""
         with session.transaction():
-            return copied.ask_again(session, self._pipeline, table, request)
+            place = self.warehouse.place(table)
+            return copied.ask_again(session, self._pipeline, place, table, request)
 
     def end_copy(self, session: Session, table: TableId) -> Entry:
         """Put the copy in the table's place, in one transaction.
@@ -96,7 +105,7 @@ class WarehouseTables:
         Raises:
             TargetConflict: the table is not as we left it.
         """
-        with session.transaction():
+        with self._changing(session, table):
             return copied.take_place(
                 session, self._dialect, self._pipeline, self.warehouse.place(table), table
             )
@@ -105,8 +114,8 @@ class WarehouseTables:
         """Remove a table and what the ledger says of it; does nothing when the ledger does not know it."""
         if self.entry(session, table) is None:
             return
-        with session.transaction():
-            copied.discard(session, self._pipeline, table)
+        with self._changing(session, table):
+            copied.discard(session, self._dialect, self._pipeline, table)
             session.run(f"DROP TABLE IF EXISTS {table_name(self.warehouse.place(table))}")
             ledger.forget(session, self._pipeline, table)
 
@@ -118,11 +127,21 @@ class WarehouseTables:
         name: str,
         mode: Mode = Mode.MIRROR,
     ) -> Staged:
-        """Put a batch into a new staging table, and return what is there; errors as of `rows_to_stage`."""
+        """Put a batch into a new staging table, and return what is there; errors as of `rows_to_stage`.
+
+        Raises:
+            UnheldValue: a cell has a value that no type of the warehouse's holds.
+        """
         rows, staged = rows_to_stage(self._dialect, schema, mode, batch)
         if not rows.num_rows:
             return staged
-        session.stage(name, rows)
+        try:
+            session.stage(name, rows)
+        except UnheldCell as error:
+            columns_of = schema if mode is not Mode.APPEND else shaped(schema, mode)
+            part, number = error.column[:1], int(error.column[1:])
+            names = columns_of.names if part == "c" else columns_of.key
+            raise UnheldValue(str(schema.table), names[number], error.what) from None
         return replace(staged, name=name)
 
     def apply(
@@ -158,7 +177,7 @@ class WarehouseTables:
         columns.check_columns(session, self._dialect, place, held.schema)
         apply_batch(session, self._dialect, place, schema, mode, staged, complete=complete)
         if staged.name:
-            session.run(f"DROP TABLE {staged.name}")
+            session.unstage(staged.name)
         return entry
 
     def rows(self, session: Session, table: TableId, held: Entry) -> Iterator[pa.RecordBatch]:
@@ -180,6 +199,17 @@ class WarehouseTables:
         )
         with session.transaction():
             return ledger.write(session, self._pipeline, held, left, held.applied_scn)
+
+    @contextmanager
+    def _changing(self, session: Session, table: TableId) -> Iterator[None]:
+        """Give a transaction in which tables are made, changed or removed."""
+        if not self._dialect.commits_ddl:
+            with session.transaction():
+                yield
+            return
+        # It ends with each of them, so locks of rows do not keep others away.
+        with mysql_shapes.alone(session, self.warehouse.place(table)), session.transaction():
+            yield
 
     def _written(self, table: TableId, held: Entry | None) -> TableId:
         """Return where an entry's rows are."""

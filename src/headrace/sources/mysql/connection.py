@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import socket
-import ssl
 from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +15,7 @@ from pymysql.cursors import SSCursor
 
 from headrace.errors import HeadraceError, SourceError, SourceUnavailable
 from headrace.sources.mysql.packets import PacketReader, is_end
-from headrace.sources.mysql.settings import Address, MysqlSettings
+from headrace.sources.mysql.settings import MysqlSettings
 
 __all__ = ["Cells", "QueryFailed", "Session", "connect", "quote", "quote_literal"]
 
@@ -215,7 +214,7 @@ def connect(settings: MysqlSettings, *, patient: bool = False) -> Session:
             read_timeout=None if patient else settings.statement_timeout_s,
             write_timeout=settings.statement_timeout_s,
             client_flag=CLIENT.FOUND_ROWS,
-            **_encryption(address),
+            **address.encryption(),
         )
     except (pymysql.err.MySQLError, OSError, RuntimeError) as error:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
@@ -250,16 +249,6 @@ def quote_literal(text: str) -> str:
     """Return a text as a literal that no server setting reads otherwise."""
     raw = text.encode()
     return f"_utf8mb4 X'{raw.hex()}'" if raw else "''"
-
-
-def _encryption(address: Address) -> dict[str, Any]:
-    if address.tls == "disabled":
-        return {"ssl_disabled": True}
-    context = ssl.create_default_context(cafile=address.ca)
-    context.check_hostname = address.tls == "verify-identity"
-    if address.tls == "required":
-        context.verify_mode = ssl.CERT_NONE
-    return {"ssl": context}
 
 
 def _told(code: int, error: BaseException) -> str:

@@ -6,70 +6,17 @@ import functools
 import zlib
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import parse_qs, unquote, urlsplit
 
-from headrace.errors import ConfigError
+from headrace.model.mysql_address import Address
 from headrace.model.schema import TableId
 from headrace.sources.patterns import TablePatterns
 
-__all__ = ["Address", "MysqlSettings", "ZeroDates"]
+__all__ = ["MysqlSettings", "ZeroDates"]
 
 ZeroDates = Literal["refuse", "null"]
 """What becomes of a date that is no day, such as ``0000-00-00``: the capture stops, or it is null."""
 
 _HIDDEN = frozenset({"mysql", "information_schema", "performance_schema", "sys", "headrace"})
-
-_TLS = ("disabled", "required", "verify-ca", "verify-identity")
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server is and who asks; parsed from a URL.
-
-    Attributes:
-        host: name or address.
-        port: of TCP.
-        user: who logs in.
-        password: never shown.
-        tls: ``disabled``, ``required`` (encrypted, whoever answers), ``verify-ca`` or ``verify-identity``.
-        ca: file with the certificates that are trusted, None for the system's.
-    """
-
-    host: str
-    port: int
-    user: str
-    password: str = field(repr=False)
-    tls: str = "disabled"
-    ca: str | None = None
-
-    @classmethod
-    def parse(cls, url: str) -> Address:
-        """Read ``mysql://user:password@host:port/?tls=…&ca=…``.
-
-        Raises:
-            ConfigError: it is no such URL; its text is never shown.
-        """
-        try:
-            parts = urlsplit(url)
-            port = parts.port or 3306
-            options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        except ValueError:
-            raise _bad_url() from None
-        if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username:
-            raise _bad_url()
-        if set(options) - {"tls", "ca"} or options.get("tls", "disabled") not in _TLS:
-            raise ConfigError(
-                "source.url has an option that is not known.",
-                next_step=f"use ?tls= with one of {', '.join(_TLS)}, and ca=FILE.",
-            )
-        return cls(
-            parts.hostname,
-            port,
-            unquote(parts.username),
-            unquote(parts.password or ""),
-            options.get("tls", "disabled"),
-            options.get("ca"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +80,3 @@ class MysqlSettings:
 @functools.cache
 def _patterns(texts: tuple[str, ...]) -> TablePatterns:
     return TablePatterns(texts)
-
-
-def _bad_url() -> ConfigError:
-    return ConfigError(
-        "source.url is not a MySQL connection URL.",
-        next_step="write mysql://user:password@host:3306/, with special characters escaped (%40 for @).",
-    )
