@@ -22,7 +22,7 @@ from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.schema import Column, KeyCheck, TableSchema
 from headrace.model.succession import Numbers
 from headrace.testing.notation import change_batch, parse_history, table_of
-from tests.lake.sql.warehouses import KINDS, STAGES, content, made
+from tests.lake.sql.warehouses import KINDS, STAGES, TRANSACTIONAL, content, made
 from tests.requirements import req
 
 pytestmark = pytest.mark.postgres
@@ -165,6 +165,7 @@ def test_rows_columns_and_position_change_together(warehouse: Warehouse) -> None
 
 
 @req("C12", "C43")
+@pytest.mark.parametrize("warehouse", TRANSACTIONAL, indirect=True)
 def test_a_crash_between_any_two_statements_leaves_the_one_or_the_other(
     warehouse: Warehouse,
 ) -> None:

@@ -19,7 +19,7 @@ from headrace.testing.notation import table_of
 from headrace.testing.versions import ModelVersions
 from tests.lake.kept_table import KeptTable, appended
 from tests.lake.sql.kept_table import Cells, KeptInWarehouse
-from tests.lake.sql.warehouses import KINDS, content, made
+from tests.lake.sql.warehouses import EVERY_VALUE_AND_MODE, KINDS, content, made
 from tests.lake.test_modes import cut
 from tests.requirements import req
 
@@ -228,6 +228,7 @@ def test_another_key_is_followed(warehouse: Warehouse) -> None:
 
 
 @req("T1")
+@pytest.mark.parametrize("warehouse", EVERY_VALUE_AND_MODE, indirect=True)
 @pytest.mark.parametrize("together", [True, False])
 def test_keys_that_differ_in_the_sign_of_a_zero_are_two(
     warehouse: Warehouse, together: bool

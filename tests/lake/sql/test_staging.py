@@ -16,13 +16,13 @@ from headrace.model.schema import KeyCheck, TableSchema
 from headrace.testing.lives import Transaction
 from headrace.testing.notation import change_batch, parse_history, table_of
 from tests.lake.kept_table import logged
-from tests.lake.sql.warehouses import KINDS, STAGES, content, counted, made
+from tests.lake.sql.warehouses import STAGES, TRANSACTIONAL, content, counted, made
 from tests.requirements import req
 
 pytestmark = pytest.mark.postgres
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=TRANSACTIONAL)
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
     return made(request.param, request, tmp_path)
 

@@ -15,7 +15,7 @@ from headrace.fold import fold
 from headrace.lake.sql.session import Warehouse
 from headrace.model.change import change_schema, pack_missing
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema, render_type
-from tests.lake.sql.warehouses import MIRRORS, apply, content, encoded, made
+from tests.lake.sql.warehouses import EVERY_VALUE, apply, content, encoded, made
 from tests.requirements import req
 
 pytestmark = pytest.mark.postgres
@@ -52,7 +52,7 @@ def cells_of(type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_)
 
 
-@pytest.fixture(params=MIRRORS)
+@pytest.fixture(params=EVERY_VALUE)
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
     return made(request.param, request, tmp_path)
 

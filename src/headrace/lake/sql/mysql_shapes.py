@@ -15,13 +15,13 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from headrace.errors import TargetUnwritable
+from headrace.errors import IncompatibleSchemaChange, TargetUnwritable
 from headrace.lake.modes import Mode, mode_named
 from headrace.lake.planned import ChangeKind, ColumnChange
 from headrace.lake.sql import ledger
 from headrace.lake.sql.dialect import Dialect, literal
 from headrace.lake.sql.ledger import SCHEMA, Entry
-from headrace.lake.sql.mysql_words import name_of, table_of, table_text
+from headrace.lake.sql.mysql_words import NUMBER_AS_TEXT, name_of, table_of, table_text
 from headrace.lake.sql.session import Session
 from headrace.lake.sql.types import column_type
 from headrace.model.schema import TableId, TableSchema
@@ -116,6 +116,7 @@ def alter(
         names: the later name of each column that has another one.
         mark: that the table has afterwards.
     """
+    _mend_texts(session, dialect, place, held, schema, changes, names)
     gone = {change.column for change in changes if change.kind is ChangeKind.DROP}
     wider = {change.column for change in changes if change.kind is ChangeKind.WIDEN}
     new = [change.column for change in changes if change.kind is ChangeKind.ADD]
@@ -137,6 +138,40 @@ def alter(
         actions.append(f"ADD {after}")
     actions.append(f"COMMENT={literal(mark)}")
     session.run(f"ALTER TABLE {table_of(place)} {', '.join(actions)}", own=True)
+
+
+def _mend_texts(
+    session: Session,
+    dialect: Dialect,
+    place: TableId,
+    held: TableSchema,
+    schema: TableSchema,
+    changes: Sequence[ColumnChange],
+    names: Mapping[str, str],
+) -> None:
+    """Give values that lie as text the form of their wider type; done again, this does nothing.
+
+    Raises:
+        IncompatibleSchemaChange: only their digits could tell it.
+    """
+    for change in changes:
+        if change.kind is not ChangeKind.WIDEN:
+            continue
+        before = held.column(change.column).type
+        after = schema.column(names.get(change.column, change.column)).type
+        if pa.types.is_date32(before) and _type(dialect, after) == NUMBER_AS_TEXT:
+            name = name_of(change.column)
+            session.run(
+                f"UPDATE {table_of(place)} SET {name} = CONCAT({name}, ' 00:00:00.000000') "
+                f"WHERE {name} NOT LIKE '%infinity' AND {name} NOT LIKE '%:%'",
+                own=True,
+            )
+        elif pa.types.is_decimal(after) and _type(dialect, after) == NUMBER_AS_TEXT:
+            raise IncompatibleSchemaChange(
+                f"{schema.table}.{change.column} cannot become a number with {after.scale} places in the target table: "
+                "it would be text there.",
+                next_step=f"drop {place} and its row in {ledger.LEDGER}, then copy the table again.",
+            )
 
 
 def exchange(session: Session, place: TableId, copy: TableId) -> None:

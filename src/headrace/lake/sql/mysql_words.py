@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -21,7 +22,16 @@ from headrace.lake.sql.dialect import Dialect, refused_name
 from headrace.lake.sql.mysql_forms import MOST_SCALE, moment_text
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["MYSQL", "MYSQL_TEXTS", "ROW_ID", "MysqlDialect", "name_of", "statements", "table_of"]
+__all__ = [
+    "MYSQL",
+    "MYSQL_TEXTS",
+    "NUMBER_AS_TEXT",
+    "ROW_ID",
+    "MysqlDialect",
+    "name_of",
+    "statements",
+    "table_of",
+]
 
 ROW_ID = "headrace_row"
 """Column of ours in every table, which no ``*`` shows: the number of a row, and the primary key that servers want."""
@@ -29,7 +39,7 @@ _ROW_ID = f"`{ROW_ID}` bigint unsigned NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY
 _MOST_LETTERS = 64
 _T = exp.DataType.Type
 _TEXT = "longtext"
-_NUMBER_AS_TEXT = "varchar(64)"
+NUMBER_AS_TEXT = "varchar(64)"
 """Of a decimal with too many places, and of what `MYSQL_TEXTS` keeps as text; short enough for any index."""
 _TYPES = {
     _T.BOOLEAN: "tinyint(1)",
@@ -76,10 +86,18 @@ class MysqlDialect(Dialect):
         """Return the declared type of one of PostgreSQL's."""
         if type_.this is _T.DECIMAL:
             precision, scale = (int(part.name) for part in type_.expressions)
-            return f"decimal({precision},{scale})" if scale <= MOST_SCALE else _NUMBER_AS_TEXT
+            return f"decimal({precision},{scale})" if scale <= MOST_SCALE else NUMBER_AS_TEXT
         if self.as_text and type_.this in _AS_TEXT:
-            return _NUMBER_AS_TEXT
+            return NUMBER_AS_TEXT
         return _TYPES[type_.this]
+
+    def same_key(self, left: Sequence[str], right: Sequence[str], *, null: bool) -> str:
+        """Return the condition that two keys are the same, in the form that an index serves whether or not any is null.
+
+        By a plain ``=`` MySQL holds both cells for one, and 0.0 takes the place of -0.0 elsewhere in the statement.
+        """
+        del null
+        return Dialect.same_key(self, left, right, null=True)
 
     def check_names(self, schema: TableSchema, place: TableId) -> None:
         """Refuse names that the server would not take, or mix up: it compares them without case and accents.
