@@ -18,7 +18,7 @@ import pytest
 from headrace.model.schema import TableId
 from headrace.sources.mysql import MysqlSource
 from headrace.sources.postgres import PostgresSource
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.postgres_server import PostgresServer
 
 __all__ = ["EACH_SERVER", "Either", "on_either"]
@@ -36,7 +36,7 @@ class Either:
     """A database with nothing in it.
 
     Attributes:
-        kind: ``postgres`` or ``mariadb``.
+        kind: ``postgres``, ``mariadb`` or ``mysql``.
         schema: what stands before its tables' names.
         source: of all of its tables.
         connect: opens one more session, each statement a transaction.
@@ -70,7 +70,7 @@ class Either:
 
     def one_of(self, table: str, condition: str) -> str:
         """Return what changes just one of the rows that are equal, in place of ``WHERE``."""
-        if self.kind == "mariadb":
+        if self.kind != "postgres":
             return f"WHERE {condition} LIMIT 1"
         return f"WHERE ctid = (SELECT ctid FROM {table} WHERE {condition} LIMIT 1)"
 
@@ -79,13 +79,13 @@ class Either:
 def on_either(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Either]:
     """Give an empty database on the session's server of a kind."""
     name = f"either_{next(_numbers)}"
-    if kind == "mariadb":
-        mariadb = cast(MariadbServer, request.getfixturevalue("mariadb_server"))
-        mariadb.execute(f"CREATE DATABASE {name}")
-        source = MysqlSource(mariadb.url(), folder / "place", (f"{name}.*",), name=name)
-        with contextlib.closing(mariadb.connect(name)) as session:
-            yield Either(kind, name, source, session, lambda: mariadb.connect(name))
-        mariadb.execute(f"DROP DATABASE {name}")
+    if kind != "postgres":
+        other = cast(MysqlProtocolServer, request.getfixturevalue(f"{kind}_server"))
+        other.execute(f"CREATE DATABASE {name}")
+        source = MysqlSource(other.url(), folder / "place", (f"{name}.*",), name=name)
+        with contextlib.closing(other.connect(name)) as session:
+            yield Either(kind, name, source, session, lambda: other.connect(name))
+        other.execute(f"DROP DATABASE {name}")
         return
     server = cast(PostgresServer, request.getfixturevalue("postgres_server"))
     url = server.create_database(name)
