@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from headrace.demo import schema
+from headrace.testing.mariadb_server import MariadbServer
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.test_run_once import ON_POSTGRES
 from tests.requirements import req
@@ -15,10 +16,19 @@ from tests.requirements import req
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture(params=[pytest.param("duckdb", marks=pytest.mark.long), "postgres"])
+@pytest.fixture(
+    params=[
+        pytest.param("duckdb", marks=pytest.mark.long),
+        "postgres",
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.long]),
+    ]
+)
 def target(request: pytest.FixtureRequest) -> str:
     if request.param == "duckdb":
         return "{type: duckdb, path: ./shop.duckdb}"
+    if request.param == "mariadb":
+        server: MariadbServer = request.getfixturevalue("mariadb")
+        return f"{{type: mysql, url: {json.dumps(server.url())}, schema_prefix: copy_}}"
     url = request.getfixturevalue("warehouse_url")
     return f"{{type: postgres, url: {json.dumps(url)}, schema_prefix: copy_}}"
 

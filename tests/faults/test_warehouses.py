@@ -32,15 +32,16 @@ from headrace.spark.targets.duckdb import check_master
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.postgres import DebianPostgres
 from tests.faults.faulty import named
+from tests.fixtures_binlog import mariadb_server
 from tests.fixtures_postgres import LOGIN, Sql, as_role, debian_server
 from tests.lake.sql.warehouses import apply, content, counted
 from tests.requirements import req
 from tests.spark.conftest import spark
 from tests.spark.folded import Dying, GivenFolded, apply_one
-from tests.spark.subjects import SQL, Subject, made
+from tests.spark.subjects import IN_SQL, Subject, made
 from tests.spark.test_targets_in_time import Bench
 
-__all__ = ["debian_server", "spark"]
+__all__ = ["debian_server", "mariadb_server", "spark"]
 
 pytestmark = pytest.mark.postgres
 
@@ -59,7 +60,7 @@ def refused(warehouse: DuckdbWarehouse | PostgresWarehouse) -> HeadraceError:
     return caught.value
 
 
-@pytest.fixture(params=SQL)
+@pytest.fixture(params=IN_SQL)
 def bench(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(made(request.param, request, spark, tmp_path), tmp_path)
     bench.log.write(TABLE, "+I(1,a,b)")

@@ -1,14 +1,15 @@
 """A-15: a copy by the SQL output in a database of another brand has every value of every supported type.
 
-From PostgreSQL, MySQL and MariaDB to each of the others, to a DuckDB file and to an SQLite file. Where MySQL and MariaDB
-are the target, floats, dates and times lie as text for the values that have no other place there; without those values,
-in the servers' own types.
+From PostgreSQL, MySQL and MariaDB to each of the others, to a DuckDB file and to an SQLite file. Where MySQL and
+MariaDB are the target, floats, dates and times lie as text for the values that have no other place there; without those
+values, in the servers' own types.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def tables_of_mysql(either: Either, request: pytest.FixtureRequest) -> Rows:
         _, batch = mysql_types.read(server, table, make_engine())
         return pa.Table.from_batches([batch])
 
-    return {either.table(name): lambda name=name: rows(either.table(name)) for name in found}
+    return {either.table(name): partial(rows, either.table(name)) for name in found}
 
 
 def every_kind(server: str) -> list[Kind]:

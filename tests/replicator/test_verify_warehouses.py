@@ -23,24 +23,28 @@ from headrace.replicator.verify_report import VerifyReport
 from headrace.replicator.warehouse_replicas import WarehouseReplicas
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres_server import PostgresServer
+from tests.fixtures_binlog import mariadb_server
 from tests.fixtures_postgres import database, postgres_server
-from tests.lake.sql.warehouses import STAGES
+from tests.lake.sql.warehouses import STAGES, made
 from tests.places import local
 from tests.replicator.verify_bench import MISSING, PIPELINE, Bench, change_rows
 
-__all__ = ["database", "postgres_server"]
+__all__ = ["database", "mariadb_server", "postgres_server"]
 
 pytestmark = pytest.mark.postgres
 
 ITEMS = TableId("public", "items")
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", "postgres", pytest.param("mariadb", marks=pytest.mark.mariadb)])
 def warehouse(
     request: pytest.FixtureRequest, postgres_server: PostgresServer, database: str, tmp_path: Path
 ) -> Iterator[Warehouse]:
     if request.param == "duckdb":
         yield DuckdbWarehouse(tmp_path / "items.duckdb")
+        return
+    if request.param == "mariadb":
+        yield made("mariadb", request, tmp_path)
         return
     name = "copy_" + database.rpartition("/")[2].partition("?")[0]
     yield PostgresWarehouse(postgres_server.create_database(name), schema_prefix="copy_")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.fixtures_binlog import mariadb_server, mysql_server
 from tests.fixtures_postgres import database, postgres_server, sql
 from tests.fixtures_read_back import every_table_is_read_back
 from tests.fixtures_spark import spark
@@ -19,6 +20,8 @@ from tests.spark.subjects import KINDS, Subject, made
 __all__ = [
     "database",
     "every_table_is_read_back",
+    "mariadb_server",
+    "mysql_server",
     "object_server",
     "postgres_server",
     "prefix",

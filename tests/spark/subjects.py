@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.ledger import table_path
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
+from headrace.lake.sql.mysql import MysqlWarehouse
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import Warehouse
 from headrace.model.schema import TableSchema
@@ -21,6 +22,7 @@ from headrace.spark.targets.base import Target
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.spark.targets.duckdb import DuckdbTarget
 from headrace.spark.targets.merge import MergeTarget
+from headrace.spark.targets.mysql import MysqlTarget
 from headrace.spark.targets.postgres import PostgresTarget
 from headrace.store import Location
 from tests.lake.sql import warehouses
@@ -29,17 +31,20 @@ PIPELINE = "test"
 OWN = ["delta", "delta without vectors"]
 BUCKET = "delta in a bucket"
 in_bucket = pytest.param(BUCKET, marks=pytest.mark.object_store)
-SQL = ["duckdb", "postgres"]
+SQL = ("duckdb", "postgres", "mariadb")
+# Its statements are `tests.lake.sql`'s business; here the same target writes it that writes PostgreSQL.
+MARIADB = pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.long])
+IN_SQL = ["duckdb", "postgres", MARIADB]
 # A statement of Spark takes a second where a commit of ours takes a tenth.
-KINDS = [*OWN, in_bucket, *SQL, pytest.param("merge", marks=pytest.mark.long)]
+KINDS = [*OWN, in_bucket, *IN_SQL, pytest.param("merge", marks=pytest.mark.long)]
 # For what is the same with and without vectors.
 DIFFERENT = [
     "delta",
     in_bucket,
-    *SQL,
+    *IN_SQL,
     *(pytest.param(kind, marks=pytest.mark.long) for kind in (OWN[1], "merge")),
 ]
-ALL = [*OWN, in_bucket, *SQL, "merge"]
+ALL = [*OWN, in_bucket, *IN_SQL, "merge"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ def _in_sql(kind: str, spark: SparkSession, warehouse: Warehouse, lake: Path) ->
     def make() -> Target:
         if isinstance(warehouse, DuckdbWarehouse):
             return DuckdbTarget(spark, warehouse, PIPELINE)
+        if isinstance(warehouse, MysqlWarehouse):
+            return MysqlTarget(spark, warehouse, PIPELINE)
         assert isinstance(warehouse, PostgresWarehouse)
         return PostgresTarget(spark, warehouse, PIPELINE)
 

@@ -21,7 +21,7 @@ from headrace.testing.notation import change_batch, parse_history, table_of
 from tests.lake.kept_table import logged
 from tests.requirements import req
 from tests.spark.folded import GivenFolded
-from tests.spark.subjects import OWN, SQL, Subject
+from tests.spark.subjects import IN_SQL, OWN, Subject
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -51,7 +51,7 @@ def refuse_what_is_not_ahead(
 
 
 @req("C43")
-@pytest.mark.parametrize("subject", [*OWN, *SQL], indirect=True)
+@pytest.mark.parametrize("subject", [*OWN, *IN_SQL], indirect=True)
 def test_a_table_takes_nothing_that_it_has(subject: Subject) -> None:
     rows = fold(SCHEMA, [change_batch(SCHEMA, parse_history("+I(1,a) +I(2,b)").rows)])
     held = lambda: subject.content(SCHEMA)  # noqa: E731 - asked before and after

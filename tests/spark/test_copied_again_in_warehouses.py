@@ -20,7 +20,7 @@ from tests.lake.sql.warehouses import content
 from tests.requirements import req
 from tests.spark.folded import run_to
 from tests.spark.policies import OLD, RECOPY, RETYPED, Bench, Crash, T, announce, begun
-from tests.spark.subjects import PIPELINE, SQL, Subject, made
+from tests.spark.subjects import IN_SQL, PIPELINE, Subject, made
 from tests.spark.test_copied_again import copied_through
 from tests.spark.test_modes_in_warehouses import CRASHES
 
@@ -48,7 +48,7 @@ class InWarehouse(Bench):
         return sorted(found, key=lambda row: row["k"])
 
 
-@pytest.fixture(params=SQL)
+@pytest.fixture(params=IN_SQL)
 def policed(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
 ) -> Iterator[InWarehouse]:

@@ -23,7 +23,7 @@ from headrace.testing.notation import table_of
 from tests.lake.sql.warehouses import content, plain
 from tests.requirements import req
 from tests.spark.folded import run_to
-from tests.spark.subjects import PIPELINE, SQL, Subject, made
+from tests.spark.subjects import IN_SQL, PIPELINE, Subject, made
 from tests.spark.test_modes import Bench, Rows, live_through, named
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -32,6 +32,7 @@ CRASHES = {
     "duckdb": ["apply.before_commit", "apply.after_commit"],
     "postgres": ["apply.staged", "apply.merged", "apply.after_commit"],
 }
+CRASHES["mariadb"] = CRASHES["postgres"]
 
 
 class InWarehouse(Bench):
@@ -53,7 +54,7 @@ class InWarehouse(Bench):
         return state
 
 
-@pytest.fixture(params=SQL)
+@pytest.fixture(params=IN_SQL)
 def bench(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
 ) -> Iterator[InWarehouse]:

@@ -28,7 +28,7 @@ from tests.histories import TargetHistory
 from tests.requirements import req
 from tests.spark.folded import run_to
 from tests.spark.log import Log, lent, model
-from tests.spark.subjects import BUCKET, DIFFERENT, OWN, SQL, Subject, made
+from tests.spark.subjects import BUCKET, DIFFERENT, MARIADB, OWN, SQL, Subject, made
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -144,7 +144,7 @@ def test_a_target_table_has_the_sources_columns_and_the_number_where_that_is_ask
 
 
 def _places(kind: str) -> list[str]:
-    staged = ["apply.staged", "apply.merged"] if kind == "postgres" else []
+    staged = ["apply.staged", "apply.merged"] if kind in ("postgres", "mariadb") else []
     files = ["apply.files_written"] if kind in (*OWN, BUCKET) else []
     return ["apply.before_commit", *files, *staged, "apply.after_commit"]
 
@@ -153,7 +153,8 @@ def _places(kind: str) -> list[str]:
 @pytest.mark.parametrize(
     ("subject", "place"),
     [
-        *((kind, place) for kind in [OWN[0], *SQL] for place in _places(kind)),
+        *((kind, place) for kind in [OWN[0], *SQL[:2]] for place in _places(kind)),
+        *(pytest.param("mariadb", p, marks=MARIADB.marks) for p in _places("mariadb")),
         *(pytest.param(BUCKET, p, marks=pytest.mark.object_store) for p in _places(BUCKET)),
     ],
     indirect=["subject"],

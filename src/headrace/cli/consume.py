@@ -48,7 +48,8 @@ def consume(
         typer.Option(
             metavar="PLACE",
             help="Where an output delivers. ndjson: a file, else the standard output. http: the address of a webhook. "
-            "sql: sqlite:FILE, duckdb:FILE or postgresql://HOST/DATABASE. env:NAME takes it from the environment.",
+            "sql: sqlite:FILE, duckdb:FILE, postgresql://HOST/DATABASE or mysql://HOST/. "
+            "env:NAME takes it from the environment.",
         ),
     ] = None,
     checkpoint: Annotated[

@@ -82,7 +82,9 @@ def _http(to: str | None, _name: str) -> Consumer:
 
 
 def _sql(to: str | None, name: str) -> Consumer:
-    place = _needed(to, "sql", "sqlite:FILE, duckdb:FILE, or postgresql://HOST/DATABASE")
+    place = _needed(
+        to, "sql", "sqlite:FILE, duckdb:FILE, postgresql://HOST/DATABASE, or mysql://HOST/"
+    )
 
     from headrace.lake.sql.session import Warehouse
     from headrace.outputs.sql import SqlOutput
@@ -100,11 +102,15 @@ def _sql(to: str | None, name: str) -> Consumer:
         from headrace.lake.sql.postgres import PostgresWarehouse
 
         warehouse = PostgresWarehouse(place)
+    elif place.startswith(("mysql://", "mariadb://")):
+        from headrace.lake.sql.mysql import MysqlWarehouse
+
+        warehouse = MysqlWarehouse(place)
     else:
         # What was given may hold a password.
         raise ConfigError(
-            "consume: --to of sql is neither an SQLite file, nor a DuckDB file, nor a PostgreSQL database.",
-            next_step="write --to sqlite:FILE, --to duckdb:FILE, or --to postgresql://HOST/DATABASE.",
+            "consume: --to of sql is neither an SQLite file, nor a DuckDB file, nor a database of PostgreSQL or MySQL.",
+            next_step="write --to sqlite:FILE, --to duckdb:FILE, --to postgresql://HOST/DATABASE, or --to mysql://HOST/.",
         )
     return SqlOutput(warehouse, name)
 

@@ -15,6 +15,7 @@ __all__ = [
     "DELTA",
     "DUCKDB",
     "MERGE",
+    "MYSQL",
     "PARQUET",
     "POSTGRES",
     "Capabilities",
@@ -87,6 +88,8 @@ DUCKDB = Capabilities(
 """A DuckDB file."""
 POSTGRES = Capabilities("postgres", "postgres", modes=_ALL, keeps_columns=True, recopies=True)
 """A PostgreSQL database."""
+MYSQL = Capabilities("mysql", "mysql", modes=_ALL, keeps_columns=True, recopies=True)
+"""A MySQL or MariaDB server."""
 PARQUET = Capabilities("parquet", "parquet", modes=frozenset({Mode.APPEND.value}))
 """Files of changes."""
 

@@ -1,4 +1,4 @@
-"""Changes into tables of a database: PostgreSQL, a DuckDB file, or an SQLite file.
+"""Changes into tables of a database: PostgreSQL, MySQL or MariaDB, a DuckDB file, or an SQLite file.
 
 Rows and place become durable in one transaction, so each change counts exactly once, whatever crashes. The statements
 are `headrace.lake.sql`'s, and so are the rules: changes are folded first, keys that move take their cells along, and
@@ -48,7 +48,7 @@ class SqlOutput(Consumer):
     brings the whole row. From then on it is `MissingBase`.
 
     Args:
-        warehouse: `PostgresWarehouse`, `DuckdbWarehouse` or `SqliteWarehouse` of `headrace.lake.sql`.
+        warehouse: `PostgresWarehouse`, `MysqlWarehouse`, `DuckdbWarehouse` or `SqliteWarehouse` of `headrace.lake.sql`.
         name: of this consumer, unlike that of any other that writes there.
     """
 

@@ -8,6 +8,7 @@ from headrace.lake.capabilities import (
     DELTA,
     DUCKDB,
     MERGE,
+    MYSQL,
     PARQUET,
     POSTGRES,
     Capabilities,
@@ -28,6 +29,7 @@ from headrace.replicator.config import (
     ChangesConfig,
     Config,
     DuckdbTargetConfig,
+    MysqlTargetConfig,
     ParquetTargetConfig,
     PostgresTargetConfig,
     TableConfig,
@@ -67,6 +69,8 @@ def capabilities(config: Config) -> Capabilities:
         return DUCKDB
     if isinstance(target, PostgresTargetConfig):
         return POSTGRES
+    if isinstance(target, MysqlTargetConfig):
+        return MYSQL
     if isinstance(target, ParquetTargetConfig):
         return PARQUET
     return MERGE if target.merge else DELTA

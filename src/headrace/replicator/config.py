@@ -32,6 +32,7 @@ from headrace.replicator.source_config import (
     Pattern,
     PostgresConfig,
     TriggerConfig,
+    mysql_url,
     postgres_url,
 )
 from headrace.replicator.units import Bytes
@@ -52,6 +53,7 @@ __all__ = [
     "MaintenanceConfig",
     "MetricsConfig",
     "MysqlConfig",
+    "MysqlTargetConfig",
     "ObjectiveConfig",
     "ParquetTargetConfig",
     "PostgresConfig",
@@ -237,6 +239,28 @@ class PostgresTargetConfig(Section):
         return postgres_url(value)
 
 
+class MysqlTargetConfig(Section):
+    """A MySQL (8.0.23 or newer) or MariaDB (10.6 or newer) server, another one than the source or with a prefix.
+
+    Attributes:
+        type: the kind of target.
+        url: ``mysql://user:password@host:port/?tls=…&ca=…``, as of a source.
+        schema_prefix: put before the names of the source's schemas, which are databases there.
+        extremes: what becomes of values that the server's floats, dates and times do not hold: they stop their table,
+            or all of these lie as text. Not to be changed while there are tables.
+    """
+
+    type: Literal["mysql"]
+    url: SecretStr
+    schema_prefix: Annotated[str, Field(max_length=40)] = ""
+    extremes: Literal["refuse", "text"] = "refuse"
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_mysql_url(cls, value: SecretStr) -> SecretStr:
+        return mysql_url(value)
+
+
 class ChangesConfig(Section):
     """What target tables do when their sources change in a way that has more than one answer.
 
@@ -407,7 +431,11 @@ class Config(Section):
         Field(discriminator="type"),
     ]
     target: Annotated[
-        TargetConfig | DuckdbTargetConfig | PostgresTargetConfig | ParquetTargetConfig,
+        TargetConfig
+        | DuckdbTargetConfig
+        | PostgresTargetConfig
+        | MysqlTargetConfig
+        | ParquetTargetConfig,
         Field(discriminator="type"),
     ]
     tables: dict[Pattern, TableConfig] = Field(default={})

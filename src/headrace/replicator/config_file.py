@@ -28,6 +28,7 @@ from headrace.replicator.config import (
     DuckdbTargetConfig,
     FilesConfig,
     MysqlConfig,
+    MysqlTargetConfig,
     ParquetTargetConfig,
     PostgresConfig,
     PostgresTargetConfig,
@@ -66,6 +67,7 @@ SECTIONS: Mapping[Any, Mapping[Any, type[BaseModel]]] = {
         "delta": TargetConfig,
         "duckdb": DuckdbTargetConfig,
         "postgres": PostgresTargetConfig,
+        "mysql": MysqlTargetConfig,
         "parquet": ParquetTargetConfig,
     },
 }
@@ -441,7 +443,9 @@ def _section_in(annotation: Any) -> Any:
 def _with_absolute_paths(config: Config, base: Path) -> Config:
     """Make paths absolute; relative ones start at the file's folder."""
     target = config.target
-    if not isinstance(target, PostgresTargetConfig) and isinstance(target.path, Path):
+    if not isinstance(target, PostgresTargetConfig | MysqlTargetConfig) and isinstance(
+        target.path, Path
+    ):
         target = target.model_copy(update={"path": _absolute(base, target.path)})
     source = config.source
     if isinstance(source, RelaySourceConfig) and source.ca is not None:

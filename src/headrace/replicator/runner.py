@@ -421,7 +421,11 @@ def _maintenance(config: Config) -> MaintenanceSettings | None:
 def _warehouse(config: Config) -> Warehouse | None:
     """Return where the target tables are, None when they are files."""
     from headrace.errors import ConfigError
-    from headrace.replicator.config import DuckdbTargetConfig, PostgresTargetConfig
+    from headrace.replicator.config import (
+        DuckdbTargetConfig,
+        MysqlTargetConfig,
+        PostgresTargetConfig,
+    )
 
     given = config.target
     if isinstance(given, DuckdbTargetConfig):
@@ -437,6 +441,11 @@ def _warehouse(config: Config) -> Warehouse | None:
         from headrace.lake.sql.postgres import PostgresWarehouse
 
         return PostgresWarehouse(given.url.get_secret_value(), given.schema_prefix)
+    if isinstance(given, MysqlTargetConfig):
+        from headrace.lake.sql.mysql import MysqlWarehouse
+
+        url = given.url.get_secret_value()
+        return MysqlWarehouse(url, given.schema_prefix, given.extremes)
     return None
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "Pattern",
     "PostgresConfig",
     "TriggerConfig",
+    "mysql_url",
     "postgres_url",
 ]
 
@@ -123,9 +124,7 @@ class MysqlConfig(Section):
     @field_validator("url")
     @classmethod
     def _is_a_mysql_url(cls, value: SecretStr) -> SecretStr:
-        if not _is_mysql(value):
-            raise ValueError("a URL such as mysql://user@host:3306/")
-        return value
+        return mysql_url(value)
 
 
 class TriggerConfig(Section):
@@ -214,6 +213,17 @@ class FilesConfig(Section):
 
 DatabaseConfig = PostgresConfig | MysqlConfig | TriggerConfig | FilesConfig
 """Any database, whichever way its changes are read."""
+
+
+def mysql_url(value: SecretStr) -> SecretStr:
+    """Return a URL of a MySQL or MariaDB server.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _is_mysql(value):
+        raise ValueError("a URL such as mysql://user@host:3306/")
+    return value
 
 
 def postgres_url(value: SecretStr) -> SecretStr:

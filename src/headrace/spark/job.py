@@ -194,6 +194,12 @@ def _in_warehouse(warehouse: Warehouse, session: SparkSession, name: str, parall
 
         assert isinstance(warehouse, DuckdbWarehouse)
         return DuckdbTarget(session, warehouse, name)
+    if warehouse.dialect.name == "mysql":
+        from headrace.lake.sql.mysql import MysqlWarehouse
+        from headrace.spark.targets.mysql import MysqlTarget
+
+        assert isinstance(warehouse, MysqlWarehouse)
+        return MysqlTarget(session, warehouse, name, parallel=parallel)
     from headrace.lake.sql.postgres import PostgresWarehouse
     from headrace.spark.targets.postgres import PostgresTarget
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -280,7 +282,9 @@ def test_views_and_rights_are_those_of_the_name(
         assert sorted(session.rows("SELECT k, c1 FROM public.t")) == [(1, "x"), (4, "a4")]
 
 
-def test_only_one_session_changes_the_shape_of_a_table(warehouse: MysqlWarehouse) -> None:
+def test_only_one_session_changes_the_shape_of_a_table(
+    warehouse: MysqlWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = Pair(warehouse)
     wide = replace(OLD, columns=(*OLD.columns, Column("c3", pa.string(), "text")))
     with warehouse.opened() as one, warehouse.opened() as other:
@@ -288,7 +292,7 @@ def test_only_one_session_changes_the_shape_of_a_table(warehouse: MysqlWarehouse
         assert held is not None
         pair.tables.evolve(other, replace(wide, numbers={**OLD.numbers, "c3": 4}))
         stale = WarehouseTables(warehouse, "test")
-        stale.entry = lambda _session, _table: held  # type: ignore[method-assign]
+        monkeypatch.setattr(stale, "entry", lambda _session, _table: held)
         with pytest.raises(TargetConflict):
             stale.evolve(one, replace(wide, numbers={**OLD.numbers, "c3": 5}))
 
@@ -375,3 +379,17 @@ def test_a_date_that_lies_as_text_becomes_a_time_and_its_key_is_found(
     turned = [days[0].cast(pa.timestamp("us")), pa.array([3, 4])]
     apply(texts, new, changed(new, 2, "=U", turned), 2)
     assert encoded(content(texts, new)) == encoded(pa.table(turned, new.names))
+
+
+def test_the_rights_that_the_page_grants_are_enough(server: MysqlProtocolServer) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "targets.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- tested: mysql target -->\n```sql\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    create, *grants = found[1].replace("choose-one", server.PASSWORD).strip().rstrip(";").split(";")
+    server.execute("DROP USER IF EXISTS headrace_writer@'%'", create, *grants)
+    writer = MysqlWarehouse(server.url(user="headrace_writer"), schema_prefix="copy_")
+    pair = Pair(writer)
+    pair.evolve(replace(OLD, columns=(*OLD.columns, Column("c3", pa.string(), "text"))))
+    pair.filled()
+    pair.end()
+    assert pair.shown() == (NEW_ROWS, 40)

@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError
 from headrace.lake.sql.dialect import Dialect
 from headrace.model.schema import TableId, TableSchema
 
-__all__ = ["Session", "Warehouse", "told"]
+__all__ = ["ServerSession", "ServerWarehouse", "Session", "Warehouse", "told"]
 
 
 class Session(Protocol):
@@ -75,6 +75,26 @@ class Warehouse(Protocol):
             error: of the driver. What it says may hold values of rows.
             what: begins the message: the object that was worked on.
         """
+        ...
+
+
+class ServerSession(Session, Protocol):
+    """A session that outlives a batch."""
+
+    def is_alive(self) -> bool:
+        """Return whether the server still answers."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...
+
+
+class ServerWarehouse(Warehouse, Protocol):
+    """A warehouse behind a server, whose staging tables other sessions see."""
+
+    def connect(self, *, read_only: bool = False) -> ServerSession:
+        """Open a session that the caller closes; a read-only one is a single transaction, which sees one moment."""
         ...
 
 

@@ -68,9 +68,9 @@ def _check_of(target: Capabilities, prefix: str) -> Check:
         from headrace.lake.ledger import check_folder
 
         return lambda schema: check_folder(schema.table)
-    from headrace.lake.sql.dialect import DUCKDB, POSTGRES
+    from headrace.replicator.assess.dialects import dialect_of
 
-    dialect = DUCKDB if target.format == "duckdb" else POSTGRES
+    dialect = dialect_of(target)
 
     def check(schema: TableSchema) -> None:
         table = schema.table

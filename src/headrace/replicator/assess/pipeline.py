@@ -45,7 +45,13 @@ from headrace.replicator.assess.reach import (
     warehouse_problems,
 )
 from headrace.replicator.assess.tables import alone, find_table, named
-from headrace.replicator.config import Config, PostgresConfig, PostgresTargetConfig, TriggerConfig
+from headrace.replicator.config import (
+    Config,
+    MysqlTargetConfig,
+    PostgresConfig,
+    PostgresTargetConfig,
+    TriggerConfig,
+)
 from headrace.sources.base import Finding, Severity
 from headrace.sources.description import SourceDescription
 
@@ -287,7 +293,11 @@ class _Assessor:
 
     def _verdicts(self, source: SourceDescription) -> Iterator[TableVerdict]:
         target = self._config.target
-        prefix = target.schema_prefix if isinstance(target, PostgresTargetConfig) else ""
+        prefix = (
+            target.schema_prefix
+            if isinstance(target, PostgresTargetConfig | MysqlTargetConfig)
+            else ""
+        )
         for table in source.tables:
             settings = settings_for(table.table, self._settings)
             quiet = {column for named_, column in self._quiet if named_ == table.table}

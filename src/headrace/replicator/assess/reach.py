@@ -54,7 +54,14 @@ _WORDS = (
         "user, database",
         "Correct role and database.",
     ),
+    (
+        "is the oldest that tables can be kept in",
+        "server-too-old",
+        "host, port",
+        "Upgrade the server, or choose another target.",
+    ),
     ("refused role or password", "login-refused", "user, password", "Correct role and password."),
+    ("refused user or password", "login-refused", "user, password", "Correct user and password."),
     (
         "there is no such database",
         "database-unknown",
@@ -114,7 +121,7 @@ def warehouse_problems(open_: Callable[[], Warehouse | None]) -> Iterator[Proble
     except HeadraceError as error:
         message, step = _said(error)
         fallback = Problem("target-failed", message, step, field="target")
-        if warehouse.dialect.name == "postgres":
+        if warehouse.dialect.name in ("postgres", "mysql"):
             fallback = _by_words("target", message, fallback)
         yield fallback
 
@@ -169,7 +176,7 @@ def taken_tables(
             "target-table-taken",
             f"{places[table]}, the place of the target table of {table}, holds a table that {pipeline} did not make.",
             f"Move {places[table]} away, or give the replicator a place of its own"
-            + (": target.schema_prefix." if warehouse.dialect.name == "postgres" else "."),
+            + (": target.schema_prefix." if hasattr(warehouse, "schema_prefix") else "."),
             table=str(table),
         )
 

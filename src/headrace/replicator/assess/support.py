@@ -115,10 +115,10 @@ def target_types(target: Capabilities) -> TargetTypes:
     if target.format == "parquet":
         return TargetTypes(target.name, _or_none(render_type))
     # Only warehouses need the dialects.
-    from headrace.lake.sql.dialect import DUCKDB, POSTGRES
     from headrace.lake.sql.types import column_type
+    from headrace.replicator.assess.dialects import dialect_of
 
-    dialect = DUCKDB if target.format == "duckdb" else POSTGRES
+    dialect = dialect_of(target)
     return TargetTypes(
         target.name, _or_none(lambda type_: dialect.type_of(column_type(type_)).lower())
     )

@@ -14,6 +14,7 @@ from headrace.replicator.config import (
     DuckdbTargetConfig,
     FilesConfig,
     MysqlConfig,
+    MysqlTargetConfig,
     ParquetTargetConfig,
     PostgresConfig,
     PostgresTargetConfig,
@@ -39,8 +40,7 @@ def source_dataset(config: Config, table: TableId) -> Dataset:
     """Return the name of a table of the source."""
     source = config.source
     if isinstance(source, MysqlConfig) or (isinstance(source, TriggerConfig) and source.on_mysql):
-        parts = urlsplit(source.url.get_secret_value())
-        return Dataset(f"mysql://{parts.hostname}:{parts.port or _MYSQL_PORT}", str(table))
+        return _in_mysql(source.url.get_secret_value(), table)
     if isinstance(source, PostgresConfig | TriggerConfig):
         return _in_postgres(source.url.get_secret_value(), table)
     if isinstance(source, FilesConfig):
@@ -56,6 +56,9 @@ def target_dataset(config: Config, table: TableId) -> Dataset:
     if isinstance(target, PostgresTargetConfig):
         place = TableId(f"{target.schema_prefix}{table.schema}", table.name)
         return _in_postgres(target.url.get_secret_value(), place)
+    if isinstance(target, MysqlTargetConfig):
+        place = TableId(f"{target.schema_prefix}{table.schema}", table.name)
+        return _in_mysql(target.url.get_secret_value(), place)
     if isinstance(target, DuckdbTargetConfig):
         return Dataset(f"duckdb://{target.path}", str(table))
     assert isinstance(target, TargetConfig | ParquetTargetConfig)
@@ -65,6 +68,11 @@ def target_dataset(config: Config, table: TableId) -> Dataset:
         below = f"{table.schema}/{table.name}"
         return Dataset(f"s3://{bucket.netloc}", f"{prefix}/{below}" if prefix else below)
     return Dataset("file", str(target.path / table.schema / table.name))
+
+
+def _in_mysql(url: str, table: TableId) -> Dataset:
+    parts = urlsplit(url)
+    return Dataset(f"mysql://{parts.hostname}:{parts.port or _MYSQL_PORT}", str(table))
 
 
 def _in_postgres(url: str, table: TableId) -> Dataset:
