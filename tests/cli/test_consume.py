@@ -307,7 +307,7 @@ def test_a_relay_that_went_away_is_said(log, tmp_path):
         (("kafka",), "'kafka' is none of ndjson, http, sql, noop"),
         (("http",), "needs to know where"),
         (("sql",), "needs to know where"),
-        (("sql", "--to", "mysql://u:swordfish@h/d"), "neither an SQLite file, nor a DuckDB file"),
+        (("sql", "--to", "oracle://u:swordfish@h/d"), "neither an SQLite file, nor a DuckDB file"),
         (("sql", "--to", "env:NOT_SET"), "NOT_SET"),
         (("noop", "--to", "x"), "--to says nothing"),
         (("{}:Lines", "--to", "x"), "--to says nothing"),

@@ -33,6 +33,7 @@ def test_plugins_are_listed_by_name_type_and_version_with_their_properties() -> 
         ("cdcTarget", "delta"),
         ("cdcTarget", "duckdb"),
         ("cdcTarget", "postgres"),
+        ("cdcTarget", "mysql"),
         ("cdcTarget", "parquet"),
     ]
     for plugin in listed:
