@@ -24,6 +24,7 @@ from headrace.errors import (
 )
 from headrace.fold import fold
 from headrace.lake.copies import Copy
+from headrace.lake.sql import mysql_shapes
 from headrace.lake.sql.ledger import LEDGER
 from headrace.lake.sql.mysql import MysqlWarehouse
 from headrace.lake.sql.session import Session, told
@@ -393,3 +394,15 @@ def test_the_rights_that_the_page_grants_are_enough(server: MysqlProtocolServer)
     pair.filled()
     pair.end()
     assert pair.shown() == (NEW_ROWS, 40)
+
+
+def test_a_change_of_shape_waits_for_another_and_then_names_it(
+    warehouse: MysqlWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql_shapes, "_WAIT_S", 0)
+    tables = WarehouseTables(warehouse, "test")
+    with warehouse.opened() as one, warehouse.opened() as other:
+        with mysql_shapes.alone(one, PLACE), pytest.raises(TargetUnwritable, match="Another"):
+            tables.evolve(other, OLD)
+        assert tables.entry(one, PLACE) is None
+        assert tables.evolve(other, OLD).version == 0
