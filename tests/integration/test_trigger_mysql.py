@@ -67,7 +67,9 @@ def waiting(cursor: Cursor, rng: random.Random, done: int, seed: int) -> None:
     """Change rows that everybody changes, each waiting for the others' commits."""
     cursor.execute("BEGIN")
     for key in sorted(rng.sample(range(1, 31), rng.randint(1, 4))):
-        cursor.execute(f"UPDATE t SET b = CONCAT(LEFT(b, 20), '{seed}'), v = {done} WHERE id = {key}")
+        cursor.execute(
+            f"UPDATE t SET b = CONCAT(LEFT(b, 20), '{seed}'), v = {done} WHERE id = {key}"
+        )
     cursor.execute(rng.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
 
 
