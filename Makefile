@@ -54,9 +54,12 @@ test-long: setup-tests ## Run the tests with the long ones: thousands of histori
 	@JDK_JAVA_OPTIONS=" " $(PYTEST) -n $(WORKERS) --long $(ARGS) # Java compiles well what runs for hours
 
 .PHONY: test-matrix
-test-matrix: setup-tests ## Run the tests of the source on PostgreSQL 15, 16 and 18 in turn
+test-matrix: setup-tests ## Run the tests of the sources on PostgreSQL 15, 16 and 18 and on MariaDB 11 in turn
 	@for version in 15 16 18; do echo "PostgreSQL $$version"; HEADRACE_POSTGRES=$$version \
 		$(PYTEST) -n $(WORKERS) tests/sources/postgres tests/integration -m "not spark" $(ARGS) || exit 1; done
+	@if why=$$($(BIN)/python tools/unpack_mariadb.py); then echo "MariaDB 11"; HEADRACE_MARIADB=11 \
+		$(PYTEST) -n $(WORKERS) tests/sources/mysql tests/integration -m "mariadb and not spark" $(ARGS); \
+		else echo "no MariaDB 11: $$why"; fi
 
 .PHONY: asan
 asan: setup-tests ## Run the tests of the C decoders with an address sanitiser

@@ -6,7 +6,16 @@ import re
 
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 
-__all__ = ["expressed", "here", "hold_commits", "is_mysql", "let_commits", "make_user", "reset_log"]
+__all__ = [
+    "expressed",
+    "expressed_for_mysql",
+    "here",
+    "hold_commits",
+    "is_mysql",
+    "let_commits",
+    "make_user",
+    "reset_log",
+]
 
 _COUNTED = re.compile(r"\bseq_(\d+)_to_(\d+)\b(?: ([a-z])\b)?")
 _DIGITS = " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10))
@@ -19,7 +28,12 @@ def is_mysql(server: MysqlProtocolServer) -> bool:
 
 def expressed(server: MysqlProtocolServer, sql: str) -> str:
     """Return a statement of MariaDB's as the server understands it: MySQL has no tables that count."""
-    return _COUNTED.sub(_counted, sql) if is_mysql(server) else sql
+    return expressed_for_mysql(sql) if is_mysql(server) else sql
+
+
+def expressed_for_mysql(sql: str) -> str:
+    """Return a statement of MariaDB's as MySQL understands it."""
+    return _COUNTED.sub(_counted, sql)
 
 
 def _counted(match: re.Match[str]) -> str:

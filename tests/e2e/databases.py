@@ -13,22 +13,26 @@ import pytest
 
 __all__ = ["KINDS", "asked", "connected", "each_source", "said"]
 
-KINDS = ("postgres", "mariadb")
+KINDS = ("postgres", "mariadb", "mysql")
 
 
-def each_source(*, long: Sequence[str] = ()) -> pytest.MarkDecorator:
+def each_source(*, kinds: Sequence[str] = KINDS, long: Sequence[str] = ()) -> pytest.MarkDecorator:
     """Run a test on each kind of server, which its fixtures take from ``kind``.
 
     Args:
+        kinds: of servers.
         long: kinds that wait for ``--long``.
     """
-    of_kind: dict[str, tuple[pytest.MarkDecorator, ...]] = {"mariadb": (pytest.mark.mariadb,)}
+    of_kind: dict[str, tuple[pytest.MarkDecorator, ...]] = {
+        "mariadb": (pytest.mark.mariadb,),
+        "mysql": (pytest.mark.mysql,),
+    }
     later = dict.fromkeys(long, (pytest.mark.long,))
     return pytest.mark.parametrize(
         "kind",
         [
             pytest.param(kind, marks=[*of_kind.get(kind, ()), *later.get(kind, ())])
-            for kind in KINDS
+            for kind in kinds
         ],
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from psycopg.pq import ExecStatus, PGconn
 
+from tests.binlog_servers import expressed_for_mysql
 from tests.e2e.databases import asked, connected, said
 
 __all__ = ["Dump", "Site", "site_of"]
@@ -55,7 +57,12 @@ class Site(Protocol):
 
 def site_of(kind: str, url: str) -> Site:
     """Return the shop on a kind of server."""
-    return _Postgres(url) if kind == "postgres" else _Mariadb(url)
+    kinds: dict[str, Callable[[str], Site]] = {
+        "postgres": _Postgres,
+        "mariadb": _Mariadb,
+        "mysql": _Mysql,
+    }
+    return kinds[kind](url)
 
 
 @contextmanager
@@ -231,3 +238,59 @@ class _Mariadb:
                 f"{place['binlog_snapshot_file']}:{place['binlog_snapshot_position']}",
                 dumped,
             )
+
+
+def _unhashed(statement: str) -> str:
+    """Return a statement without the function that MySQL does not have any more."""
+    return re.sub(r"md5\(([^)]*)\)", r"hex(crc32(\1))", statement)
+
+
+# Tables have keys here, which those who write do not see.
+ON_MYSQL = tuple(
+    expressed_for_mysql(_unhashed(statement).replace("shop.seq_", "seq_")).replace(
+        "(n int, what varchar(9))",
+        "(n int, what varchar(9), id int auto_increment primary key invisible)",
+    )
+    for statement in ON_MARIADB
+)
+KEYED_COUNTS = COUNTS.append(pa.field("id", pa.int32()))
+
+
+class _Mysql(_Mariadb):
+    def fill(self) -> None:
+        said(self._url, *ON_MYSQL)
+
+    def position(self) -> str:
+        ((file, place, *_),) = asked(self._url, "show binary log status")
+        return f"{file}:{place}"
+
+    def writing(self, begin: int = 0) -> contextlib.AbstractContextManager[None]:
+        writes = (
+            *map(_unhashed, WRITES[:-1]),
+            "insert into shop.clicks (n, what) values ({n} % 7, 'x'), ({n} % 7, 'x')",
+            "delete from shop.clicks where n = {n} % 7 order by id limit 1",
+            "update shop.clicks set what = 'y' order by id limit 1",
+        )
+        return _writing(self._url, writes, begin)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[tuple[str, Dump]]:
+        # As mysqldump has it: nobody may commit while place and snapshot are taken.
+        with (
+            contextlib.closing(connected(self._url)) as locking,
+            contextlib.closing(connected(self._url)) as connection,
+            connection.cursor() as cursor,
+        ):
+            with locking.cursor() as lock:
+                lock.execute("flush tables with read lock")
+                cursor.execute("set session time_zone = '+00:00'")
+                cursor.execute("start transaction with consistent snapshot")
+                place = self.position()
+                lock.execute("unlock tables")
+
+            def dumped(table: str, folder: Path) -> Path:
+                types = ORDERS if table == "orders" else KEYED_COUNTS
+                cursor.execute(f"select {', '.join(types.names)} from shop.{table}")
+                return _kept(list(cursor.fetchall()), types, folder)
+
+            yield place, dumped

@@ -35,7 +35,7 @@ def pipeline(tmp_path: Path, shop_url: str) -> Iterator[Pipeline]:
     made.close()
 
 
-@each_source(long=["mariadb"])
+@each_source(long=["mariadb", "mysql"])
 @req("D34", "D79", "P17")
 def test_a_dump_made_elsewhere_joins_the_stream_while_everybody_writes(
     kind: str, shop_url: str, pipeline: Pipeline, tmp_path: Path
@@ -84,7 +84,8 @@ def test_a_dump_made_elsewhere_joins_the_stream_while_everybody_writes(
         "shop.clicks": True,
         "shop.other": True,
         "shop.late": False,
-        "shop.early": False,
+        # A row that comes twice is one row where there is a key.
+        "shop.early": kind == "mysql",
     }
     # Nothing was read of the adopted tables, and a restart goes on where they are.
     dumps = {r["table"]: r for r in json.loads(pipeline.succeed("dump list", "--all", "--json"))}
@@ -95,4 +96,5 @@ def test_a_dump_made_elsewhere_joins_the_stream_while_everybody_writes(
         pipeline.running("applied something", lambda: pipeline.status()["lag_changes"] == 0)
     pipeline.running("idle", lambda: pipeline.status()["lag_changes"] == 0)
     report = json.loads(pipeline.command("verify", "--json").stdout)
-    assert {t["table"] for t in report["tables"] if not t["equal"]} == {"shop.late", "shop.early"}
+    again = {table["table"]: table["equal"] for table in report["tables"]}
+    assert again == equal

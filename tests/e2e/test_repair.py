@@ -12,6 +12,7 @@ from headrace.lake import DeltaTable
 from headrace.lake.ledger import table_path
 from headrace.model.schema import TableId
 from headrace.spark.session import SessionSettings, build_session
+from tests.binlog_servers import expressed_for_mysql
 from tests.e2e.databases import each_source, said
 from tests.e2e.pipeline import Pipeline
 from tests.requirements import req
@@ -28,6 +29,9 @@ TABLE = TableId("shop", "t")
 FILL = {
     "postgres": f"INSERT INTO shop.t SELECT n, 'v' || n FROM generate_series(1, {ROWS}) n",
     "mariadb": f"INSERT INTO shop.t SELECT seq, CONCAT('v', seq) FROM shop.seq_1_to_{ROWS}",
+    "mysql": expressed_for_mysql(
+        f"INSERT INTO shop.t SELECT seq, CONCAT('v', seq) FROM seq_1_to_{ROWS}"
+    ),
 }
 DAMAGE = (
     "UPDATE delta.`{at}` SET v = 'damaged' WHERE id IN (3, 5)",

@@ -107,7 +107,7 @@ insert into shop.phoenix values (2, 'again');
 CHANGES = {"postgres": ON_POSTGRES, "mariadb": ON_MARIADB}
 
 
-@each_source()
+@each_source(kinds=["postgres", "mariadb"])
 @req("C24", "C45", "P25", "P31", "P17", "H11")
 def test_once_copies_then_follows_and_verify_agrees(
     kind: str, shop_url: str, shop: Pipeline

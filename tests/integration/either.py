@@ -21,7 +21,7 @@ from headrace.sources.postgres import PostgresSource
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.postgres_server import PostgresServer
 
-__all__ = ["EACH_SERVER", "Either", "on_either"]
+__all__ = ["EACH_SERVER", "MYSQL", "Either", "on_either"]
 
 _numbers = itertools.count(1)
 
@@ -29,6 +29,8 @@ EACH_SERVER = [
     pytest.param("postgres", marks=pytest.mark.postgres),
     pytest.param("mariadb", marks=pytest.mark.mariadb),
 ]
+MYSQL = pytest.param("mysql", marks=[pytest.mark.mysql, pytest.mark.long])
+"""The third kind, on which tables need a key."""
 
 
 @dataclass(frozen=True)

@@ -389,6 +389,7 @@ def test_a_table_without_a_key_is_copied_in_a_moment_without_distributed_transac
         assert running.content(table) == in_source(server, table)
 
 
+@req("P17")
 def test_a_damaged_file_of_held_rows_is_named(
     server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:
@@ -412,6 +413,7 @@ def test_a_damaged_file_of_held_rows_is_named(
         assert running.holds(TableId(database, "t"), in_source(server, TableId(database, "t")))
 
 
+@req("P17")
 def test_tables_that_are_captured_only_now_have_what_was_prepared_before(
     server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
 ) -> None:

@@ -16,12 +16,12 @@ from headrace.fold import fold
 from headrace.model.schema import TableId, TableSchema
 from headrace.testing.target import ModelTable
 from tests.faults.faulty import at_work
-from tests.fixtures_binlog import mariadb_server
-from tests.integration.either import EACH_SERVER, Either, on_either
+from tests.fixtures_binlog import mariadb_server, mysql_server
+from tests.integration.either import EACH_SERVER, MYSQL, Either, on_either
 from tests.requirements import req
 from tests.waiting import until
 
-__all__ = ["mariadb_server"]
+__all__ = ["mariadb_server", "mysql_server"]
 
 EXAMPLES = {
     "with primary key": (
@@ -83,8 +83,17 @@ def in_batches(
 
 
 @req("F4", "P17", "C42", "C46", "C50")
-@pytest.mark.parametrize("example", EXAMPLES)
-@pytest.mark.parametrize("kind", EACH_SERVER)
+@pytest.mark.parametrize(
+    ("kind", "example"),
+    [
+        *(
+            pytest.param(*kind.values, example, marks=kind.marks)
+            for kind in EACH_SERVER
+            for example in EXAMPLES
+        ),
+        pytest.param(*MYSQL.values, "with primary key", marks=MYSQL.marks),
+    ],
+)
 def test_every_cut_of_a_worked_example_ends_as_at_the_source(
     kind: str, example: str, either: Either, tmp_path: Path
 ) -> None:

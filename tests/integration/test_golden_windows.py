@@ -22,13 +22,13 @@ from headrace.testing.notation import MISSING, parse_history
 from headrace.testing.scenario import AROUND, Place, Scenario, windows_of
 from headrace.watermark.settings import DumpSettings
 from tests.faults.faulty import AtWork, at_work
-from tests.fixtures_binlog import mariadb_server
-from tests.integration.either import EACH_SERVER, Either, on_either
+from tests.fixtures_binlog import mariadb_server, mysql_server
+from tests.integration.either import EACH_SERVER, MYSQL, Either, on_either
 from tests.requirements import req
 from tests.scenarios.test_windows import FILES
 from tests.waiting import until
 
-__all__ = ["mariadb_server"]
+__all__ = ["mariadb_server", "mysql_server"]
 
 SCENARIOS = {file.stem: file.read_text() for file in FILES}
 VISIBLE = [
@@ -38,10 +38,11 @@ VISIBLE = [
 ]
 PLAYED = [
     pytest.param(*kind.values, name, marks=kind.marks)
-    for kind in EACH_SERVER
+    for kind in [*EACH_SERVER, MYSQL]
     for name in VISIBLE
     # A moved row lacks its other column in MINIMAL images; PostgreSQL leaves out large values alone.
     if (*kind.values, name) != ("postgres", "moved_into_covered_range")
+    and ((*kind.values,) != ("mysql",) or "keyless" not in name)
 ]
 
 
@@ -70,7 +71,7 @@ class Stage:
         keyed = self.scenario.check is not KeyCheck.NONE
         key = "k bigint PRIMARY KEY" if keyed else "k bigint"
         self._either.says(f"CREATE TABLE t ({', '.join([key, *columns])})")
-        if self._either.kind == "mariadb":
+        if self._either.kind != "postgres":
             # What the log then has is what the scenarios tell, hole for hole.
             self._either.says(f"SET SESSION binlog_row_image = {'MINIMAL' if keyed else 'FULL'}")
         elif not keyed:

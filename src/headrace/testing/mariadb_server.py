@@ -1,4 +1,8 @@
-"""A MariaDB server of Debian's package: logs rows with whole metadata, unprivileged when we are root."""
+"""A MariaDB server: logs rows with whole metadata, unprivileged when we are root.
+
+It is that of Debian's package, or, where ``HEADRACE_MARIADB`` names a major version, one whose programs lie in a folder
+of headrace's cache, such as ``mariadb-11``, into which ``tools/unpack_mariadb.py`` puts them.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,14 @@ from pathlib import Path
 from headrace.errors import SourceUnavailable
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 
-__all__ = ["MariadbServer", "installed"]
+__all__ = ["MariadbServer", "installed", "unpacked"]
 
-PROGRAM = Path("/usr/sbin/mariadbd")
-_INSTALL = Path("/usr/bin/mariadb-install-db")
-_PROGRAMS = (PROGRAM, _INSTALL, Path("/usr/bin/my_print_defaults"))
+_DEBIANS = (
+    Path("/usr/sbin/mariadbd"),
+    Path("/usr/bin/mariadb-install-db"),
+    Path("/usr/bin/my_print_defaults"),
+)
+_UNPACKED = ("bin/mariadbd", "scripts/mariadb-install-db", "bin/my_print_defaults")
 
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "log_bin": "binlog",
@@ -42,9 +49,23 @@ _FAST: Mapping[str, str] = {
 }
 
 
+def unpacked() -> Path | None:
+    """Return the folder of the version that is asked for, None where it is Debian's."""
+    version = os.environ.get("HEADRACE_MARIADB")
+    if not version:
+        return None
+    cache = os.environ.get("HEADRACE_CACHE") or Path.home() / ".cache" / "headrace"
+    return Path(cache).resolve() / f"mariadb-{version}"
+
+
+def _programs() -> tuple[Path, ...]:
+    folder = unpacked()
+    return _DEBIANS if folder is None else tuple(folder / name for name in _UNPACKED)
+
+
 def installed() -> bool:
-    """Return whether Debian's server is there."""
-    return all(program.exists() for program in _PROGRAMS)
+    """Return whether the server is there."""
+    return all(program.exists() for program in _programs())
 
 
 class MariadbServer(MysqlProtocolServer):
@@ -55,18 +76,32 @@ class MariadbServer(MysqlProtocolServer):
     fast = _FAST
 
     def _command(self) -> list[str]:
-        return [str(PROGRAM), "--no-defaults"]
+        return [str(_programs()[0]), "--no-defaults", *_where()]
 
     def _initialise(self) -> None:
         self._make_data(
-            [str(_INSTALL), "--no-defaults", f"--datadir={self.data}", "--skip-test-db"]
+            [
+                str(_programs()[1]),
+                "--no-defaults",
+                *_where(),
+                f"--datadir={self.data}",
+                "--skip-test-db",
+            ]
             + [f"--tmpdir={self.scratch}"]
             + ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
             + [f"--{name}={self._settings[name]}" for name in _OF_THE_ENGINE]
         )
 
     def _runs_as(self) -> pwd.struct_passwd | None:
-        return _unprivileged_user()
+        # The cache of root is closed to everybody else.
+        return _unprivileged_user() if unpacked() is None else None
+
+
+def _where() -> list[str]:
+    """Return what a program is told that lies in a folder of ours."""
+    folder = unpacked()
+    as_root = ["--user=root"] if os.geteuid() == 0 else []
+    return [] if folder is None else [f"--basedir={folder}", *as_root]
 
 
 def _unprivileged_user() -> pwd.struct_passwd | None:
