@@ -98,6 +98,8 @@ def _trigger(config: Config, given: TriggerConfig) -> TriggerDatabase:
             keep_s,
             abandon_s,
             given.slow_query_s,
+            given.queues,
+            given.queue_rows,
         )
     from headrace.model.schema import TableId
     from headrace.sources.trigger.postgres import PostgresTriggerSource
@@ -113,6 +115,8 @@ def _trigger(config: Config, given: TriggerConfig) -> TriggerDatabase:
         keep_s,
         abandon_s,
         given.slow_query_s,
+        given.queues,
+        given.queue_rows,
     )
 
 

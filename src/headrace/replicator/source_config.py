@@ -137,6 +137,8 @@ class TriggerConfig(Section):
         exclude: patterns of tables to leave out, applied after ``tables``.
         text_columns: by ``schema.table``, columns that PostgreSQL's rendering is kept of, whatever their type.
         zero_dates: dates of MySQL that are no days stop the capture, or are null.
+        queues: patterns of tables into which events are inserted; what else becomes of their rows is no change.
+        queue_rows: whether the rows of queues are kept, or removed when they are delivered.
         start: where a replicator without state begins to read changes: ``now``, or at the ``oldest`` that is kept.
         poll_s: longest time between two looks for changes while none come.
         keep_hours: how long changes stay that every replicator has read.
@@ -154,6 +156,8 @@ class TriggerConfig(Section):
         default={}
     )
     zero_dates: Literal["refuse", "null"] = "refuse"
+    queues: tuple[Pattern, ...] = ()
+    queue_rows: Literal["keep", "delete"] = "keep"
     start: Literal["now", "oldest"] = "now"
     poll_s: Annotated[float, Field(gt=0, le=60)] = 0.25
     keep_hours: Annotated[float, Field(ge=0)] = 24.0

@@ -317,6 +317,8 @@ class _Assessor:
             places |= {f"source.columns.{name}": name for name in given.columns}
         if isinstance(given, PostgresConfig | TriggerConfig):
             places |= {f"source.text_columns.{name}": name for name in given.text_columns}
+        if isinstance(given, TriggerConfig):
+            places |= {f"source.queues.{name}": name for name in given.queues}
         for place, pattern in places.items():
             if not fnmatch.filter(tables, pattern):
                 self._problems.append(

@@ -118,6 +118,10 @@ class Keyset:
         rows = " OR ".join(f"({self._equal(self.names, key)})" for key in keys)
         return f"SELECT {wanted} FROM {self.table} WHERE {rows or 'FALSE'}"
 
+    def delete(self, key: Sequence[str]) -> str:
+        """Return the statement that removes the row of a key."""
+        return f"DELETE FROM {self.table} WHERE {self._equal(self.names, key)}"
+
     def _equal(self, names: Sequence[str], key: Sequence[str]) -> str:
         triples = zip(names, self.types, key, strict=False)
         return " AND ".join(f"{name} = {literal(type_, text)}" for name, type_, text in triples)

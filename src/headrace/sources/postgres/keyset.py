@@ -152,7 +152,7 @@ class Keyset:
     ) -> str:
         """Return a select of the rows whose keys equal given ones, each row once."""
         wanted = ", ".join(expression for _, expression in selected)
-        arrays = [_array(values) for values in zip(*keys, strict=True)] or ["'{}'"] * len(
+        arrays = [array_literal(values) for values in zip(*keys, strict=True)] or ["'{}'"] * len(
             self.columns
         )
         texts = ", ".join(f"{array}::text[]" for array in arrays)
@@ -170,7 +170,7 @@ class Keyset:
 
     def render(self, keys: Sequence[Sequence[str]]) -> str:
         """Return a select of given keys as the database renders them, in the order given."""
-        texts = ", ".join(f"{_array(values)}::text[]" for values in zip(*keys, strict=True))
+        texts = ", ".join(f"{array_literal(values)}::text[]" for values in zip(*keys, strict=True))
         names = [f"k{n}" for n in range(len(self.columns))]
         casts = ", ".join(
             f"{name}::{column.type}" for name, column in zip(names, self.columns, strict=True)
@@ -260,7 +260,7 @@ def _condition(predicate: str) -> str:
     return f"(\n{predicate}\n)"
 
 
-def _array(values: Sequence[str]) -> str:
+def array_literal(values: Sequence[str]) -> str:
     """Return texts as the literal of an array."""
     quoted = ('"' + v.replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values)
     return quote_literal("{" + ",".join(quoted) + "}").strip()

@@ -113,7 +113,7 @@ class Assembler:
             self._add_mark(row)
             return
         version, rows = self._version(row)
-        if rows is None:
+        if rows is None or (row.op != b"I" and self._settings.is_queue(version.table)):
             return
         if row.op == b"T":
             self._event(SystemKind.TRUNCATE, version.table, {})

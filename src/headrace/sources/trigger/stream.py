@@ -12,6 +12,7 @@ from headrace.sources.trigger.assembler import Assembler
 from headrace.sources.trigger.cost import Cost
 from headrace.sources.trigger.events import Begin, ChangeRow
 from headrace.sources.trigger.ports import Changes, Walk
+from headrace.sources.trigger.queues import Delivered
 from headrace.sources.trigger.settings import TriggerSettings
 
 __all__ = ["TriggerLogReader"]
@@ -32,6 +33,7 @@ class TriggerLogReader:
         assembler: collects what comes.
         scn: everything up to here was acknowledged.
         wake: set when somebody here has just written what we wait for.
+        delivered: rows of queues that are to be removed.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class TriggerLogReader:
         assembler: Assembler,
         scn: int,
         wake: threading.Event,
+        delivered: Delivered,
     ) -> None:
         self._changes = changes
         self._settings = settings
         self._assembler = assembler
         self._wake = wake
+        self._delivered = delivered
         self._walk: Walk | None = None
         self._cost = Cost()
         self._acknowledged = self._noted = scn
@@ -69,7 +73,9 @@ class TriggerLogReader:
                 self._upkeep()
                 if self._assembler.has_output:
                     self._look_at, self._pause_s = 0.0, _SHORTEST_S
-                    return self._assembler.take(more=self._walk is not None)
+                    item = self._assembler.take(more=self._walk is not None)
+                    self._delivered.take(item.block)
+                    return item
                 now = time.monotonic()
                 if now >= deadline:
                     return None
@@ -142,6 +148,7 @@ class TriggerLogReader:
 
     def _note(self) -> None:
         scn = self._acknowledged
+        self._delivered.delivered(scn)
         self._changes.note(scn, self._cost)
         self._noted = scn
         self._cost.clear()

@@ -14,6 +14,7 @@ from headrace.sources.mysql.preflight import Preflight, captured_tables
 from headrace.sources.trigger.mysql import installed, objects
 from headrace.sources.trigger.mysql.catalog import read_layouts, read_storages
 from headrace.sources.trigger.mysql.settings import MysqlTriggerSettings
+from headrace.sources.trigger.queues import not_removable
 
 __all__ = ["TriggerPreflight"]
 
@@ -48,6 +49,7 @@ class TriggerPreflight(Preflight):
 
     def __init__(self, session: Session, settings: MysqlTriggerSettings) -> None:
         super().__init__(session, settings.database)
+        self._triggers = settings
         _, self._grantee = self.user()
         rows = session.texts(_PRIVILEGES.format(quote_literal(self._grantee)))
         self._granted = {((row[0] or "").upper(), row[1] or "", row[2] or "") for row in rows}
@@ -134,6 +136,11 @@ class TriggerPreflight(Preflight):
                 f"Make it anew with RESTRICT, and let the application change these rows; or exclude {table}.",
                 table=str(table),
             )
+        if self._triggers.removes(table):
+            grant = f"GRANT DELETE ON {table_sql(table)} TO {self._grantee}"
+            may = self._may("DELETE", *table)
+            found = not_removable(table, has_key=bool(facts.key), may=may, grant=grant)
+            yield from [found] if found else []
         lacking = [r for r in ("TRIGGER", "LOCK TABLES") if not self._may(r, *table)]
         if lacking:
             yield Finding(

@@ -37,6 +37,7 @@ from headrace.sources.trigger.mysql.settings import MysqlTriggerSettings
 from headrace.sources.trigger.mysql.store import MysqlChanges
 from headrace.sources.trigger.mysql.versions import LayoutVersions
 from headrace.sources.trigger.mysql.watch import TxlogWatch
+from headrace.sources.trigger.queues import Delivered, refuse_queues
 from headrace.sources.trigger.stream import TriggerLogReader
 
 __all__ = ["MysqlTriggerSource"]
@@ -58,6 +59,8 @@ class MysqlTriggerSource:
         keep_s: how long changes stay that every pipeline has read.
         abandon_s: a pipeline that was not seen for so long is waited for no more.
         slow_query_s: a query of the change tables that takes longer is counted as slow.
+        queues: patterns of tables into which events are inserted: what else becomes of their rows is no change.
+        queue_rows: whether rows of queues are removed when they are delivered.
 
     Raises:
         ConfigError: when an argument cannot be used.
@@ -75,6 +78,8 @@ class MysqlTriggerSource:
         keep_s: float = 86_400.0,
         abandon_s: float = 7 * 86_400.0,
         slow_query_s: float = 5.0,
+        queues: Sequence[str] = (),
+        queue_rows: Literal["keep", "delete"] = "keep",
     ) -> None:
         self.name = name
         database = MysqlSettings(
@@ -88,6 +93,8 @@ class MysqlTriggerSource:
             keep_s=keep_s,
             abandon_s=abandon_s,
             slow_query_s=slow_query_s,
+            queues=tuple(queues),
+            queue_rows=queue_rows,
         )
         self.settings.validate()
         _ = database.address
@@ -231,7 +238,8 @@ class MysqlTriggerSource:
             raise
         versions = LayoutVersions(self.settings, changes.kept, collations, schemas)
         assembler = Assembler(self.settings, versions, scn)
-        return TriggerLogReader(changes, self.settings, assembler, scn, self._wake)
+        delivered = Delivered(self.settings, schemas, self.render_keys, changes.remove)
+        return TriggerLogReader(changes, self.settings, assembler, scn, self._wake, delivered)
 
     def acknowledged_scn(self) -> int:
         """Return our place.
@@ -251,7 +259,12 @@ class MysqlTriggerSource:
         return MarkWriter(self.settings, self._wake)
 
     def view(self, tables: Sequence[TableId]) -> TriggerView:
-        """Return a snapshot of tables; see `headrace.sources.database.Compared`."""
+        """Return a snapshot of tables; see `headrace.sources.database.Compared`.
+
+        Raises:
+            SourceError: one of them is a queue.
+        """
+        refuse_queues(self.settings, tables)
         return TriggerView(self.settings, tables)
 
     def render_keys(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[str, ...]]:

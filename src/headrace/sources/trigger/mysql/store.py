@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+from headrace.model.schema import TableSchema
+from headrace.sources.mysql.catalog import read_collations, read_table
 from headrace.sources.mysql.connection import Session, connect
+from headrace.sources.mysql.keyset import keyset_of
 from headrace.sources.trigger.cost import Cost
 from headrace.sources.trigger.mysql import readers
 from headrace.sources.trigger.mysql.clock import Striker, tick_behind
@@ -62,6 +66,16 @@ class MysqlChanges:
     def purge(self) -> bool:
         """Remove a piece of what everybody has read."""
         return purge(self._asked(), self._settings.name)
+
+    def remove(self, schema: TableSchema, keys: Sequence[tuple[str, ...]]) -> None:
+        """Remove the rows of some keys that are there, each by itself: a scan would wait for those who write."""
+        session = self._asked()
+        facts = read_table(session, schema.table, read_collations(session))
+        if facts is None or set(facts.key) != set(schema.key):
+            return  # It is another table by now.
+        keyset = keyset_of(facts)
+        places = [schema.key.index(name) for name in facts.key]
+        session.run("BEGIN", *(keyset.delete([key[at] for at in places]) for key in keys), "COMMIT")
 
     def close(self) -> None:
         """Release the connections."""

@@ -17,6 +17,7 @@ from headrace.sources.postgres.tables_check import privileges
 from headrace.sources.trigger.postgres import objects
 from headrace.sources.trigger.postgres.installed import has_objects, wrong_triggers
 from headrace.sources.trigger.postgres.settings import SCHEMA, PostgresTriggerSettings
+from headrace.sources.trigger.queues import not_removable
 
 __all__ = ["check_table", "may_install", "preflight"]
 
@@ -37,6 +38,8 @@ SELECT bool_and(has_schema_privilege(n.oid, 'USAGE') AND CASE c.relkind
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = 'headrace' AND c.relkind IN ('r', 'S') AND c.relname LIKE 'txlog%'
 """
+
+_MAY_DELETE = "SELECT has_table_privilege($1::oid, 'DELETE')"
 
 
 def preflight(session: Session, settings: PostgresTriggerSettings) -> list[Finding]:
@@ -59,6 +62,12 @@ def preflight(session: Session, settings: PostgresTriggerSettings) -> list[Findi
         findings += check_table(facts)
         sql = f"{quote(facts.table.schema)}.{quote(facts.table.name)}"
         findings += privileges(facts, str(facts.table), sql, role)
+        if settings.removes(facts.table):
+            may = session.value(_MAY_DELETE, str(facts.oid)) == "t"
+            grant = f"GRANT DELETE ON {sql} TO {quote(role)}"
+            key = bool(facts.identity.key)
+            if found := not_removable(facts.table, has_key=key, may=may, grant=grant):
+                findings.append(found)
         if facts.readable and facts.schema_usable and not facts.row_security:
             published = as_published(session, settings.database, facts)
             if plan := check_plan(session, types, published):

@@ -33,6 +33,7 @@ from headrace.sources.trigger.postgres.settings import PostgresTriggerSettings
 from headrace.sources.trigger.postgres.store import PostgresChanges
 from headrace.sources.trigger.postgres.versions import LayoutVersions
 from headrace.sources.trigger.postgres.watch import TxlogWatch
+from headrace.sources.trigger.queues import Delivered, refuse_queues
 from headrace.sources.trigger.stream import TriggerLogReader
 
 __all__ = ["PostgresTriggerSource"]
@@ -64,6 +65,8 @@ class PostgresTriggerSource:
         keep_s: how long changes stay that every pipeline has read.
         abandon_s: a pipeline that was not seen for so long is waited for no more.
         slow_query_s: a query of the change tables that takes longer is counted as slow.
+        queues: patterns of tables into which events are inserted: what else becomes of their rows is no change.
+        queue_rows: whether rows of queues are removed when they are delivered.
 
     Raises:
         ConfigError: when an argument cannot be used.
@@ -81,6 +84,8 @@ class PostgresTriggerSource:
         keep_s: float = 86_400.0,
         abandon_s: float = 7 * 86_400.0,
         slow_query_s: float = 5.0,
+        queues: Sequence[str] = (),
+        queue_rows: Literal["keep", "delete"] = "keep",
     ) -> None:
         self.name = name
         database = PostgresSettings(
@@ -99,6 +104,8 @@ class PostgresTriggerSource:
             keep_s=keep_s,
             abandon_s=abandon_s,
             slow_query_s=slow_query_s,
+            queues=tuple(queues),
+            queue_rows=queue_rows,
         )
         database.validate()
         self.settings.validate()
@@ -232,7 +239,8 @@ class PostgresTriggerSource:
             versions = LayoutVersions(self.settings, side, self._types, schemas, self._seen)
             assembler = Assembler(self.settings, versions, scn)
             store = PostgresChanges(session, side, self.settings)
-            return TriggerLogReader(store, self.settings, assembler, scn, self._wake)
+            delivered = Delivered(self.settings, schemas, self.render_keys, store.remove)
+            return TriggerLogReader(store, self.settings, assembler, scn, self._wake, delivered)
         except BaseException:
             side.close()
             if session is not None:
@@ -257,7 +265,12 @@ class PostgresTriggerSource:
         return MarkWriter(self.settings, self._wake)
 
     def view(self, tables: Sequence[TableId]) -> TriggerView:
-        """Return a snapshot of tables; see `headrace.sources.database.Compared`."""
+        """Return a snapshot of tables; see `headrace.sources.database.Compared`.
+
+        Raises:
+            SourceError: one of them is a queue.
+        """
+        refuse_queues(self.settings, tables)
         return TriggerView(self.settings.database, tables)
 
     def render_keys(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[str, ...]]:

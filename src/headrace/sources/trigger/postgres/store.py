@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from headrace.sources.postgres.connection import Session
+from headrace.model.schema import TableSchema
+from headrace.sources.postgres.connection import Session, quote
+from headrace.sources.postgres.keyset import array_literal
 from headrace.sources.postgres.side import SideSession
 from headrace.sources.trigger.cost import Cost
 from headrace.sources.trigger.postgres import readers
@@ -62,6 +65,20 @@ class PostgresChanges:
     def purge(self) -> bool:
         """Remove a piece of what everybody has read."""
         return purge(self._side.get(), self._settings.name)
+
+    def remove(self, schema: TableSchema, keys: Sequence[tuple[str, ...]]) -> None:
+        """Remove the rows of some keys that are there."""
+        columns = [schema.column(name) for name in schema.key]
+        names = [f"k{place}" for place in range(len(columns))]
+        arrays = ", ".join(f"{array_literal(cells)}::text[]" for cells in zip(*keys, strict=True))
+        equal = " AND ".join(
+            f"t.{quote(column.name)} = w.{name}::{column.source_type}"
+            for column, name in zip(columns, names, strict=True)
+        )
+        table = f"{quote(schema.table.schema)}.{quote(schema.table.name)}"
+        self._side.get().run(
+            f"DELETE FROM ONLY {table} AS t USING unnest({arrays}) AS w ({', '.join(names)}) WHERE {equal}"
+        )
 
     def close(self) -> None:
         """Release the connections."""
