@@ -295,6 +295,46 @@ def test_foreign_keys_that_act_fire_no_trigger_and_are_refused(
 
 
 @req("D117")
+def test_updates_that_a_constraint_made_the_server_pass_over_are_no_changes(
+    on_mysql: MysqlServed, tmp_path: Path
+) -> None:
+    """MariaDB fires their triggers; one of the rows came after the writer's own snapshot began."""
+    on_mysql.sql(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "INSERT INTO parent VALUES (1)",
+        "CREATE TABLE t (id int PRIMARY KEY, e int UNIQUE, p int, FOREIGN KEY (p) REFERENCES parent (id))",
+    )
+    with opened(on_mysql, tmp_path) as log, session(on_mysql) as writer:
+        writer.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        writer.execute("SELECT * FROM parent")
+        on_mysql.sql("INSERT INTO t VALUES (1, 10, 1), (2, 20, 1)")
+        log.collect()
+        for statement in (
+            "UPDATE IGNORE t SET id = 2 WHERE id = 1",
+            "UPDATE IGNORE t SET e = 20 WHERE id = 1",
+            "UPDATE IGNORE t SET p = 7 WHERE id = 1",
+            "UPDATE IGNORE t SET id = id + 1 ORDER BY id DESC",
+        ):
+            writer.execute(statement)
+        writer.commit()
+        assert log.collect().changes(on_mysql.table) == [
+            ("-U", 2, 20, 1),
+            ("+U", 3, 20, 1),
+            ("-U", 1, 10, 1),
+            ("+U", 2, 10, 1),
+        ]
+
+
+@pytest.mark.parametrize("more", [", UNIQUE (v)", ") PARTITION BY HASH (v", ""])
+def test_a_table_without_a_key_is_refused_where_it_has_constraints(
+    on_mysql: MysqlServed, more: str
+) -> None:
+    on_mysql.sql(f"CREATE TABLE t (v int{more})")
+    errors = [f.name for f in on_mysql.source().preflight() if f.severity is Severity.ERROR]
+    assert errors == (["keyless-constrained"] if more else [])
+
+
+@req("D117")
 def test_what_a_plain_user_lacks_is_said_and_its_remedies_suffice(
     on_mysql: MysqlServed, tmp_path: Path
 ) -> None:

@@ -174,6 +174,7 @@ _TABLES = (
     ),
     ("foreign-key-acts", "a foreign key changes rows, which fires no trigger", _NO_TABLE_START),
     ("no-trigger-right", "the user may neither make triggers nor see them", _NO_TABLE_START),
+    ("keyless-constrained", "updates that did not happen look like others", _NO_TABLE_START),
     ("queue-not-removable", "delivered rows of a queue cannot be removed", _NO_TABLE_START),
     ("nullable-key", "what would be a key lets null in", _NO_TABLE_START),
     ("replica-identity-nothing", "old rows are not in the log", _NO_TABLE_START),

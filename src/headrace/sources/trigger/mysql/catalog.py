@@ -7,11 +7,24 @@ from collections.abc import Iterable, Mapping
 
 from headrace.model.schema import TableId
 from headrace.sources.mysql.catalog import read_rows
-from headrace.sources.mysql.connection import Session
+from headrace.sources.mysql.connection import Session, quote_literal
 from headrace.sources.mysql.vendors import vendor_of
 from headrace.sources.trigger.mysql.layout import Layout
 
-__all__ = ["read_layouts", "read_storages"]
+__all__ = ["is_partitioned", "read_layouts", "read_storages"]
+
+_GUARDED = """
+SELECT column_name FROM information_schema.statistics
+ WHERE table_schema = {0} AND table_name = {1} AND non_unique = 0
+UNION SELECT column_name FROM information_schema.key_column_usage
+ WHERE table_schema = {0} AND table_name = {1} AND referenced_table_name IS NOT NULL
+UNION SELECT referenced_column_name FROM information_schema.key_column_usage
+ WHERE referenced_table_schema = {0} AND referenced_table_name = {1}
+"""
+_PARTITIONED = (
+    "SELECT COUNT(*) FROM information_schema.partitions "
+    "WHERE table_schema = {} AND table_name = {} AND partition_name IS NOT NULL"
+)
 
 _PLAIN = re.compile(r"[0-9A-Za-z_]")
 _PART = re.compile(r"#p#", re.IGNORECASE)
@@ -55,8 +68,15 @@ def read_layouts(
         before = registered.get(table)
         turn = before.turn + (before.layout_id in stale) if before is not None else 0
         name = f"{_engine_name(table.schema)}/{_engine_name(table.name)}"
-        found[table] = Layout(rows, storages.get(name, ""), turn)
+        named = [quote_literal(part) for part in table]
+        guarded = sorted(c or "" for (c,) in session.texts(_GUARDED.format(*named)))
+        found[table] = Layout(rows, storages.get(name, ""), tuple(guarded), turn)
     return found
+
+
+def is_partitioned(session: Session, table: TableId) -> bool:
+    """Return whether a table lies in partitions."""
+    return session.value(_PARTITIONED.format(*map(quote_literal, table))) != "0"
 
 
 def _engine_name(name: str) -> str:

@@ -23,11 +23,13 @@ class Layout:
     Attributes:
         rows: the table as the catalog has it.
         storage: changes when the table is emptied or written anew.
+        guarded: columns whose change a constraint may forbid: those of unique indexes and foreign keys.
         turn: counts the times that triggers were made anew although nothing else here differs.
     """
 
     rows: CatalogRows
     storage: str
+    guarded: tuple[str, ...] = ()
     turn: int = 0
 
     @property
@@ -44,6 +46,7 @@ class Layout:
                 "columns": self.rows.columns,
                 "key": self.rows.key,
                 "storage": self.storage,
+                "guarded": self.guarded,
                 "turn": self.turn,
             },
             sort_keys=True,
@@ -66,7 +69,7 @@ class Layout:
             value = json.loads(text)
             columns = tuple(tuple(column) for column in value["columns"])
             rows = CatalogRows(TableId(*value["table"]), columns, tuple(value["key"]))
-            return cls(rows, value["storage"], int(value["turn"]))
+            return cls(rows, value["storage"], tuple(value["guarded"]), int(value["turn"]))
         except (ValueError, KeyError, TypeError) as error:
             raise ProtocolError(
                 f"A layout of {len(text)} bytes in headrace.txlog_layouts does not read.",

@@ -4,6 +4,9 @@ A trigger of these servers names each column that it takes, so its body belongs 
 that is not there any more is caught: the writer goes on, and the layout is marked as stale, which makes the table join
 anew. Values are rendered in the time zone of UTC, whatever that of the writer is, and other settings are those under
 which the trigger was made.
+
+``UPDATE IGNORE`` passes over rows that a constraint forbids to change, and MariaDB fires their triggers all the same.
+So where a column of a constraint seems to be another one, the trigger looks whether the row is still what it was.
 """
 
 from __future__ import annotations
@@ -132,13 +135,26 @@ def create_triggers(layout: Layout, columns: Sequence[CatalogColumn]) -> tuple[s
     names = zip(trigger_names(layout.table), events, strict=True)
     return (
         *drop_triggers(layout.table),
-        *(_create(name, layout, event, in_utc=in_utc) for name, event in names),
+        *(_create(name, layout, columns, event, in_utc=in_utc) for name, event in names),
     )
 
 
-def _create(name: str, layout: Layout, event: tuple[str, str, str, str], *, in_utc: bool) -> str:
+def _create(
+    name: str,
+    layout: Layout,
+    columns: Sequence[CatalogColumn],
+    event: tuple[str, str, str, str],
+    *,
+    in_utc: bool,
+) -> str:
     moment, op, before, after = event
     back = "SET time_zone = zone; " if in_utc else ""
+    insert = (
+        "INSERT INTO headrace.txlog_changes (layout, op, `before`, `after`) "
+        f"VALUES ({layout.layout_id}, {op}, {before}, {after}); "
+    )
+    if moment == "UPDATE" and (unchanged := _unchanged(layout, columns)):
+        insert = f"IF NOT ({unchanged}) THEN {insert}END IF; "
     return (
         f"CREATE TRIGGER {quote(layout.table.schema)}.{quote(name)} AFTER {moment} ON {table_sql(layout.table)} "
         "FOR EACH ROW BEGIN "
@@ -146,8 +162,23 @@ def _create(name: str, layout: Layout, event: tuple[str, str, str, str], *, in_u
         + f"DECLARE EXIT HANDLER FOR {_UNKNOWN_COLUMN} BEGIN {back}"
         f"INSERT IGNORE INTO headrace.txlog_stale (layout) VALUES ({layout.layout_id}); END; "
         + ("SET time_zone = '+00:00'; " if in_utc else "")
-        + "INSERT INTO headrace.txlog_changes (layout, op, `before`, `after`) "
-        f"VALUES ({layout.layout_id}, {op}, {before}, {after}); {back}END"
+        + f"{insert}{back}END"
+    )
+
+
+def _unchanged(layout: Layout, columns: Sequence[CatalogColumn]) -> str:
+    """Return the condition that an update did not happen, empty where it always does.
+
+    The look is at what is committed, and at a row that the statement has locked: nobody is waited for.
+    """
+    guarded = [column for column in columns if column.name in layout.guarded]
+    if not guarded or not layout.rows.key:
+        return ""
+    old, new, held = (image_sql(guarded, row) for row in ("OLD", "NEW", "held"))
+    same = " AND ".join(f"held.{quote(name)} = OLD.{quote(name)}" for name in layout.rows.key)
+    return (
+        f"NOT ({old} <=> {new}) AND EXISTS (SELECT 1 FROM {table_sql(layout.table)} held "
+        f"WHERE {same} AND {held} = {old} LOCK IN SHARE MODE)"
     )
 
 

@@ -12,7 +12,7 @@ from headrace.sources.mysql.connection import QueryFailed, Session, quote_litera
 from headrace.sources.mysql.keyset import table_sql
 from headrace.sources.mysql.preflight import Preflight, captured_tables
 from headrace.sources.trigger.mysql import installed, objects
-from headrace.sources.trigger.mysql.catalog import read_layouts, read_storages
+from headrace.sources.trigger.mysql.catalog import is_partitioned, read_layouts, read_storages
 from headrace.sources.trigger.mysql.settings import MysqlTriggerSettings
 from headrace.sources.trigger.queues import not_removable
 
@@ -136,6 +136,14 @@ class TriggerPreflight(Preflight):
                 f"Make it anew with RESTRICT, and let the application change these rows; or exclude {table}.",
                 table=str(table),
             )
+        if not facts.key and self._constrained(table):
+            yield Finding(
+                "keyless-constrained",
+                f"{table} has no primary key, and constraints or partitions: an update that UPDATE IGNORE passed over "
+                "looks like one that happened.",
+                f"ALTER TABLE {table_sql(table)} ADD PRIMARY KEY (…); or exclude it.",
+                table=str(table),
+            )
         if self._triggers.removes(table):
             grant = f"GRANT DELETE ON {table_sql(table)} TO {self._grantee}"
             may = self._may("DELETE", *table)
@@ -150,6 +158,14 @@ class TriggerPreflight(Preflight):
                 f"TO {self._grantee};",
                 table=str(table),
             )
+
+    def _constrained(self, table: TableId) -> bool:
+        try:
+            layouts = read_layouts(self.session, [table], {}, set())
+        except QueryFailed:
+            return False  # A finding of its own.
+        guarded = any(layout.guarded for layout in layouts.values())
+        return guarded or is_partitioned(self.session, table)
 
     def _undecoded(self, facts: TableFacts) -> Iterator[Finding]:
         for column, why in undecoded(facts):
