@@ -14,7 +14,7 @@ import pytest
 from headrace.model.block import Block, Body, transaction_index
 from headrace.model.change import change_schema, pack_missing
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
-from headrace.relay.server.lines import block_lines
+from headrace.wire.lines import block_lines
 from headrace.wire.place import Place
 from tests.changelog.windows import OTHER, TABLE, commit_us, coverage, seen, synced, window
 from tests.relay.server.asking import ask, connected

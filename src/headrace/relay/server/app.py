@@ -35,7 +35,6 @@ from headrace.relay.server.counters import Counters
 from headrace.relay.server.feed import Feed, LookOut
 from headrace.relay.server.filtered import Filtering
 from headrace.relay.server.guard import Guard, no_page, refusal
-from headrace.relay.server.lines import block_lines
 from headrace.relay.server.outline import OutlineRequest, outline
 from headrace.relay.server.request import StreamRequest, parameters
 from headrace.relay.server.routes import Routes
@@ -44,6 +43,7 @@ from headrace.relay.server.stream import Control, Stream
 from headrace.relay.server.supply import Piece, Rendered, Stored, Supply
 from headrace.wire.block import decode_block
 from headrace.wire.body import Readable
+from headrace.wire.lines import block_lines
 from headrace.wire.place import Place
 
 __all__ = ["Relay"]

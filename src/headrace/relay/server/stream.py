@@ -18,10 +18,10 @@ from headrace.errors import HeadraceError
 from headrace.relay.server.connection import Connection
 from headrace.relay.server.counters import Counters
 from headrace.relay.server.feed import Feed, LookOut
-from headrace.relay.server.lines import line
 from headrace.relay.server.request import StreamRequest
 from headrace.relay.server.supply import Supply
 from headrace.wire.body import Readable
+from headrace.wire.lines import line
 from headrace.wire.notes import encode_note
 from headrace.wire.refusals import error_json
 

@@ -1,7 +1,8 @@
 """The files of a feed as one run of lines.
 
-Files are read in the order of their names. A file with another one behind it does not change any more; the last one may
-grow. A line counts when its line break is there, and a transaction when the line that ends it is; it lies in one file.
+Files are read in the order of their names, whether they hold lines or blocks. A file with another one behind it does
+not change any more; the last one may grow. A line counts when its line break is there, and a transaction when the line
+that ends it is; it lies in one file.
 
 A file may get another name while it is read, as long as it keeps its place among the others: whoever writes
 `headrace.outputs.NdjsonOutput` gives a file its number when the next one begins.
@@ -13,12 +14,14 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from headrace.errors import ProtocolError, SlotLost, SourceUnavailable
+from headrace.sources.files.blocks import SUFFIX, BlockLines, LinesFile, block_headers
 
 __all__ = ["Ahead", "FeedLines", "feed_files", "last_scn"]
 
+_SUFFIXES = (".ndjson", SUFFIX)
 _TAIL_BYTES = 64 << 10
 _LISTINGS = 20
 
@@ -30,7 +33,7 @@ def feed_files(folder: Path) -> list[Path]:
         SourceUnavailable: the folder cannot be read.
     """
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".ndjson")
+        return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)
     except OSError as error:
         raise SourceUnavailable(
             f"The feed's folder {folder} cannot be read: {error.strerror}.",
@@ -59,7 +62,7 @@ class FeedLines:
 
     def __init__(self, folder: Path, scn: int) -> None:
         self._folder = folder
-        self._file: BinaryIO | None = None
+        self._file: LinesFile | None = None
         self._name = ""
         self._at = 0
         self._scanned = 0
@@ -151,7 +154,7 @@ class FeedLines:
                 next_step="correct the file; docs/files.md has the form.",
             ) from None
 
-    def _following(self) -> BinaryIO | None:
+    def _following(self) -> LinesFile | None:
         """Open the file behind the one that is read, None where there is none.
 
         Files get other names meanwhile: what was opened counts if it is the next one in a listing made afterwards.
@@ -186,7 +189,7 @@ class FeedLines:
             next_step="put it back; files that were read may go when one behind them was begun.",
         )
 
-    def _use(self, file: BinaryIO) -> None:
+    def _use(self, file: LinesFile) -> None:
         self.close()
         self._file, self._name = file, Path(file.name).name
         self._at = self._scanned = self._number = 0
@@ -222,14 +225,15 @@ class FeedLines:
             )
 
 
-def _opened(path: Path) -> BinaryIO | None:
+def _opened(path: Path) -> LinesFile | None:
     """Open a file; None when it has another name by now.
 
     Raises:
         SourceUnavailable: it may not be read.
     """
     try:
-        return path.open("rb")
+        file = path.open("rb")
+        return BlockLines(file) if path.suffix == SUFFIX else file
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -249,6 +253,8 @@ def _inode(path: Path) -> int:
 def _first_scn(path: Path) -> int | None:
     """Return the SCN of a file's first line, None where there is none yet."""
     try:
+        if path.suffix == SUFFIX:
+            return next((header.first_scn for header in block_headers(path)), None)
         with path.open("rb") as file:
             line = file.readline()
         return int(json.loads(line)["scn"]) if line.endswith(b"\n") else None
@@ -263,6 +269,10 @@ def last_scn(folder: Path) -> int:
         SourceUnavailable: the folder cannot be read.
     """
     for path in reversed(feed_files(folder)):
+        if path.suffix == SUFFIX:
+            if ended := max((header.complete_scn for header in block_headers(path)), default=0):
+                return ended
+            continue
         size = path.stat().st_size
         tail = _TAIL_BYTES
         while True:
