@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,11 @@ import pytest
 from headrace.errors import ConfigError, SourceError, SourceUnavailable, UndecodableValue
 from headrace.model.schema import TableId
 from headrace.model.snapshot import NO, UNKNOWN, YES
+from headrace.sources.mysql import catalog, known
+from headrace.sources.mysql.catalog import TableFacts
+from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.chunks import MysqlChunkReader
+from headrace.sources.mysql.connection import Session, connect
 from headrace.sources.mysql.position import Place
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.snapshot import GtidSnapshot, PlaceSnapshot
@@ -24,6 +30,7 @@ from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import settings
 from tests.sources.mysql.test_stream import Log
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -375,3 +382,107 @@ def test_names_and_keys_cannot_leave_their_place(
     assert reader.upper_bound(table) == (name,)
     assert reader.read_keys(table, [(name,)]).rows.num_rows == 1
     assert reader.read_keys(table, [("' OR '1'='1",)]).rows.num_rows == 0
+
+
+@pytest.fixture
+def catalog_reads(monkeypatch: pytest.MonkeyPatch) -> list[TableId]:
+    """Collects the tables that are read from the catalog."""
+    found: list[TableId] = []
+
+    def read_table(session: Session, table: TableId, collations: Collations) -> TableFacts | None:
+        found.append(table)
+        return catalog.read_table(session, table, collations)
+
+    monkeypatch.setattr(known, "read_table", read_table)
+    return found
+
+
+@req("T3")
+def test_a_table_is_read_from_the_catalog_again_only_when_it_changed(
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    reader: MysqlChunkReader,
+    catalog_reads: list[TableId],
+) -> None:
+    sql(
+        "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, e enum('a', ' AUTO_INCREMENT=1') NOT NULL) "
+        "COMMENT 'its AUTO_INCREMENT=1'",
+        "INSERT INTO t (e) VALUES ('a'), ('a')",
+    )
+    table = TableId(database, "t")
+    for _ in range(3):
+        # The next number that the table gives is another one each time.
+        sql("INSERT INTO t (e) VALUES ('a')")
+        assert reader.read(table, None, ("9",), 9).rows.num_rows > 2
+        assert reader.upper_bound(table) is not None
+    assert catalog_reads == [table]
+    # A label alone, which looks like what is passed over.
+    sql("ALTER TABLE t MODIFY e enum('a', ' AUTO_INCREMENT=2') NOT NULL")
+    found = reader.read(table, None, ("9",), 9)
+    assert found.schema.column("e").source_type.endswith("' AUTO_INCREMENT=2')")
+    sql("ALTER TABLE t RENAME COLUMN e TO f")
+    assert reader.read(table, None, ("9",), 9).schema.names == ["id", "f"]
+    assert catalog_reads == [table] * 3
+    sql("DROP TABLE t")
+    with pytest.raises(SourceError, match="There is no table"):
+        reader.read(table, None, ("9",), 9)
+
+
+@req("T3")
+def test_a_table_that_became_another_one_while_it_was_read_is_not_remembered(
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    reader: MysqlChunkReader,
+    catalog_reads: list[TableId],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    table = TableId(database, "t")
+
+    def altered(session: Session, name: TableId, collations: Collations) -> TableFacts | None:
+        if not catalog_reads:
+            sql("ALTER TABLE t ADD COLUMN v int DEFAULT 7, ALGORITHM=INSTANT")
+        catalog_reads.append(name)
+        return catalog.read_table(session, name, collations)
+
+    monkeypatch.setattr(known, "read_table", altered)
+    # Of which of the two the catalog's own tables speak then differs between servers.
+    assert reader.describe(table).names in (["id"], ["id", "v"])
+    sql("ALTER TABLE t DROP COLUMN v, ALGORITHM=INSTANT")
+    assert reader.describe(table).names == ["id"]
+
+
+def test_a_table_whose_rows_are_refused_is_read_from_the_catalog_again(
+    database: str, sql: Sql, reader: MysqlChunkReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 2)")
+    table = TableId(database, "t")
+    monkeypatch.setattr(known, "_described", lambda *_: "as ever")
+    assert reader.read(table, None, ("1",), 1).schema.names == ["id", "v"]
+    sql("ALTER TABLE t RENAME COLUMN v TO w")
+    assert reader.read(table, None, ("1",), 1).schema.names == ["id", "w"]
+
+
+def test_a_connection_of_rows_has_them_in_large_pieces(
+    server: MysqlProtocolServer, reader: MysqlChunkReader, database: str, sql: Sql
+) -> None:
+    # What is written at once comes only behind the last row, which waits for a lock of ours.
+    wanted = b"SELECT REPEAT('x', 60000) UNION ALL SELECT GET_LOCK('held', 60)"
+    with connect(settings(server)) as holder, connect(settings(server)) as plain:
+        holder.value("SELECT GET_LOCK('held', 0)")
+        rows = connect(settings(server))
+        rows.widen()
+        asked = {rows: 0, plain: 16 << 10}
+        for session in asked:
+            session.socket().sendall(struct.pack("<IB", len(wanted) + 1, 3) + wanted)
+        waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'"
+        until(lambda: holder.value(waiting) == "2", "both wait")
+        for session, least in asked.items():
+            piece = bytearray(1 << 20)
+            session.socket().setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                assert session.socket().recv_into(piece) > least > 0
+            assert bool(piece[0]) == bool(least)
+        rows.close()

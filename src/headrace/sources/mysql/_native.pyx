@@ -34,6 +34,14 @@ cdef enum:
     OP_DATETIME = 8
     OP_TIMESTAMP = 9
 
+# How a cell lies in a row of a select; `wire` has the same numbers.
+cdef enum:
+    FORM_COUNTED = 0
+    FORM_SIGNED = 1
+    FORM_UNSIGNED = 2
+    FORM_FLOAT = 3
+    FORM_MOMENT = 4
+
 cdef enum:
     EVENT_HEADER = 19
     ARTIFICIAL = 0x20

@@ -6,7 +6,7 @@ What is rare comes as bytes, and goes on to `headrace.sources.mysql.values` or `
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -17,6 +17,7 @@ from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.texts import column_of_texts
 from headrace.sources.mysql.types import MOST_DIGITS, ColumnType, Kind
 from headrace.sources.mysql.values import of_bytes, of_rows
+from headrace.sources.mysql.wire import Form, Wire, check_wires
 
 __all__ = ["NativeImages", "NativeRows", "walk", "walk_alike"]
 
@@ -60,28 +61,28 @@ def _logged(type_: ColumnType) -> Op:
     return _OPS.get(type_.kind, Op.BYTES)
 
 
-def _rendered(type_: ColumnType) -> Op:
-    """Return what a column is made of from its values' text."""
+def _selected(type_: ColumnType) -> Op:
+    """Return what a column is made of from its cells in a row of a select."""
     op = _logged(type_)
-    if op in (Op.UNSIGNED, Op.YEAR):
-        return Op.INT
-    return Op.BYTES if op is Op.COPIED else op
+    return Op.INT if op in (Op.UNSIGNED, Op.YEAR) else op
 
 
 class _Columns(abc.ABC):
-    def __init__(self, types: Sequence[ColumnType], op_of: Callable[[ColumnType], Op]) -> None:
+    def __init__(
+        self, types: Sequence[ColumnType], ops: Sequence[Op], wires: Sequence[Wire]
+    ) -> None:
         self.types = tuple(types)
-        self._ops = [op_of(type_) for type_ in types]
+        self._ops = ops
         self.columns = _native.Columns(
             [
                 (
                     op,
-                    -type_.prefix if type_.width is None else type_.width,
+                    *wire,
                     0 if op is Op.BYTES else type_.arrow.bit_width // 8,
                     type_.precision,
                     type_.scale,
                 )
-                for type_, op in zip(self.types, self._ops, strict=True)
+                for type_, op, wire in zip(self.types, ops, wires, strict=True)
             ]
         )
 
@@ -124,7 +125,9 @@ class NativeImages(_Columns):
     """
 
     def __init__(self, types: Sequence[ColumnType]) -> None:
-        super().__init__(types, _logged)
+        widths = [-one.prefix if one.width is None else one.width for one in types]
+        wires = [Wire(Form.COUNTED, width) for width in widths]
+        super().__init__(types, [_logged(type_) for type_ in types], wires)
 
     def _of_bytes(self, type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> pa.Array:
         if type_.width is None:
@@ -140,10 +143,12 @@ class NativeRows(_Columns):
 
     Args:
         types: of its columns.
+        wires: how their cells lie; see the twin.
     """
 
-    def __init__(self, types: Sequence[ColumnType]) -> None:
-        super().__init__(types, _rendered)
+    def __init__(self, types: Sequence[ColumnType], wires: Sequence[Wire]) -> None:
+        check_wires(types, wires)
+        super().__init__(types, [_selected(type_) for type_ in types], wires)
 
     @property
     def nbytes(self) -> int:

@@ -31,6 +31,7 @@ from headrace.sources.mysql.connection import (
 from headrace.sources.mysql.dump import stretch
 from headrace.sources.mysql.engine import make_engine
 from headrace.sources.mysql.keyset import keyset_of, table_sql
+from headrace.sources.mysql.known import KnownTables
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.position import Resume
 from headrace.sources.mysql.rendering import key_texts, row_of_keys
@@ -76,6 +77,7 @@ class MysqlChunkReader:
         self._chunk_bytes = chunk_bytes
         self._session: Session | None = None
         self._collations = Collations()
+        self._tables = KnownTables()
         self._fitting: dict[TableId, int] = {}
 
     def describe(self, table: TableId) -> TableSchema:
@@ -232,7 +234,9 @@ class MysqlChunkReader:
         """Return the connection, made anew where it was lost, and the collations of the server."""
         if self._session is None or not self._session.open:
             self._session = connect(self._settings, patient=True)
+            self._session.widen()
             self._collations = read_collations(self._session)
+            self._tables = KnownTables()
         return self._session, self._collations
 
     def _once(
@@ -246,9 +250,10 @@ class MysqlChunkReader:
             session, collations = self.connected()
             try:
                 with self.seeing(session) as seen:
-                    facts = _known(read_table(session, table, collations), table)
+                    facts = _known(self._tables.read(session, table, collations), table)
                     return read(session, facts, seen)
             except QueryFailed as error:
+                self._tables.forget(table)
                 if error.code not in _CHANGED or predicate or attempt == _ATTEMPTS:
                     raise _refused(table, error, predicate) from error
             except SourceUnavailable:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import io
 import socket
+import struct
 from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import pymysql
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, COMMAND
 from pymysql.cursors import SSCursor
+from pymysql.protocol import FieldDescriptorPacket
 
 from headrace.errors import HeadraceError, SourceError, SourceUnavailable
 from headrace.sources.mysql.packets import PacketReader, is_end
 from headrace.sources.mysql.settings import MysqlSettings
+from headrace.sources.mysql.wire import Wire, wire_of
 
 __all__ = ["Cells", "QueryFailed", "Session", "connect", "quote", "quote_literal"]
 
@@ -37,6 +40,8 @@ _KEEPALIVE = {
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 60_000,
 }
+# Bytes; by themselves servers write 16 KB at once, and each write wakes us.
+_WRITTEN_AT_ONCE = 1 << 18
 _LOST = {1040, 1053, 1152, 1159, 1161, 1203, 1317, 1927, 2003, 2006, 2013, 2055}
 # Codes whose messages may quote values of rows or parameters.
 _QUOTING = {1062, 1064, 1264, 1265, 1292, 1366, 1406, 1411, 1525}
@@ -102,19 +107,24 @@ class Session:
                 yield rows
 
     @contextlib.contextmanager
-    def packets(self, sql: str) -> Iterator[PacketReader]:
-        """Give the rows of a statement as packets; likewise, and the refusal may come when the block is left.
+    def prepared(self, sql: str) -> Iterator[tuple[PacketReader, list[Wire]]]:
+        """Give the rows of a prepared statement as packets, and how their cells lie in them; likewise.
 
-        The session is free again behind the block, which need not have read them all; after an error in it the session
-        is closed.
+        The refusal may come when the block is left. The session is free again behind the block, which need not have
+        read all rows; after an error in it the session is closed.
         """
-        with self._failures(), self._connection.cursor(SSCursor) as cursor:
-            cursor.execute(sql)
-            result = cursor._result
-            packets = PacketReader(_Buffered(self._connection._rfile, self.socket()))
+        connection = self._connection
+        with self._failures(), self._statement(sql) as number:
+            # Without a cursor: the rows come as they are found.
+            execute = struct.pack("<IBI", number, 0, 1)
+            connection._execute_command(COMMAND.COM_STMT_EXECUTE, execute)
+            count = connection._read_packet().read_length_encoded_integer()
+            fields = [connection._read_packet(FieldDescriptorPacket) for _ in range(count)]
+            connection._read_packet()
+            packets = PacketReader(_Buffered(connection._rfile, self.socket()))
             ended = False
             try:
-                yield packets
+                yield packets, [wire_of(field.type_code, field.flags) for field in fields]
                 while not ended:
                     payload = packets.whole()
                     refused = payload[:1] == b"\xff"
@@ -122,11 +132,32 @@ class Session:
                     if refused:
                         pymysql.err.raise_mysql_exception(payload)
             finally:
-                # The driver would look for rows that were read past it.
-                result.unbuffered_active = False
-                result.connection = None
+                # The driver would take rows that are left for its next answer.
                 if not ended:
                     self.close()
+
+    @contextlib.contextmanager
+    def _statement(self, sql: str) -> Iterator[int]:
+        """Prepare a statement without parameters and give its number."""
+        connection = self._connection
+        connection._execute_command(COMMAND.COM_STMT_PREPARE, sql)
+        number, columns = struct.unpack_from("<xIH", connection._read_packet().get_all_data())
+        # Their description, which comes again with the rows and is true then, and its end.
+        for _ in range(columns + 1):
+            connection._read_packet()
+        try:
+            yield number
+        finally:
+            if self.open:
+                connection._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", number))
+
+    def widen(self) -> None:
+        """Let the server write rows in large pieces: its buffer has the size of the largest packet that it received.
+
+        Source: https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_net_buffer_length
+        """
+        most = int(self.value("SELECT @@max_allowed_packet")) // 2
+        self.run("DO 0 /*" + " " * min(_WRITTEN_AT_ONCE, most) + "*/")
 
     def run(self, *statements: str) -> int:
         """Run statements without rows; return how many rows the last one changed."""

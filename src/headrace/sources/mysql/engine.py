@@ -14,6 +14,7 @@ from headrace.sources.mysql.images import Layout, walk
 from headrace.sources.mysql.selected import SelectedRows
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.types import ColumnType
+from headrace.sources.mysql.wire import Wire
 
 try:
     from headrace.sources.mysql import built
@@ -67,13 +68,13 @@ class Engine:
         images: makes a set of images of some types.
         walk: adds the images of an event; see `headrace.sources.mysql.images`.
         walk_alike: adds those of the events behind it that go on where it ended, None: they come one by one.
-        rows: makes a set of rows of some types.
+        rows: makes a set of rows of some types, whose cells lie as given.
     """
 
     images: Callable[[Sequence[ColumnType]], Images]
     walk: Callable[[bytes, int, int, Any, Any], int]
     walk_alike: Callable[..., tuple[int, int, int, int]] | None
-    rows: Callable[[Sequence[ColumnType]], Rows]
+    rows: Callable[[Sequence[ColumnType], Sequence[Wire]], Rows]
 
 
 _PYTHON = Engine(Layout, walk, None, SelectedRows)

@@ -47,8 +47,8 @@ def select(
         SourceUnavailable: the connection is gone.
         UndecodableValue: names table and column, never the value.
     """
-    rows = engine.rows([_known(column) for column in facts.columns])
-    with session.packets(sql) as packets:
+    with session.prepared(sql) as (packets, wires):
+        rows = engine.rows([_known(column) for column in facts.columns], wires)
         while True:
             stop = _taken(packets, rows, most_bytes)
             if stop is Stop.REFUSED:

@@ -31,6 +31,9 @@ def selected(type_: ColumnType, column: str) -> str:
         return f"{column} * 1e0"
     if type_.kind is Kind.BIT:
         return f"{column} + 0"
+    if type_.kind is Kind.TIME:
+        # Of which a prepared select would give the parts.
+        return f"CAST({column} AS CHAR)"
     return column
 
 

@@ -3,7 +3,8 @@
 
 cdef struct Column:
     int op
-    int width        # bytes of a value in an image; -n: a length of n bytes stands before it
+    int form         # how a cell lies in a row of a select
+    int width        # bytes of a value in an image, or of a number in a row; -n: a length of n bytes stands before it
     int out          # bytes of a value in the column; 0: bytes behind offsets
     int precision
     int scale
@@ -81,8 +82,9 @@ cdef class Columns:
     """Columns of rows that come one by one; `headrace.sources.mysql.built` says what becomes of them.
 
     Args:
-        plan: per column what it is made of (`OPS`), its bytes in an image or the negative bytes of their length, the
-            bytes of its values here (0: any), and a decimal's digits and those behind its point.
+        plan: per column what it is made of (`built.Op`), how a cell lies in a row (`wire.Form`), its bytes there or in an
+            image or the negative bytes of their length, the bytes of its values here (0: any), and a decimal's digits
+            and those behind its point.
     """
 
     cdef Set set
@@ -94,9 +96,9 @@ cdef class Columns:
         self.set.columns = <Column*> calloc(max(1, self.set.width), sizeof(Column))
         if self.set.columns == NULL:
             raise MemoryError
-        for place, (op, width, out, precision, scale) in enumerate(plan):
+        for place, (op, form, width, out, precision, scale) in enumerate(plan):
             c = &self.set.columns[place]
-            c.op, c.width, c.out, c.precision, c.scale = op, width, out, precision, scale
+            c.op, c.form, c.width, c.out, c.precision, c.scale = op, form, width, out, precision, scale
             _begin_bytes(c)
 
     def __dealloc__(self):

@@ -8,19 +8,16 @@ REFUSED = 3
 ENOUGH = 4
 
 
-cdef Py_ssize_t _cell(const uint8_t *p, Py_ssize_t at, Py_ssize_t end, Py_ssize_t *size) noexcept nogil:
-    """Read the length of a cell; return where it begins, -1 when it goes beyond its row. ``size`` -1 is a null."""
+cdef Py_ssize_t _counted(const uint8_t *p, Py_ssize_t at, Py_ssize_t end, Py_ssize_t *size) noexcept nogil:
+    """Read the length of a cell; return where it begins, -1 when it goes beyond its row."""
     cdef Py_ssize_t bytes_
     if at >= end:
         return -1
     size[0] = p[at]
     at += 1
     if size[0] < 0xFB:
-        bytes_ = 0
-    elif size[0] == 0xFB:
-        size[0] = -1
-        return at
-    elif size[0] == 0xFC:
+        return at if size[0] <= end - at else -1
+    if size[0] == 0xFC:
         bytes_ = 2
     elif size[0] == 0xFD:
         bytes_ = 3
@@ -28,26 +25,58 @@ cdef Py_ssize_t _cell(const uint8_t *p, Py_ssize_t at, Py_ssize_t end, Py_ssize_
         bytes_ = 8
     else:
         return -1
-    if bytes_:
-        if bytes_ > end - at:
-            return -1
-        size[0] = <Py_ssize_t> _little(p + at, bytes_)
-        at += bytes_
+    if bytes_ > end - at:
+        return -1
+    size[0] = <Py_ssize_t> _little(p + at, bytes_)
+    at += bytes_
     return at if 0 <= size[0] <= end - at else -1
+
+
+cdef Py_ssize_t _moment(Column *c, const uint8_t *p, Py_ssize_t at, Py_ssize_t end, Py_ssize_t *size) noexcept nogil:
+    """Read the length of a time likewise; there are but some that times have."""
+    if at >= end:
+        return -1
+    size[0] = p[at]
+    at += 1
+    if size[0] and size[0] != 4 and (c.op == OP_DATE or (size[0] != 7 and size[0] != 11)):
+        return -1
+    return at if size[0] <= end - at else -1
 
 
 cdef bint _row(Set *columns, const uint8_t *p, Py_ssize_t at, Py_ssize_t end) except -1 nogil:
     """Add a row; return 0 when it is none of these columns."""
-    cdef Py_ssize_t place, size
+    cdef Py_ssize_t place, size, row = columns.count
+    cdef const uint8_t *nulls = p + at + 1
+    cdef Column *c
+    # Two bits of the mask are none of a column's.
+    size = 1 + (columns.width + 9) // 8
+    if size > end - at or p[at]:
+        return False
+    at += size
     for place in range(columns.width):
-        at = _cell(p, at, end, &size)
-        if at < 0:
-            return False
-        if size < 0:
-            _add_null(&columns.columns[place], columns.count)
+        c = &columns.columns[place]
+        if nulls[(place + 2) >> 3] >> ((place + 2) & 7) & 1:
+            _add_null(c, row)
+            continue
+        if c.form == FORM_COUNTED:
+            at = _counted(p, at, end, &size)
+            if at < 0:
+                return False
+            _add_counted(c, row, p + at, size)
+        elif c.form == FORM_MOMENT:
+            at = _moment(c, p, at, end, &size)
+            if at < 0:
+                return False
+            _add_moment(c, row, p + at, size)
         else:
-            _add_rendered(&columns.columns[place], columns.count, p + at, size)
-            at += size
+            size = c.width
+            if size > end - at:
+                return False
+            if c.form == FORM_FLOAT:
+                _add_float(c, row, p + at)
+            else:
+                _add_whole(c, row, p + at)
+        at += size
     columns.count += 1
     return at == end
 
