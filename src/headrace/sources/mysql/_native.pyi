@@ -25,6 +25,19 @@ def walk_alike(
     second: Columns,
     most: int,
 ) -> tuple[int, int, int, int]: ...
+def walk_transactions(
+    buffer: bytearray,
+    at: int,
+    end: int,
+    begin: int,
+    described: bytes,
+    model: bytes,
+    checksum: bool,
+    pairs: bool,
+    first: Columns,
+    second: Columns,
+    most: int,
+) -> tuple[int, list[tuple[bytes, int, int, int]]]: ...
 def result_row(payload: bytes, columns: Columns) -> None: ...
 def result_rows(
     buffer: bytearray, at: int, end: int, columns: Columns, most: int

@@ -10,14 +10,13 @@ One module for the compiler, in the order of the files that it includes: what co
 
 from cpython.buffer cimport PyBUF_READ, PyBuffer_FillInfo
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
-from zlib import crc32
-
 import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
 from headrace.sources.mysql.reading import broken
 
@@ -47,6 +46,12 @@ cdef enum:
     ARTIFICIAL = 0x20
     PACKET_HEADER = 4
     MOST_OF_A_PACKET = 0xFFFFFF
+    QUERY = 2
+    XID = 16
+    TABLE_MAP = 19
+    SOURCE_GTID = 33
+    GTID = 162
+    ALONE_OR_DISTRIBUTED = 0xC1
 
 include "../native/memory.pxi"
 include "../native/plain.pxi"

@@ -29,6 +29,7 @@ from headrace.sources.mysql.events import (
     Event,
     EventType,
     RowsHeader,
+    parse_event,
     parse_heartbeat,
     parse_prepared,
     parse_query,
@@ -39,6 +40,7 @@ from headrace.sources.mysql.gtids import Gtid
 from headrace.sources.mysql.position import GONE, UNREAD, Place, Resume
 from headrace.sources.mysql.prepared import Held, HeldTransactions
 from headrace.sources.mysql.reading import broken
+from headrace.sources.mysql.repeated import Pattern
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.statements import Meaning, meaning_of
 from headrace.sources.mysql.table_map import table_map_id
@@ -168,6 +170,8 @@ class Assembler:
         self._held_rows = 0
         self._held_bytes = 0
         self._alike: tuple[TableRows, bytes] | None = None
+        self._pattern = Pattern(0)
+        self._repeated: Pattern | None = None
         self._tx_mark: Mark | None = None
         self._mark: ReceivedMark | None = None
         self._last_scn = resume.place.scn
@@ -233,11 +237,12 @@ class Assembler:
             UndecodableValue: a value has no exact place in its column's type.
         """
         self._move(event)
-        self._alike = None
+        self._alike = self._repeated = None
         if event.type == EventType.ROTATE:
             self._rotate(event)
         elif event.type in BEGINS:
             self._begin(BEGINS[event.type](event))
+            self._pattern = Pattern(event.type)
         elif self._holding is not None and event.type in _HELD:
             self._holding.add(event)
         elif event.type == EventType.TABLE_MAP:
@@ -246,6 +251,7 @@ class Assembler:
             self._add_rows(event)
         elif event.type == EventType.XID:
             self._commit()
+            self._repeated = self._pattern if self._pattern.whole else None
         elif event.type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
             self._statement(event)
         elif event.type == EventType.XA_PREPARE:
@@ -292,11 +298,11 @@ class Assembler:
 
     @property
     def expects_alike(self) -> bool:
-        """Whether the event that was added last has rows, and `add_alike` may take those that go on where it ended."""
-        return self._alike is not None
+        """Whether what was added last may be followed by what is like it, which `add_alike` takes."""
+        return self._alike is not None or self._repeated is not None
 
     def add_alike(self, buffer: bytearray, at: int, end: int, checksum: bool) -> int:
-        """Take in packets with events that are like the one that was added last, as long as no hand-over is due.
+        """Take in packets as long as no hand-over is due: events like the one with rows, or transactions like the one.
 
         Args:
             buffer: holds packets.
@@ -310,13 +316,38 @@ class Assembler:
         Raises:
             ProtocolError: their images do not follow the protocol.
         """
+        most = self._max_rows - self._held_rows
+        if self._repeated is not None:
+            return self._add_transactions(self._repeated, buffer, at, end, checksum, most)
         assert self._alike is not None
         rows, model = self._alike
-        found = rows.add_alike(buffer, at, end, model, checksum, self._max_rows - self._held_rows)
+        found = rows.add_alike(buffer, at, end, model, checksum, most)
         if found.images:
             self._follow(found.end_pos)
             self._hold(found.images, found.size)
         return found.at
+
+    def _add_transactions(
+        self, like: Pattern, buffer: bytearray, at: int, end: int, checksum: bool, most: int
+    ) -> int:
+        rows, kind = like.rows, like.kind
+        assert rows is not None
+        assert kind is not None
+        parse = BEGINS[like.begin]
+        shape = like.begin, like.described, like.model, kind
+        at, found = rows.walk_transactions(buffer, at, end, *shape, checksum, most)
+        for one in found:
+            event = parse_event(one.begin, checksum=checksum)
+            self._follow(event.end_pos)
+            self._begin(parse(event))
+            if one.images:
+                rows.note(self._scn, kind, one.images)
+                self._hold(one.images, one.size)
+            self._follow(one.end_pos)
+            self._commit()
+        if found:
+            self.covered = max(self.covered, self._place().scn)
+        return at
 
     # -- places -----------------------------------------------------------------------------------
 
@@ -414,6 +445,7 @@ class Assembler:
         self._needs_transaction()
         table_id, table, raw = table_map_id(event)
         known = self._maps.get(table_id)
+        self._pattern.describes(event)
         if known is not None and known[0] == raw:
             return
         described = self._tables.describe(event, self._versions)
@@ -441,8 +473,13 @@ class Assembler:
             added = rows.add(self._scn, self._ord, event.type, header)
             self._hold(added, header.end - header.start)
             # Inflated rows, and such as hold changes of documents, are not as the event has them.
-            if header.data is event.data and event.type != EventType.PARTIAL_UPDATE_ROWS:
+            plain = header.data is event.data and event.type != EventType.PARTIAL_UPDATE_ROWS
+            if added and plain:
                 self._alike = rows, event.data[: header.start]
+                self._pattern.has(*self._alike)
+                return
+        # Of another table, of marks, or not as others have them.
+        self._pattern.other = True
 
     def _hold(self, images: int, size: int) -> None:
         self._held_rows += images
@@ -458,6 +495,7 @@ class Assembler:
         self._tx_mark = mark or self._tx_mark
 
     def _event(self, kind: SystemKind, table: TableId, payload: dict[str, Any]) -> None:
+        self._pattern.other = True
         self._system.append(SystemEvent(self._scn, self._ord, kind, table, payload))
         self._count(1)
 
@@ -475,6 +513,7 @@ class Assembler:
             return
         if meaning.kind == "xa start":
             self._begin_holding()
+        self._pattern.other |= self._stated or meaning.kind != "begin"
         if self._begun.standalone is None and not self._stated:
             self._alone = meaning.kind not in ("begin", "xa start")
         self._stated = True

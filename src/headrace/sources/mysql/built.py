@@ -19,7 +19,7 @@ from headrace.sources.mysql.types import MOST_DIGITS, ColumnType, Kind
 from headrace.sources.mysql.values import of_bytes, of_rows
 from headrace.sources.mysql.wire import Form, Wire, check_wires
 
-__all__ = ["NativeImages", "NativeRows", "walk", "walk_alike"]
+__all__ = ["NativeImages", "NativeRows", "walk", "walk_alike", "walk_transactions"]
 
 
 class Op(IntEnum):
@@ -185,3 +185,22 @@ def walk_alike(
     """Walk through the images of whole packets whose events go on where another one ended; see ``_native.pyx``."""
     first, second = (one.columns for one in images)
     return _native.walk_alike(buffer, at, end, model, checksum, pairs, first, second, most)
+
+
+def walk_transactions(
+    buffer: bytearray,
+    at: int,
+    end: int,
+    begin: int,
+    described: bytes,
+    model: bytes,
+    checksum: bool,
+    pairs: bool,
+    images: tuple[NativeImages, NativeImages],
+    most: int,
+) -> tuple[int, list[tuple[bytes, int, int, int]]]:
+    """Walk through the images of whole transactions that are like one before them; see ``_native.pyx``."""
+    first, second = (one.columns for one in images)
+    return _native.walk_transactions(
+        buffer, at, end, begin, described, model, checksum, pairs, first, second, most
+    )

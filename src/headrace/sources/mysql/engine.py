@@ -68,20 +68,28 @@ class Engine:
         images: makes a set of images of some types.
         walk: adds the images of an event; see `headrace.sources.mysql.images`.
         walk_alike: adds those of the events behind it that go on where it ended, None: they come one by one.
+        walk_transactions: likewise those of whole transactions behind one that has ended.
         rows: makes a set of rows of some types, whose cells lie as given.
     """
 
     images: Callable[[Sequence[ColumnType]], Images]
     walk: Callable[[bytes, int, int, Any, Any], int]
     walk_alike: Callable[..., tuple[int, int, int, int]] | None
+    walk_transactions: Callable[..., tuple[int, list[tuple[bytes, int, int, int]]]] | None
     rows: Callable[[Sequence[ColumnType], Sequence[Wire]], Rows]
 
 
-_PYTHON = Engine(Layout, walk, None, SelectedRows)
+_PYTHON = Engine(Layout, walk, None, None, SelectedRows)
 
 ENGINES: dict[str, Engine] = (
     {
-        "native": Engine(built.NativeImages, built.walk, built.walk_alike, built.NativeRows),
+        "native": Engine(
+            built.NativeImages,
+            built.walk,
+            built.walk_alike,
+            built.walk_transactions,
+            built.NativeRows,
+        ),
         "python": _PYTHON,
     }
     if _COMPILED

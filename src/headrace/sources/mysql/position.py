@@ -8,6 +8,7 @@ above that place's, because a transaction lies in one piece.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,16 @@ changed was not read."""
 
 _SHIFT = 36
 _FILE = re.compile(r".+\.(\d+)")
+
+
+# Beyond what any shift makes a number of.
+_NONE = -1 << 63
+
+
+@functools.lru_cache(16)
+def _number_of(file: str) -> int:
+    match = _FILE.fullmatch(file)
+    return int(match[1]) if match else _NONE
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,8 +69,7 @@ class Place:
         Raises:
             ProtocolError: the name ends with no number, or position or number is out of bounds.
         """
-        match = _FILE.fullmatch(file)
-        number = int(match[1]) + shift if match else -1
+        number = _number_of(file) + shift
         if not 0 <= number < 1 << 63 - _SHIFT or not 0 <= position < 1 << _SHIFT:
             raise ProtocolError(
                 f"binary log: {file}:{position} is no place that a number can be made of.",
@@ -140,7 +150,8 @@ class Resume:
 
     def behind(self, place: Place, scn: int, gtid: Gtid, tables: Mapping[str, int]) -> Resume:
         """Return where reading goes on behind one more transaction."""
-        return replace(self, place=place, scn=scn, gtids=self.gtids.behind(gtid), tables=tables)
+        gtids = self.gtids.behind(gtid)
+        return Resume(place, scn, gtids, tables, self.server, self.shift, self.prepared)
 
     def beyond(self, gtids: Iterable[Gtid], scn: int) -> Resume:
         """Return the same for one who holds more: these transactions, and all up to an SCN."""

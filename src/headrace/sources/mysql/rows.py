@@ -25,7 +25,7 @@ from headrace.sources.mysql.reading import bit_places, broken
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.types import ColumnType
 
-__all__ = ["Alike", "TableRows"]
+__all__ = ["Alike", "ImageKind", "TableRows", "Taken"]
 
 _CODES = pa.array([INSERT, UPDATE_OLD, UPDATE_NEW, DELETE], pa.string())
 _INSERT, _OLD, _NEW, _DELETE = range(4)
@@ -47,12 +47,40 @@ class Alike(NamedTuple):
     end_pos: int
 
 
+class Taken(NamedTuple):
+    """One of whole transactions that were taken at once.
+
+    Attributes:
+        begin: its first event.
+        end_pos: low 32 bits of the place behind it in its file.
+        images: it has.
+        size: their bytes.
+    """
+
+    begin: bytes
+    end_pos: int
+    images: int
+    size: int
+
+
 class _Images:
     """Images in which the same columns are present."""
 
     def __init__(self, types: list[ColumnType], mask: bytes, engine: Engine) -> None:
         self.present = bit_places(mask, len(types))
         self.set = engine.images([types[place] for place in self.present])
+
+
+class ImageKind(NamedTuple):
+    """What images of one event with rows are.
+
+    Attributes:
+        op: what became of their rows; of updates the first and every second image is an old one.
+        sides: the sets that their images are in, the first one's first.
+    """
+
+    op: int
+    sides: tuple[_Images, _Images]
 
 
 @dataclass(slots=True)
@@ -62,15 +90,13 @@ class _Run:
     Attributes:
         scn: of the transaction.
         ord: of the first image.
-        op: what they are; of updates the first and every second image is an old one.
-        sides: the sets that their images are in, the first one's first.
+        kind: what they are.
         count: images.
     """
 
     scn: int
     ord: int
-    op: int
-    sides: tuple[_Images, _Images]
+    kind: ImageKind
     count: int
 
 
@@ -131,9 +157,7 @@ class TableRows:
         op = _OLD if type_ in UPDATES else _DELETE if type_ in DELETES else _INSERT
         if op == _OLD and found & 1:
             raise broken("an update has no second image")
-        if not self._count:
-            self.first = (scn, ord_)
-        self._note(_Run(scn, ord_, op, (before, after), found))
+        self._note(_Run(scn, ord_, ImageKind(op, (before, after)), found))
         return found
 
     def add_alike(
@@ -153,17 +177,61 @@ class TableRows:
         if walk is None or not self._runs:
             return Alike(at, 0, 0, 0)
         last = self._runs[-1]
-        sets = tuple(side.set for side in last.sides)
-        found = Alike(*walk(buffer, at, end, model, checksum, last.op == _OLD, sets, most))
+        op, sides = last.kind
+        sets = tuple(side.set for side in sides)
+        found = Alike(*walk(buffer, at, end, model, checksum, op == _OLD, sets, most))
         last.count += found.images
         self._count += found.images
         return found
 
+    @property
+    def last_kind(self) -> ImageKind:
+        """What the rows are that were added last."""
+        return self._runs[-1].kind
+
+    def walk_transactions(
+        self,
+        buffer: bytearray,
+        at: int,
+        end: int,
+        begin: int,
+        described: bytes,
+        model: bytes,
+        kind: ImageKind,
+        checksum: bool,
+        most: int,
+    ) -> tuple[int, list[Taken]]:
+        """Add the images of whole transactions; of each that is returned `note` has to be told, in their order.
+
+        Args:
+            buffer: holds packets.
+            at: where one begins.
+            end: behind the last byte.
+            begin: type of the event with which they begin.
+            described: the table's description behind the event's header.
+            model: an event with rows up to its first image.
+            kind: what its rows are.
+            checksum: whether events end with one.
+            most: images after which to stop.
+        """
+        walk = self._engine.walk_transactions
+        if walk is None:
+            return at, []
+        sets, pairs = tuple(side.set for side in kind.sides), kind.op == _OLD
+        at, found = walk(buffer, at, end, begin, described, model, checksum, pairs, sets, most)
+        return at, [Taken(*one) for one in found]
+
+    def note(self, scn: int, kind: ImageKind, images: int) -> None:
+        """Take note of the transaction to which images belong that were added."""
+        self._note(_Run(scn, 0, kind, images))
+
     def _note(self, run: _Run) -> None:
+        if not self._count:
+            self.first = (run.scn, run.ord)
         last = self._runs[-1] if self._runs else None
         if (
             last is not None
-            and (last.scn, last.op, last.sides) == (run.scn, run.op, run.sides)
+            and (last.scn, last.kind) == (run.scn, run.kind)
             and last.ord + last.count == run.ord
         ):
             last.count += run.count
@@ -180,7 +248,7 @@ class TableRows:
         counts = np.array([run.count for run in self._runs])
         starts = np.cumsum(counts) - counts
         inside = np.arange(self._count) - np.repeat(starts, counts)
-        ops = np.repeat(np.array([run.op for run in self._runs], np.int8), counts)
+        ops = np.repeat(np.array([run.kind.op for run in self._runs], np.int8), counts)
         # Of an update the second image is the new one.
         ops += (ops == _OLD) & (inside & 1).astype(bool)
         scns = np.repeat(np.array([run.scn for run in self._runs], np.int64), counts)
@@ -239,11 +307,11 @@ class TableRows:
         parts, at = [], 0
         for run in self._runs:
             places = np.arange(at, at + run.count)
-            first, second = run.sides
+            first, second = run.kind.sides
             if first is second:
                 parts += [places] if first is images else []
             else:
-                parts += [places[n::2] for n, side in enumerate(run.sides) if side is images]
+                parts += [places[n::2] for n, side in enumerate(run.kind.sides) if side is images]
             at += run.count
         return np.concatenate(parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,19 +18,24 @@ __all__ = ["parse_source_gtid", "parse_tagged_gtid", "unpacked"]
 _TIME_MASK = (1 << 55) - 1
 
 
+@functools.lru_cache(256)
+def _server(raw: bytes) -> str:
+    return str(uuid.UUID(bytes=raw))
+
+
 def parse_source_gtid(event: Event) -> Begin:
     """Read MySQL's beginning of a transaction."""
     body = event.body()
     body.take(1)
-    server = uuid.UUID(bytes=body.take(16))
+    server = _server(body.take(16))
     number = body.number(8)
     if not body.left:
-        return Begin(SourceGtid(str(server), number), event.time_s * 1_000_000, standalone=None)
+        return Begin(SourceGtid(server, number), event.time_s * 1_000_000, standalone=None)
     # Which transactions may be applied beside it.
     body.take(17)
     # The highest of 56 bits says whether the time on the first server follows.
     commit_us = body.number(7) & _TIME_MASK
-    return Begin(SourceGtid(str(server), number), commit_us, standalone=None)
+    return Begin(SourceGtid(server, number), commit_us, standalone=None)
 
 
 def parse_tagged_gtid(event: Event) -> Begin:

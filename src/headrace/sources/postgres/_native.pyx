@@ -143,6 +143,7 @@ cdef enum:
 
 include "../native/memory.pxi"
 include "../native/plain.pxi"
+include "native/plain.pxi"
 include "native/columns.pxi"
 include "native/text.pxi"
 include "native/binary.pxi"

@@ -23,6 +23,19 @@ cdef struct Set:
     Py_ssize_t count
 
 
+cdef inline int _put_number(Vec *v, const void *value, int size) except -1 nogil:
+    """Add a number of 2, 4 or 8 bytes; each size by itself, so that none is copied by a call."""
+    _room(v, 8)
+    if size == 4:
+        memcpy(v.p + v.n, value, 4)
+    elif size == 8:
+        memcpy(v.p + v.n, value, 8)
+    else:
+        memcpy(v.p + v.n, value, 2)
+    v.n += size
+    return 0
+
+
 cdef inline int _end_bytes(Column *c) except -1 nogil:
     cdef int32_t end
     if c.data.n > 0x7FFFFFF0:

@@ -17,6 +17,10 @@ cdef inline uint64_t _little(const uint8_t *p, Py_ssize_t n) noexcept nogil:
         memcpy(&value, p, 4)
     elif n == 8:
         memcpy(&value, p, 8)
+    elif n == 2:
+        memcpy(&value, p, 2)
+    elif n == 1:
+        value = p[0]
     else:
         while n:
             n -= 1
@@ -83,10 +87,10 @@ cdef int _add_logged(Column *c, Py_ssize_t row, const uint8_t *p, Py_ssize_t n) 
         value = _little(p, n)
         if n < 8 and p[n - 1] & 0x80:
             value |= ~<uint64_t> 0 << 8 * n
-        _put(&c.data, &value, c.out)
+        _put_number(&c.data, &value, c.out)
     elif op == OP_UNSIGNED:
         value = _little(p, n)
-        _put(&c.data, &value, c.out)
+        _put_number(&c.data, &value, c.out)
     elif op == OP_UNSIGNED_LONG:
         wide = _little(p, 8)
         _put(&c.data, &wide, 16)
@@ -118,6 +122,6 @@ cdef int _add_logged(Column *c, Py_ssize_t row, const uint8_t *p, Py_ssize_t n) 
         value = p[0] + 1900 if p[0] else 0
         _put(&c.data, &value, 2)
     else:
-        _put(&c.data, p, c.out)
+        _put_number(&c.data, p, c.out)
     _valid(c, row)
     return 0

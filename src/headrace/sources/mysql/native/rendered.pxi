@@ -40,7 +40,7 @@ cdef int _add_whole(Column *c, Py_ssize_t row, const uint8_t *p) except -1 nogil
         signed = <int64_t> value
         if (signed < 0) != negative or signed < FIRST_INT[c.out] or signed > LAST_INT[c.out]:
             return _add_unfit(c, row)
-        _put(&c.data, &signed, c.out)
+        _put_number(&c.data, &signed, c.out)
     elif c.op == OP_UNSIGNED_LONG:
         if negative:
             return _add_unfit(c, row)
