@@ -2,7 +2,8 @@
 
 On each server (--servers) the same stretches of log are read in turn by a client that receives bytes and looks at
 nothing, by our reader (batches), by our capture into the change log on disk (headrace), and by go-mysql, the Java
-connector that Debezium stands on, python-mysql-replication and Debezium; then a table by our chunks and by connectorx.
+connector that Debezium stands on, python-mysql-replication and Debezium; then a table by our chunks, by connectorx, and by a client
+that only receives its rows.
 The slow ones take part in fewer rounds (--peer-runs) or read fewer rows. Debezium's own connector for MariaDB is not in
 every repository, so it is measured on MySQL alone.
 """
@@ -118,10 +119,17 @@ def summarise(records: Sequence[Record]) -> dict[str, float]:
                 peer = name.replace("-", "_")
                 found[f"{begin}_vs_{peer}"] = _over(ours, theirs, "rows_per_s")
         runs = select(records, server=kind, load="table")
-        ours, theirs = (select(runs, contender=name) for name in contenders.CHUNK_READERS)
+        ours, theirs, bare = (select(runs, contender=name) for name in contenders.CHUNK_READERS)
         found[f"{kind}_chunk_rows_per_s"] = median(ours, "rows_per_s")
         found[f"{kind}_chunks_vs_connectorx"] = paired(ours, theirs, "rows_per_s")
         found[f"{kind}_chunks_cpu_of_connectorx"] = paired(ours, theirs, "cpu_s_per_million")
+        # Where the time goes: no reader of one connection is faster than the server that selects.
+        found[f"{kind}_chunks_vs_drain"] = paired(ours, bare, "rows_per_s")
+        found[f"{kind}_drain_vs_connectorx"] = paired(bare, theirs, "rows_per_s")
+        found[f"{kind}_chunks_waiting_share"] = median(
+            [{"share": run["waited_s"] / run["run_s"]} for run in ours if "waited_s" in run],
+            "share",
+        )
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -174,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for kind in given.servers:
         for load in given.loads:
             count += 1 + sum(rounds for _, rounds in _readers(given, kind, load))
-        count += given.runs * (2 - ("connectorx" in given.without))
+        count += given.runs * (3 - ("connectorx" in given.without))
     with harness.Steps("mysql", count).shown() as steps, harness.until_stopped(steps):
         for kind in given.servers:
             with server.running(kind) as running:

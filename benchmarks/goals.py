@@ -151,6 +151,15 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
             f"{kind}_chunks_cpu_of_connectorx": Figure(
                 "CPU per row, ours over connectorx's", most=0.25
             ),
+            f"{kind}_chunks_vs_drain": Figure(
+                f"a client that receives one select's rows and looks at none, {_OURS}"
+            ),
+            f"{kind}_drain_vs_connectorx": Figure(
+                "such a client over connectorx, rows/s: what the server alone allows one connection"
+            ),
+            f"{kind}_chunks_waiting_share": Figure(
+                "share of a dump's time in which our reader waits for the server"
+            ),
         }.items()
     },
     "control": {

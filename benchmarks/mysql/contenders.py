@@ -166,7 +166,10 @@ def _table(how: str) -> Callable[[Measured, str], Record]:
     def read(measured: Measured, table: str) -> Record:
         command = python("benchmarks.mysql.chunk_child", how, measured.url, table)
         usage = Child.run(command, _LIMIT_S)
-        return _record(int(usage.said["rows"]), usage)
+        record = _record(int(usage.said["rows"]), usage)
+        if "waited_s" in usage.said:
+            record["waited_s"] = round(usage.said["waited_s"], 4)
+        return record
 
     return read
 
@@ -174,6 +177,7 @@ def _table(how: str) -> Callable[[Measured, str], Record]:
 CHUNK_READERS: Mapping[str, Callable[[Measured, str], Record]] = {
     "chunks": _table("chunks"),
     "connectorx": _table("connectorx"),
+    "drain": _table("drain"),
 }
 
 
