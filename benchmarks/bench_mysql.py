@@ -2,10 +2,9 @@
 
 On each server (--servers) the same stretches of log are read in turn by a client that receives bytes and looks at
 nothing, by our reader (batches), by our capture into the change log on disk (headrace), and by go-mysql, the Java
-connector that Debezium stands on, python-mysql-replication and Debezium; then a table by our chunks, by connectorx, and by a client
-that only receives its rows.
-The slow ones take part in fewer rounds (--peer-runs) or read fewer rows. Debezium's own connector for MariaDB is not in
-every repository, so it is measured on MySQL alone.
+connector that Debezium stands on, python-mysql-replication and Debezium; then a table by our chunks, by connectorx, and
+by a client that receives its rows and looks at none. The slow ones take part in fewer rounds (--peer-runs) or read
+fewer rows. Debezium's own connector for MariaDB is not in every repository, so it is measured on MySQL alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """``python -m benchmarks.mysql.chunk_child HOW URL TABLE``: a whole table into Arrow, dropped as it comes.
 
-HOW is ``chunks`` (our reader, chunk after chunk behind the last key, each in a snapshot of its own), ``connectorx`` (one
-select), or ``drain`` (one select like ours, whose bytes are received and not looked at: what the server alone takes).
-Prints what it took from the first connection on, without the start of Python; of chunks also how long they waited for
-the server: between a question and its answer, and for rows.
+HOW is ``chunks`` (our reader, chunk after chunk behind the last key, each in a snapshot of its own), ``connectorx``
+(one select), or ``drain`` (one select like ours, whose bytes are received and not looked at: what the server alone
+takes). Prints what it took from the first connection on, without the start of Python; of chunks also how long they
+waited for the server: between a question and its answer, and for rows.
 """
 
 from __future__ import annotations

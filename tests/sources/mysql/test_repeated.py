@@ -21,6 +21,7 @@ from headrace.sources.mysql.engine import ENGINES, Engine
 from headrace.sources.mysql.events import Event, EventType, parse_event
 from headrace.sources.mysql.gtids import DomainGtids, GtidSet
 from headrace.sources.mysql.position import GONE, Place, Resume
+from headrace.sources.mysql.prepared import HeldTransactions
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.table_map import table_map_id
 from headrace.sources.mysql.types import ColumnType, Kind
@@ -160,7 +161,10 @@ class Sink:
 
     def __init__(self, made: Made, engine: Engine, max_rows: int) -> None:
         number = (lambda gtid: gtid.number) if made.mysql else None
-        self.assembler = Assembler(Tables(engine), resume_of(made), "p", max_rows, 1 << 30, number)
+        held = HeldTransactions(Path("nothing is held"), lambda *_: pytest.fail("searched"))
+        self.assembler = Assembler(
+            Tables(engine), resume_of(made), "p", max_rows, 1 << 30, held, number
+        )
         self.rows: dict[str, list[object]] = {}
         self.index: Counter[tuple[int, ...]] = Counter()
         self.system: list[object] = []

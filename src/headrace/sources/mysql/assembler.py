@@ -345,8 +345,7 @@ class Assembler:
                 self._hold(one.images, one.size)
             self._follow(one.end_pos)
             self._commit()
-        if found:
-            self.covered = max(self.covered, self._place().scn)
+        self._cover()
         return at
 
     # -- places -----------------------------------------------------------------------------------

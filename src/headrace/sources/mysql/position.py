@@ -150,8 +150,7 @@ class Resume:
 
     def behind(self, place: Place, scn: int, gtid: Gtid, tables: Mapping[str, int]) -> Resume:
         """Return where reading goes on behind one more transaction."""
-        gtids = self.gtids.behind(gtid)
-        return Resume(place, scn, gtids, tables, self.server, self.shift, self.prepared)
+        return replace(self, place=place, scn=scn, gtids=self.gtids.behind(gtid), tables=tables)
 
     def beyond(self, gtids: Iterable[Gtid], scn: int) -> Resume:
         """Return the same for one who holds more: these transactions, and all up to an SCN."""
