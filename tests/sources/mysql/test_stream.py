@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,14 +25,17 @@ from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.sources.base import LogItem, Severity
 from headrace.sources.mysql import MysqlSource
+from headrace.sources.mysql.assembler import Assembler
 from headrace.sources.mysql.connection import connect
-from headrace.sources.mysql.events import Query
+from headrace.sources.mysql.events import Event, EventType, Query
 from headrace.sources.mysql.gtids import DomainGtids, GtidSet, SourceGtid
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.position import Place, Resume
+from headrace.sources.mysql.prepared import HeldTransactions
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.statements import Meaning, meaning_of
 from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
+from headrace.sources.mysql.tables import LoggedTables
 from headrace.sources.mysql.vendors import vendor_of
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.binlog_servers import is_mysql, reset_log
@@ -440,6 +444,25 @@ def test_a_lost_list_of_names_is_named_and_never_made_anew(
 
 
 @req("C34", "D29")
+def test_a_place_is_counted_over_events_that_do_not_say_where_they_end(tmp_path: Path) -> None:
+    """As MariaDB writes a transaction from 11.4 on; this one is larger than what an event could say."""
+    resume = Resume(Place.of("binlog.000007", 500), 0, DomainGtids(), {})
+    held = HeldTransactions(tmp_path, lambda *_: False)
+    assembler = Assembler(LoggedTables.__new__(LoggedTables), resume, "p", 10, 10, held)
+    large = bytes(1 << 20)
+
+    def add(type_: int, end_pos: int, data: bytes) -> None:
+        assembler.add(Event(type_, 0, end_pos, 0, data, len(data)))
+
+    begin = bytes(19) + struct.pack("<QIB", 5, 0, 0) + bytes(6)
+    add(EventType.ROTATE, 0, bytes(19) + struct.pack("<Q", 500) + b"binlog.000007")
+    add(EventType.GTID, 538, begin)
+    for _ in range(2 * 4096 + 7):
+        add(EventType.ANNOTATE, 0, large)
+    add(EventType.XID, 538 + (7 << 20) + 31, bytes(31))
+    assert assembler.resume.place.position == 538 + (2 << 32) + (7 << 20) + 31
+
+
 def test_places_compare_by_file_and_then_by_position() -> None:
     places = [
         Place.of("binlog.000009", 4_000_000_000),
