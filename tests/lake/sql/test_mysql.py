@@ -153,13 +153,13 @@ def test_keys_are_the_same_only_when_their_bytes_are(warehouse: MysqlWarehouse) 
     """No case, no accent, no space at the end and no letter behind the index makes two keys one."""
     long = "x" * 900
     keys = ["a", "A", "a ", "ä", "a\u0308", "", " ", "ss", "ß", long + "1", long + "2"]
-    schema = of(("k", pa.string()), ("b", pa.binary()), ("v", pa.int64()), key=("k", "b"))
-    cells = [pa.array(keys), pa.array([key.encode() for key in keys]), pa.array(range(len(keys)))]
+    schema = of(("k", pa.string()), ("v", pa.int64()), key=("k",))
+    cells = [pa.array(keys), pa.array(range(len(keys)))]
     apply(warehouse, schema, changed(schema, 1, "+I", cells), 1)
     expect(warehouse, schema, cells)
-    gone = [cell.slice(0, 1) for cell in cells[:2]] + [pa.nulls(1, pa.int64())]
-    apply(warehouse, schema, changed(schema, 2, "-D", gone, [2]), 2)
-    last = [cell.slice(len(keys) - 1) for cell in cells[:2]] + [pa.array([-1])]
+    gone = [cells[0].slice(0, 1), pa.nulls(1, pa.int64())]
+    apply(warehouse, schema, changed(schema, 2, "-D", gone, [1]), 2)
+    last = [cells[0].slice(len(keys) - 1), pa.array([-1])]
     apply(warehouse, schema, changed(schema, 3, "=U", last), 3)
     left = [cell.slice(1, len(keys) - 2) for cell in cells]
     both = [pa.concat_arrays([one, other]) for one, other in zip(left, last, strict=True)]
