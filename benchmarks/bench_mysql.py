@@ -113,6 +113,7 @@ def summarise(records: Sequence[Record]) -> dict[str, float]:
                 select(runs, contender="headrace"), "rows_per_s"
             )
             found[f"{begin}_cpu_s_per_million"] = median(ours, "cpu_s_per_million")
+            found[f"{begin}_waiting_share"] = _waiting(ours)
             for name in ("raw", *_PEERS):
                 theirs = select(runs, contender=name)
                 peer = name.replace("-", "_")
@@ -130,6 +131,13 @@ def summarise(records: Sequence[Record]) -> dict[str, float]:
             "share",
         )
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _waiting(ours: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the share of its time in which our reader waits for the server."""
+    return median(
+        [{"share": run["waited_s"] / run["run_s"]} for run in ours if "waited_s" in run], "share"
+    )
 
 
 def _over(

@@ -137,6 +137,9 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
             f"{kind}_narrow_cpu_s_per_million": Figure(
                 "CPU seconds of a million changes as Arrow batches"
             ),
+            f"{kind}_narrow_waiting_share": Figure(
+                "share of that time in which our reader waits for the server"
+            ),
             f"{kind}_narrow_vs_raw": Figure(
                 f"a client that only receives the bytes, {_OURS}", least=0.3
             ),

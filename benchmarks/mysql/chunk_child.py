@@ -13,10 +13,9 @@ import json
 import struct
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 from benchmarks.mysql.server import DATABASE
+from benchmarks.mysql.waits import Waits
 from headrace.model.schema import TableId
 from headrace.sources.mysql import connection
 from headrace.sources.mysql.chunks import MysqlChunkReader
@@ -28,31 +27,6 @@ _PIECE = 1 << 18
 _PREPARE, _EXECUTE = b"\x16", b"\x17"
 # Bytes within which the description of columns ends, which ends as rows do.
 _DESCRIBED = 4096
-
-
-class Waits:
-    """Seconds in calls that wait for the server, without what they compute."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._inside = False
-
-    def watch(self, owner: type, name: str) -> None:
-        """Count the calls of a method; one inside another counts once."""
-        call: Callable[..., Any] = getattr(owner, name)
-
-        def watched(*args: Any, **named: Any) -> Any:
-            if self._inside:
-                return call(*args, **named)
-            self._inside = True
-            wall, cpu = time.perf_counter(), time.thread_time()
-            try:
-                return call(*args, **named)
-            finally:
-                self.seconds += time.perf_counter() - wall - (time.thread_time() - cpu)
-                self._inside = False
-
-        setattr(owner, name, watched)
 
 
 def chunks(url: str, table: str) -> int:

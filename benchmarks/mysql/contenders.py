@@ -59,12 +59,14 @@ class Measured:
 
 def _record(rows: int, usage: Usage) -> Record:
     said = usage.said
+    waited = {"waited_s": round(said["waited_s"], 4)} if "waited_s" in said else {}
     return {
         "changes": rows,
         "run_s": round(said["run_s"], 4),
         "rows_per_s": round(rows / said["run_s"]),
         "cpu_s_per_million": round(said["run_cpu_s"] / rows * 1e6, 4),
         "rss_mib": round(usage.rss_mib, 1),
+        **waited,
     }
 
 
@@ -166,10 +168,7 @@ def _table(how: str) -> Callable[[Measured, str], Record]:
     def read(measured: Measured, table: str) -> Record:
         command = python("benchmarks.mysql.chunk_child", how, measured.url, table)
         usage = Child.run(command, _LIMIT_S)
-        record = _record(int(usage.said["rows"]), usage)
-        if "waited_s" in usage.said:
-            record["waited_s"] = round(usage.said["waited_s"], 4)
-        return record
+        return _record(int(usage.said["rows"]), usage)
 
     return read
 

@@ -17,10 +17,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks.mysql.server import DATABASE, Region
+from benchmarks.mysql.waits import Waits
 from headrace.registry.file import FileRegistry
 from headrace.sources.mysql import MysqlSource
 from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.dump import Dump
+from headrace.sources.mysql.packets import PacketReader
 from headrace.sources.mysql.settings import MysqlSettings
 
 _PIECE = 1 << 20
@@ -61,6 +63,8 @@ def batches(url: str, region: Region) -> dict[str, float]:
         registry = Path(folder) / "schemas"
         registry.mkdir()
         reader, rows, scn = source.open(FileRegistry(registry)), 0, 0
+        waits = Waits()
+        waits.watch(PacketReader, "_fill")
         while scn < region.until:
             item = reader.poll(1.0)
             if item is None:
@@ -68,7 +72,7 @@ def batches(url: str, region: Region) -> dict[str, float]:
             rows += sum(body.batch.num_rows for body in item.block.bodies)
             scn = item.block.covered_scn
         reader.close()
-    return {"rows": rows}
+    return {"rows": rows, "waited_s": waits.seconds}
 
 
 def python(url: str, region: Region) -> dict[str, float]:

@@ -207,5 +207,8 @@ def test_binary_logs_can_be_measured(tmp_path: Path) -> None:
         "mariadb_narrow_vs_python_mysql_replication",
         "mariadb_narrow_into_log_rows_per_s",
         "mariadb_chunks_vs_connectorx",
+        "mariadb_chunks_vs_drain",
+        "mariadb_drain_vs_connectorx",
+        "mariadb_chunks_waiting_share",
     ):
         assert result["summary"][metric] > 0
