@@ -84,6 +84,13 @@ class Made:
             data + (zlib.crc32(data).to_bytes(4, "little") if self.checksum else b"")
         )
 
+    def drop(self, number: int, name: str) -> None:
+        """Add a statement that is a transaction by itself: what comes behind it describes another table."""
+        self.begin(number, flags=1)
+        if self.mysql:
+            self.events.pop()
+        self.query(f"DROP TABLE {name}")
+
     def begin(self, number: int, flags: int = 0) -> None:
         count = number.to_bytes(8, "little")
         if not self.mysql:
@@ -149,6 +156,12 @@ class Made:
             for _ in range(self.rng.randint(1, 9)):
                 number += 1 + (self.rng.random() < 0.05)
                 self.transaction(number, name, table, type_, masks)
+                if self.rng.random() < 0.05:
+                    number += 1
+                    self.drop(number, name)
+                    if self.rng.random() < 0.5:
+                        number += 1
+                        self.transaction(number, "foreign", 11, DELETE, [MASKS["key"]])
 
 
 def resume_of(made: Made) -> Resume:
@@ -172,6 +185,10 @@ class Sink:
 
     def take(self) -> None:
         item = self.assembler.take()
+        firsts = [
+            (b.batch["_scn"][0].as_py(), b.batch["_ord"][0].as_py()) for b in item.block.bodies
+        ]
+        assert firsts == sorted(firsts)
         for body in item.block.bodies:
             body.batch.validate(full=True)
             self.rows.setdefault(str(body.table), []).extend(body.batch.to_pylist())

@@ -170,7 +170,8 @@ class Assembler:
         self._held_rows = 0
         self._held_bytes = 0
         self._alike: tuple[TableRows, bytes] | None = None
-        self._pattern = Pattern(0)
+        self._begin_type = 0
+        self._pattern: Pattern | None = None
         self._repeated: Pattern | None = None
         self._tx_mark: Mark | None = None
         self._mark: ReceivedMark | None = None
@@ -242,7 +243,7 @@ class Assembler:
             self._rotate(event)
         elif event.type in BEGINS:
             self._begin(BEGINS[event.type](event))
-            self._pattern = Pattern(event.type)
+            self._begin_type, self._pattern = event.type, None
         elif self._holding is not None and event.type in _HELD:
             self._holding.add(event)
         elif event.type == EventType.TABLE_MAP:
@@ -251,7 +252,7 @@ class Assembler:
             self._add_rows(event)
         elif event.type == EventType.XID:
             self._commit()
-            self._repeated = self._pattern if self._pattern.whole else None
+            self._repeated = self._pattern
         elif event.type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
             self._statement(event)
         elif event.type == EventType.XA_PREPARE:
@@ -330,16 +331,14 @@ class Assembler:
     def _add_transactions(
         self, like: Pattern, buffer: bytearray, at: int, end: int, checksum: bool, most: int
     ) -> int:
-        rows, kind = like.rows, like.kind
-        assert rows is not None
-        assert kind is not None
-        parse = BEGINS[like.begin]
-        shape = like.begin, like.described, like.model, kind
-        at, found = rows.walk_transactions(buffer, at, end, *shape, checksum, most)
+        begin, described, model, rows, kind = like
+        at, found = rows.walk_transactions(
+            buffer, at, end, begin, described, model, kind, checksum, most
+        )
         for one in found:
             event = parse_event(one.begin, checksum=checksum)
             self._follow(event.end_pos)
-            self._begin(parse(event))
+            self._begin(BEGINS[begin](event))
             if one.images:
                 rows.note(self._scn, kind, one.images)
                 self._hold(one.images, one.size)
@@ -450,7 +449,6 @@ class Assembler:
         self._needs_transaction()
         table_id, table, raw = table_map_id(event)
         known = self._maps.get(table_id)
-        self._pattern.describes(event)
         if known is not None and known[0] == raw:
             return
         described = self._tables.describe(event, self._versions)
@@ -470,7 +468,7 @@ class Assembler:
         header = parse_rows_header(event)
         if header.table_id not in self._maps:
             raise broken(f"rows of the table {header.table_id} come before its description")
-        described = self._maps[header.table_id][1]
+        raw, described = self._maps[header.table_id]
         if described.marks and described.rows is not None:
             self._mark_row(described.rows, event, header)
         elif described.schema is not None:
@@ -480,11 +478,10 @@ class Assembler:
             # Inflated rows, and such as hold changes of documents, are not as the event has them.
             plain = header.data is event.data and event.type != EventType.PARTIAL_UPDATE_ROWS
             if added and plain:
-                self._alike = rows, event.data[: header.start]
-                self._pattern.has(*self._alike)
-                return
-        # Of another table, of marks, or not as others have them.
-        self._pattern.other = True
+                model = event.data[: header.start]
+                self._alike = rows, model
+                number = header.table_id.to_bytes(6, "little")
+                self._pattern = Pattern(self._begin_type, number + raw, model, rows, rows.last_kind)
 
     def _hold(self, images: int, size: int) -> None:
         self._held_rows += images
@@ -500,7 +497,6 @@ class Assembler:
         self._tx_mark = mark or self._tx_mark
 
     def _event(self, kind: SystemKind, table: TableId, payload: dict[str, Any]) -> None:
-        self._pattern.other = True
         self._system.append(SystemEvent(self._scn, self._ord, kind, table, payload))
         self._count(1)
 
@@ -518,7 +514,6 @@ class Assembler:
             return
         if meaning.kind == "xa start":
             self._begin_holding()
-        self._pattern.other |= self._stated or meaning.kind != "begin"
         if self._begun.standalone is None and not self._stated:
             self._alone = meaning.kind not in ("begin", "xa start")
         self._stated = True
