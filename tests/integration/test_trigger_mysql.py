@@ -94,15 +94,15 @@ def test_overlapping_writers_beside_dumps_end_exact_over_a_restart(
     )
     table = TableId(database, "t")
     writers = [
-        Writer(server, database, seed, functools.partial(waiting, seed=seed), rest_s=0.002)
-        for seed in range(6)
+        Writer(server, database, seed, functools.partial(waiting, seed=seed), rest_s=0.02)
+        for seed in range(4)
     ]
     with writing(*writers):
         for _ in range(2):
-            with running_capture(source, tmp_path, DumpSettings(chunk_rows=5)) as running:
+            with running_capture(source, tmp_path, DumpSettings(chunk_rows=10)) as running:
                 running.state.submit(Scope.TABLE, table)
                 until(running.dumped, "a dump")
-    with running_capture(source, tmp_path, DumpSettings(chunk_rows=5)) as running:
+    with running_capture(source, tmp_path, DumpSettings(chunk_rows=10)) as running:
         caught_up(running, source)
         assert running.content(table) == in_source(server, table)
 
