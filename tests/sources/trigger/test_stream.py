@@ -10,14 +10,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ProtocolError, SlotLost, SourceUnavailable, WatermarkOutOfOrder
+from headrace.errors import ProtocolError, WatermarkOutOfOrder
 from headrace.fold import fold
 from headrace.fold.form import ROW
 from headrace.model.block import SystemKind
-from headrace.model.mark import Mark, MarkKind
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import KeyCheck, TableId
-from headrace.sources.trigger.postgres import PostgresTriggerSource
 from headrace.sources.trigger.postgres.image import cells_of
 from tests.fixtures_postgres import Sql, name_of
 from tests.requirements import req
@@ -131,31 +129,6 @@ def test_a_prepared_transaction_comes_when_it_is_committed(sql: Sql, tmp_path: P
             assert log.covered().changes("public.t") == [("+I", 1)]
 
 
-@req("D117", "H14")
-def test_what_was_not_noted_comes_again_unchanged_and_in_place(
-    database: str, sql: Sql, tmp_path: Path
-) -> None:
-    sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
-    with opened(database, tmp_path) as log, session(database) as late:
-        late.execute("INSERT INTO t VALUES (0, 0)")
-        sql("INSERT INTO t VALUES (1, 1)")
-        first = log.covered()
-        late.commit()
-        sql("UPDATE t SET v = 2")
-        first.items += log.covered().items
-        log.reopen()
-        sql("INSERT INTO t VALUES (9, 9)")
-        again = log.covered()
-        assert transactions_of(again)[:3] == transactions_of(first)
-        assert again.rows("public.t")[:-1] == first.rows("public.t")
-        assert log.source.acknowledged_scn() < transactions_of(first)[0][0]
-        for item in again.items:
-            log.reader.acknowledge(item.position)
-        log.reopen()
-        assert log.source.acknowledged_scn() == transactions_of(again)[-1][0]
-        assert log.collect().changes("public.t") == []
-
-
 @req("D117")
 def test_a_place_in_the_middle_of_a_tick_goes_on_there(
     database: str, sql: Sql, tmp_path: Path
@@ -167,50 +140,6 @@ def test_a_place_in_the_middle_of_a_tick_goes_on_there(
         log.reader.acknowledge(str(scns[3]))
         log.reopen()
         assert log.covered().changes("public.t") == [("+I", n) for n in range(4, 10)]
-
-
-@req("D117")
-def test_a_large_transaction_comes_in_pieces_of_bounded_size(
-    database: str, sql: Sql, tmp_path: Path
-) -> None:
-    sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    source = PostgresTriggerSource(database)
-    object.__setattr__(source.settings, "block_rows", 1000)
-    source.prepare()
-    log = TriggerLog(source, tmp_path)
-    try:
-        sql("INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 10000) g")
-        collected = log.covered()
-        pieces = [row for row in collected.index if row["changes"]]
-        assert len(pieces) >= 10
-        assert max(row["changes"] for row in pieces) <= 1001
-        assert [row["last_piece"] for row in collected.index if row["last_piece"]] == [1]
-        assert [cells[1] for cells in collected.changes("public.t")] == list(range(1, 10001))
-        # An open transaction is not covered before its last piece.
-        scn = pieces[0]["scn"]
-        covered = [item.block.covered_scn for item in collected.items]
-        assert all(c < scn for c in covered[:-1])
-    finally:
-        log.close()
-
-
-@req("D117")
-def test_marks_come_back_once_in_their_place_and_never_as_data(
-    database: str, sql: Sql, tmp_path: Path
-) -> None:
-    sql("CREATE TABLE t (id int PRIMARY KEY)")
-    with opened(database, tmp_path, name="a") as log, opened(database, tmp_path, name="b") as other:
-        sql("INSERT INTO t VALUES (1)")
-        other.writer.write(Mark(MarkKind.LOW, "theirs", "run"))
-        sql("INSERT INTO t VALUES (2)")
-        first = log.collect()
-        sql("INSERT INTO t VALUES (3)")
-        second = log.collect()
-        assert [len(one.marks) for one in (first, second)] == [1, 1]
-        assert first.changes("public.t") == [("+I", 1), ("+I", 2)]
-        (mark,) = first.marks
-        assert transactions_of(first)[-1][0] < mark.scn < transactions_of(second)[0][0]
-        assert first.items[-1].block.covered_scn == mark.scn - 1
 
 
 WRITE = (
@@ -497,32 +426,3 @@ def test_generated_columns_are_left_out_and_keyless_tables_are_multisets(
             ("+I", 1, "x"),
             *[("-U", 1, "x"), ("+U", 1, "y")] * 2,
         ]
-
-
-# -- the server -----------------------------------------------------------------------------------
-
-
-def test_a_cut_connection_is_named_and_nothing_is_lost(
-    database: str, sql: Sql, tmp_path: Path
-) -> None:
-    sql("CREATE TABLE t (id int PRIMARY KEY)")
-    with opened(database, tmp_path) as log:
-        sql("INSERT INTO t VALUES (1)")
-        sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND application_name LIKE 'headrace%'"
-        )
-        with pytest.raises(SourceUnavailable):
-            log.covered()
-        log.reopen()
-        assert log.covered().changes("public.t") == [("+I", 1)]
-
-
-def test_a_place_that_is_gone_is_a_lost_slot(database: str, sql: Sql, tmp_path: Path) -> None:
-    sql("CREATE TABLE t (id int PRIMARY KEY)")
-    with opened(database, tmp_path) as log:
-        sql("DELETE FROM headrace.txlog_readers", "INSERT INTO t VALUES (1)")
-        with pytest.raises(SlotLost, match="no place"):
-            log.collect()
-        with pytest.raises(SlotLost, match="somebody removed it"):
-            log.source.acknowledged_scn()
