@@ -139,3 +139,35 @@ def test_a_table_that_is_emptied_altered_or_new_ends_as_at_the_source(
         follows(fresh)
         sql("DELETE FROM fresh WHERE id = 1", "INSERT INTO fresh VALUES (3)")
         follows(fresh)
+
+
+@req("D117", "D131")
+def test_a_queues_copy_has_every_event_and_the_queue_none_that_was_delivered(
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    """Before and behind the first copy, over a restart, and also those that the application removes itself."""
+    sql("CREATE TABLE outbox (id int PRIMARY KEY, v int)")
+    source = MysqlTriggerSource(
+        server.url(),
+        (f"{database}.*",),
+        name=database,
+        poll_s=0.01,
+        queues=(f"{database}.outbox",),
+        queue_rows="delete",
+    )
+    table = TableId(database, "outbox")
+    try:
+        source.prepare()
+        for turn in range(2):
+            with running_capture(source, tmp_path) as running:
+                for n in range(20):
+                    key = 100 * turn + n
+                    sql(f"INSERT INTO outbox VALUES ({key}, {n})")
+                    if n % 5 == 0:
+                        sql(f"DELETE FROM outbox WHERE id = {key}")
+                caught_up(running, source)
+                until(lambda: not in_source(server, table), "what was delivered is removed")
+        wanted = {(100 * turn + n, n) for turn in range(2) for n in range(20)}
+        assert set(running.content(table)) == wanted
+    finally:
+        server.execute("DROP DATABASE IF EXISTS headrace")
