@@ -34,6 +34,8 @@ pytestmark = pytest.mark.postgres
 
 DEADLINE_S = 30.0
 MARIADB = Path(__file__).parents[2] / "sources" / "mysql" / "test_preflight.py"
+TRIGGERS = Path(__file__).parents[2] / "sources" / "trigger" / "test_mysql.py"
+QUEUES = Path(__file__).parents[2] / "sources" / "trigger" / "test_queues.py"
 MADE: set[str] = set()
 """Kinds that a test below makes by more than SQL and a configuration."""
 
@@ -73,8 +75,9 @@ def test_each_set_up_is_caught(
 
 @req("F13")
 def test_every_kind_has_a_set_up() -> None:
-    # Those of MariaDB are made against a real one by that test.
-    mariadb = set(re.findall(r'"([a-z0-9-]+)"', MARIADB.read_text())) & set(CATALOGUE)
+    # Those of MariaDB are made against a real one by these tests.
+    texts = MARIADB.read_text() + TRIGGERS.read_text() + QUEUES.read_text()
+    mariadb = set(re.findall(r'["=]([a-z0-9-]+)"', texts)) & set(CATALOGUE)
     made = MADE | mariadb | {case.kind for case in (*CASES, *SEED_CASES)}
     assert made == set(CATALOGUE)
 
@@ -87,7 +90,9 @@ def test_every_finding_of_preflight_has_a_kind_and_its_impact() -> None:
         "postgres/tables_check.py",
         "postgres/plan.py",
         "mysql/preflight.py",
-        "trigger/preflight.py",
+        "trigger/postgres/preflight.py",
+        "trigger/mysql/preflight.py",
+        "trigger/queues.py",
         "files/source.py",
     ):
         code = (root / module).read_text()

@@ -15,7 +15,7 @@ from headrace.model.block import SystemKind
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import KeyCheck, TableId
 from headrace.sources.base import CatalogEntry, Severity
-from headrace.sources.mysql.connection import connect
+from headrace.sources.mysql.connection import Session, connect
 from headrace.sources.trigger.mysql import MysqlTriggerSource, clock
 from headrace.sources.trigger.mysql.clock import Striker
 from headrace.sources.trigger.mysql.image import cells_of
@@ -343,14 +343,17 @@ def test_what_a_plain_user_lacks_is_said_and_its_remedies_suffice(
     make_user(server, "keeper", f"SELECT ON {name}.*")
     source = MysqlTriggerSource(server.url("keeper"), (f"{name}.*",))
     try:
+        names = set()
         for _ in range(6):
             errors = [f for f in source.preflight() if f.severity is Severity.ERROR]
             if not errors:
                 break
+            names |= {finding.name for finding in errors}
             for finding in errors:
                 remedy = finding.suggestion.partition("; or let")[0].rstrip(";")
                 server.execute(*remedy.split("; "))
         assert errors == []
+        assert names >= {"no-process-right", "no-trigger-right", "change-tables-not-usable"}
         source.prepare()
         log = TriggerLog(source, tmp_path)
         try:
@@ -376,6 +379,21 @@ def test_a_server_whose_writes_fire_no_trigger_is_refused(
         assert name in [f.name for f in on_mysql.source().preflight()]
     finally:
         on_mysql.sql(f"SET GLOBAL {variable} = {before}")
+
+
+def test_a_cluster_with_several_writers_is_refused(
+    on_mysql: MysqlServed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a member of one would say of itself."""
+    on_mysql.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    texts = Session.texts
+
+    def told(session: Session, sql: str) -> list[tuple[str | None, ...]]:
+        rows = [row for row in texts(session, sql) if row[0] != "wsrep_on"]
+        return [*rows, ("wsrep_on", "ON")] if "wsrep_on" in sql else rows
+
+    monkeypatch.setattr(Session, "texts", told)
+    assert [f.name for f in on_mysql.source().preflight()] == ["several-writers"]
 
 
 @req("D117")
