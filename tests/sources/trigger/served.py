@@ -44,6 +44,8 @@ class Served(Protocol):
 
     table: str
     """Qualified name of the table ``t``."""
+    purges_beside_open: bool
+    """Whether changes that were read are let go of while a transaction is open that began before them."""
 
     def source(self, **arguments: Any) -> Any: ...
 
@@ -109,6 +111,7 @@ class PostgresServed:
     """See `Served`."""
 
     table = "public.t"
+    purges_beside_open = False
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -183,6 +186,8 @@ class _MysqlSession:
 
 class MysqlServed:
     """See `Served`."""
+
+    purges_beside_open = True
 
     def __init__(self, server: MysqlProtocolServer, database: str) -> None:
         self.server = server

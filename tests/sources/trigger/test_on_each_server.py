@@ -398,7 +398,7 @@ def test_a_long_transaction_is_neither_purged_before_it_is_read_nor_waited_for(
             served.sql(f"INSERT INTO t VALUES ({n}, 0)")
             assert len(read_all(log)) == 1
             served.purge(log.source)
-        assert served.held() == (0, 1)
+        assert served.held() == (0 if served.purges_beside_open else 3, 1)
         long.execute("INSERT INTO t VALUES (-10, 0)")
         long.commit()
         keys = [row[1] for row in log.covered().changes(served.table)]
