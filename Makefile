@@ -15,7 +15,7 @@ WORKERS ?= 3
 # A process that died is not begun again: what it had not run yet would be waited for without end.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations=15
 # The timeout of a test is an exception in it; what does not even listen to that ends with its process, by name.
-BOUNDED := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
+BOUNDED := -o faulthandler_timeout=1500 -o faulthandler_exit_on_timeout=true
 
 .PHONY: help
 help: ## Show this list

@@ -68,7 +68,7 @@ LONGEST_FIRST = (
 )
 """Files that take a good part of the whole time, begun first by workers that share the tests: none ends alone."""
 
-SHORT_S = 600
+SHORT_S = 1_200
 """How long a test may take that does not run with ``--long``, in seconds."""
 
 MARKERS = (
@@ -194,7 +194,7 @@ def _rank(item: pytest.Item) -> int:
 
 
 def _bound(items: list[pytest.Item]) -> None:
-    """Give a test of a short run ten minutes at most: more is for what its long form does."""
+    """Give a test of a short run twenty minutes at most: more is for what its long form does."""
     for item in items:
         mark = item.get_closest_marker("timeout")
         if mark is not None and mark.args[0] > SHORT_S:
