@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
-from tests.fixtures_binlog import MARIADB, MYSQL, mariadb_server, mysql_server
+from tests.fixtures_binlog import MARIADB, mariadb_server, mysql_server
 from tests.fixtures_postgres import database, debian_server, older_server, postgres_server, sql
 from tests.sources.trigger.served import MysqlServed, PostgresServed, Served
 
@@ -24,6 +24,9 @@ __all__ = [
 
 _numbers = itertools.count(1)
 
+# It differs from MariaDB in few of our statements.
+MYSQL = pytest.param("mysql_server", marks=[pytest.mark.mysql, pytest.mark.long], id="mysql")
+
 
 @pytest.fixture(params=[MARIADB, MYSQL])
 def on_mysql(request: pytest.FixtureRequest) -> Iterator[MysqlServed]:
@@ -38,8 +41,8 @@ def on_mysql(request: pytest.FixtureRequest) -> Iterator[MysqlServed]:
 @pytest.fixture(
     params=[
         pytest.param("database", marks=pytest.mark.postgres, id="postgres"),
-        pytest.param("mariadb_server", marks=pytest.mark.mariadb, id="mariadb"),
-        pytest.param("mysql_server", marks=pytest.mark.mysql, id="mysql"),
+        MARIADB,
+        MYSQL,
     ]
 )
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
