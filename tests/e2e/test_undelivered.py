@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.testing.mariadb_server import MariadbServer
+from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.e2e.admin import NS, Admin
 from tests.e2e.databases import said
@@ -48,6 +48,7 @@ class Sql:
     params=[
         pytest.param("postgres", marks=pytest.mark.postgres),
         pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.long]),
+        pytest.param("mysql", marks=[pytest.mark.mysql, pytest.mark.long]),
     ],
 )
 def kind(request: pytest.FixtureRequest) -> str:
@@ -58,12 +59,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def sql(kind: str, request: pytest.FixtureRequest) -> Sql:
     """Give a source with two tables."""
-    if kind == "mariadb":
-        mariadb: MariadbServer = request.getfixturevalue("mariadb")
-        made = Sql(mariadb.url())
-    else:
+    if kind == "postgres":
         server: EmbeddedPostgres = request.getfixturevalue("server")
         made = Sql(server.create_database("undelivered"))
+    else:
+        logged: MysqlProtocolServer = request.getfixturevalue(kind)
+        made = Sql(logged.url())
     made.execute(*TABLES)
     return made
 
@@ -73,7 +74,7 @@ def admin(tmp_path_factory: pytest.TempPathFactory, kind: str, sql: Sql) -> Iter
     made = Admin(tmp_path_factory.mktemp("undelivered"), {"SHOP_URL": sql.url})
     config = {
         "source": {
-            "type": kind,
+            "type": "postgres" if kind == "postgres" else "mysql",
             "url": "${env:SHOP_URL}",
             "tables": ["shop.*"],
             "heartbeat_s": 0.5,
@@ -149,7 +150,7 @@ def test_a_row_that_the_target_cannot_take_is_put_aside_replayed_and_discarded(
     (other,) = letters(admin)
     admin.types(f"dead-letters discard {file} {other}")
     assert letters(admin) == []
-    # The next batch says so; a MariaDB at rest has no sign of life in its log.
+    # The next batch says so; MySQL and MariaDB at rest have no sign of life in its log.
     sql.execute("insert into shop.notes values (7)", "delete from shop.notes where id = 7")
     seen(
         admin,

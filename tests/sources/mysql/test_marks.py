@@ -71,20 +71,21 @@ def test_each_mark_comes_back_once_in_its_place(
     assert {body.table.name for item in items for body in item.block.bodies} == {"t"}
 
 
-@req("F3")
+@req("F3", "A-7")
 @pytest.mark.parametrize(
     "statements",
     [
         ("DELETE FROM headrace.watermarks",),
         ("UPDATE headrace.watermarks SET pipeline = CONCAT(pipeline, 'x')",),
         ("UPDATE headrace.watermarks SET mark = 'something else'",),
+        ("UPDATE headrace.watermarks SET mark = 'low  b'",),
         ("TRUNCATE headrace.watermarks",),
         ("DROP TABLE headrace.watermarks",),
         ("BEGIN", "UPDATE headrace.watermarks SET mark = 'low a b'", "INSERT INTO t VALUES (1)", "COMMIT"),
         ("BEGIN", "UPDATE headrace.watermarks SET mark = 'low a b'",
          "UPDATE headrace.watermarks SET mark = 'high a b'", "COMMIT"),
     ],
-    ids=["delete", "rename", "other text", "truncate", "drop", "beside data", "twice"],
+    ids=["delete", "rename", "other text", "no token", "truncate", "drop", "beside data", "twice"],
 )  # fmt: skip
 def test_a_write_that_is_not_ours_stops_the_log(
     log: Log, sql: Sql, writer: MarkWriter, statements: tuple[str, ...]

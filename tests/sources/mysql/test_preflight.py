@@ -52,6 +52,7 @@ VARIABLES = [
             ("binlog_row_image", "NOBLOB", "binlog-row-image", Severity.ERROR),
             ("mysql56_temporal_format", "OFF", "mysql56-temporal-format", Severity.ERROR),
             ("binlog_expire_logs_seconds", "600", "short-retention", Severity.WARNING),
+            ("max_prepared_stmt_count", "0", "max-prepared-stmt-count", Severity.ERROR),
         ],
     ),
     (
@@ -71,6 +72,7 @@ VARIABLES = [
                 Severity.WARNING,
             ),
             ("binlog_expire_logs_seconds", "600", "short-retention", Severity.WARNING),
+            ("max_prepared_stmt_count", "0", "max-prepared-stmt-count", Severity.ERROR),
         ],
     ),
 ]

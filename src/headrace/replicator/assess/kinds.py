@@ -137,6 +137,7 @@ _SERVER = (
         "the server removes its log within a day",
         "Whoever is away for longer has to compare and mend the tables by a resync.",
     ),
+    ("max-prepared-stmt-count", "the server prepares no statements, as chunks are read", _NO_START),
     ("no-binlog-monitor", "the user may not ask where the log is", _NO_START),
     ("no-replication-slave", "the user may not read the log", _NO_START),
     (

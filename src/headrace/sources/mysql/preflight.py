@@ -24,6 +24,8 @@ __all__ = ["Preflight", "captured_tables"]
 
 _DAY_S = 86_400
 _RETENTION = ("binlog_expire_logs_seconds", "expire_logs_days")
+_PREPARED = 16_382
+"""How many prepared statements a server allows where nobody says otherwise."""
 
 _TABLES = """
 SELECT table_schema, table_name, table_type, COALESCE(engine, '') FROM information_schema.tables
@@ -59,7 +61,7 @@ class Preflight:
         """Return every finding."""
         if finding := self._vendor.refusal(self.session.value("SELECT VERSION()")):
             return [finding]
-        return [*self.server(), *self.rights(), *self._tables()]
+        return [*self.server(), *self._statements(), *self.rights(), *self._tables()]
 
     def server(self) -> Iterator[Finding]:
         """Yield what is wrong with the server's variables."""
@@ -140,6 +142,15 @@ class Preflight:
         """Yield what else is wrong with a table."""
         del facts
         return iter(())
+
+    def _statements(self) -> Iterator[Finding]:
+        allowed = self.session.value("SELECT @@GLOBAL.max_prepared_stmt_count")
+        if allowed == "0":
+            yield Finding(
+                "max-prepared-stmt-count",
+                "max_prepared_stmt_count is 0: no statement can be prepared, as each read of a chunk is.",
+                f"SET GLOBAL max_prepared_stmt_count = {_PREPARED}; and the same in the server's configuration.",
+            )
 
     def _log_refused(self, start: tuple[str, int]) -> HeadraceError | None:
         """Return why the log may not be read; asks for what comes behind its end, and takes nothing."""

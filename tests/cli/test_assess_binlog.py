@@ -1,4 +1,4 @@
-"""``headrace assess`` of a real MariaDB: what stands in the way, and what becomes of each column."""
+"""``headrace assess`` of a real MariaDB and a real MySQL: what stands in the way, and what becomes of each column."""
 
 from __future__ import annotations
 
@@ -9,12 +9,33 @@ import pytest
 
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.cli.test_assess import call
-from tests.fixtures_binlog import MARIADB, Sql, database, mariadb_server, server, sql
+from tests.fixtures_binlog import Sql, database, mariadb_server, mysql_server, server, sql
 from tests.requirements import req
 
-__all__ = ["database", "mariadb_server", "server", "sql"]
+__all__ = ["database", "mariadb_server", "mysql_server", "server", "sql"]
 
-pytestmark = pytest.mark.parametrize("server", [MARIADB], indirect=True)
+CREATED = {
+    "MariaDB": (
+        "CREATE TABLE versioned (id int PRIMARY KEY) WITH SYSTEM VERSIONING",
+        "CREATE TABLE packed (id int PRIMARY KEY, v text COMPRESSED)",
+    ),
+    "MySQL": ("CREATE TABLE packed (id int PRIMARY KEY, v text CHARACTER SET sjis)",),
+}
+MENDED = {
+    "MariaDB": (
+        "ALTER TABLE versioned DROP SYSTEM VERSIONING",
+        "ALTER TABLE packed MODIFY v text",
+    ),
+    # It cannot say what a read of a table without a key has seen.
+    "MySQL": (
+        "ALTER TABLE keyless ADD PRIMARY KEY (v)",
+        "ALTER TABLE packed MODIFY v text CHARACTER SET utf8mb4",
+    ),
+}
+FOUND = {
+    "MariaDB": (("keyless", "keyless"), ("system-versioned", "versioned")),
+    "MySQL": (("keyless-refused", "keyless"),),
+}
 
 
 @pytest.fixture
@@ -49,8 +70,7 @@ def test_what_stands_in_the_way_is_found_by_name_and_mended_by_what_is_suggested
     sql(
         "CREATE TABLE keyless (v int)",
         "CREATE TABLE old (id int PRIMARY KEY) ENGINE = MyISAM",
-        "CREATE TABLE versioned (id int PRIMARY KEY) WITH SYSTEM VERSIONING",
-        "CREATE TABLE packed (id int PRIMARY KEY, v text COMPRESSED)",
+        *CREATED[server.kind],
     )
     server.execute("SET GLOBAL binlog_row_image = MINIMAL")
     try:
@@ -59,22 +79,13 @@ def test_what_stands_in_the_way_is_found_by_name_and_mended_by_what_is_suggested
     finally:
         server.execute("SET GLOBAL binlog_row_image = FULL")
     assert bad.exit_code == 1
-    for name, table in (
-        ("keyless", "keyless"),
-        ("engine", "old"),
-        ("system-versioned", "versioned"),
-        ("binlog-row-image", ""),
-    ):
+    for name, table in (*FOUND[server.kind], ("engine", "old"), ("binlog-row-image", "")):
         assert table in found[name], found
     assert "SET GLOBAL binlog_row_image" in " ".join(bad.stdout.split())
     shown = json.loads(call("assess", str(file), "--table", f"{database}.packed", "--json").stdout)
     assert [column["support"] for column in shown["columns"]] == ["YES", "NO"]
     # As it suggests; and what is no use as it is goes.
-    sql(
-        "ALTER TABLE old ENGINE = InnoDB",
-        "ALTER TABLE versioned DROP SYSTEM VERSIONING",
-        "ALTER TABLE packed MODIFY v text",
-    )
+    sql("ALTER TABLE old ENGINE = InnoDB", *MENDED[server.kind])
     mended = call("assess", str(file), "--sample-seconds", "0")
     assert mended.exit_code == 0, mended.output
     assert set(assessed(file)) <= {"keyless", "statistics-missing", "no-watermark-row"}
