@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.fixtures_binlog import MARIADB, mariadb_server, mysql_server
 from tests.fixtures_postgres import database, debian_server, older_server, postgres_server, sql
@@ -36,6 +37,14 @@ def on_mysql(request: pytest.FixtureRequest) -> Iterator[MysqlServed]:
     server.execute(f"CREATE DATABASE {name}")
     yield MysqlServed(server, name)
     server.execute(f"DROP DATABASE {name}", "DROP DATABASE IF EXISTS headrace")
+
+
+@pytest.fixture
+def mariadb_without_log() -> Iterator[MysqlServed]:
+    """Give an empty database on a MariaDB that keeps no binary log."""
+    with MariadbServer(settings={"skip_log_bin": "1"}) as server:
+        server.execute("CREATE DATABASE triggers_unlogged")
+        yield MysqlServed(server, "triggers_unlogged")
 
 
 @pytest.fixture(

@@ -161,6 +161,39 @@ def test_nobody_waits_for_numbers_and_numbers_wait_for_nobody(
         assert keys == [[1, 0, 2, 3]]
 
 
+@req("D117")
+@pytest.mark.mariadb
+@pytest.mark.parametrize("key", ["PRIMARY KEY", ""])
+def test_a_snapshot_that_lacks_the_change_before_one_that_it_shows_is_taken_again(
+    mariadb_without_log: MysqlServed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Without a log MariaDB lists the open transactions one by one; one that waited for another may be missed alone."""
+    on_mariadb = mariadb_without_log
+    on_mariadb.sql(f"CREATE TABLE t (id int {key}, v int)", "INSERT INTO t VALUES (1, 0), (2, 0)")
+    with opened(on_mariadb, tmp_path) as log:
+        on_mariadb.sql(
+            "UPDATE t SET v = 1 WHERE id = 1",
+            "UPDATE t SET v = 1 WHERE id = 2",
+            "UPDATE t SET v = 2 WHERE id = 1",
+        )
+        pieces, looks = clock._pieces, 0
+
+        def lacking(*arguments: Any) -> Any:
+            """At first as if the first change were not committed, then as if the second were not."""
+            nonlocal looks
+            looks += 1
+            for ids in pieces(*arguments):
+                yield [id_ for place, id_ in enumerate(ids) if place != looks - 1]
+
+        monkeypatch.setattr(clock, "_pieces", lacking)
+        first = log.collect().changes(on_mariadb.table)
+        # What nothing rests on may be missing.
+        assert first == [("-U", 1, 0), ("+U", 1, 1), ("-U", 1, 1), ("+U", 1, 2)]
+        assert looks == 2
+        monkeypatch.undo()
+        assert log.covered().changes(on_mariadb.table)[-2:] == [("-U", 2, 0), ("+U", 2, 1)]
+
+
 # -- shapes ---------------------------------------------------------------------------------------
 
 
@@ -367,9 +400,13 @@ def test_what_a_plain_user_lacks_is_said_and_its_remedies_suffice(
 
 @pytest.mark.parametrize(
     ("variable", "value", "name"),
-    [("read_only", "ON", "read-only"), ("binlog_format", "STATEMENT", "binlog-format")],
+    [
+        ("read_only", "ON", "read-only"),
+        ("binlog_format", "STATEMENT", "binlog-format"),
+        ("max_prepared_stmt_count", "0", "max-prepared-stmt-count"),
+    ],
 )
-def test_a_server_whose_writes_fire_no_trigger_is_refused(
+def test_a_server_whose_writes_or_chunks_would_not_come_is_refused(
     on_mysql: MysqlServed, variable: str, value: str, name: str
 ) -> None:
     on_mysql.sql("CREATE TABLE t (id int PRIMARY KEY)")

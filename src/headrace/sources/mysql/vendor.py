@@ -74,6 +74,8 @@ class Vendor(Protocol):
     """Variables that a capture needs."""
     sees_place: str
     """Right to ask where the log is."""
+    instant: bool
+    """Whether a snapshot shows what was committed at one instant, also of commits that are in no log."""
     keyless: tuple[str, Severity]
     """Name of the finding of a table without a primary key, and how bad that is."""
     keyless_why: str

@@ -51,6 +51,7 @@ class Mariadb:
         Check("mysql56_temporal_format", "ON", "times are written in a form that is not decoded"),
     )
     sees_place = "BINLOG MONITOR"
+    instant = False
     keyless = ("keyless", Severity.WARNING)
     keyless_why = "its copy is a multiset of rows, and is dumped in one read"
 

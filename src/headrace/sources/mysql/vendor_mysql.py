@@ -88,6 +88,7 @@ class Mysql:
         ),
     )
     sees_place = "REPLICATION CLIENT"
+    instant = True
     keyless = ("keyless-refused", Severity.ERROR)
     keyless_why = "no read of MySQL says which changes such a table has already seen"
 

@@ -15,6 +15,10 @@ A tick's changes are one window, in the order of their ids. Ids are drawn when a
 that row: so for each row that is the order in which it was changed, whoever did. Marks come behind, each with an SCN of
 its own. Whoever reads a table in the snapshot that strikes a tick has seen all ticks up to that one and nothing else.
 
+That needs a snapshot which shows no change of a row without those before it. One of MySQL's is what was committed at
+an instant. Of MariaDB's it is looked up (`headrace.sources.trigger.mysql.overtaken`), and where it does not, another
+one is taken.
+
 Source: Databus, section 4.1 (Figure 9).
 """
 
@@ -29,8 +33,10 @@ import numpy.typing as npt
 
 from headrace.errors import ProtocolError, SlotLost
 from headrace.sources.mysql.connection import Session, connect
+from headrace.sources.mysql.vendors import vendor_of
 from headrace.sources.trigger.cost import RESYNC
 from headrace.sources.trigger.marks import MARK
+from headrace.sources.trigger.mysql.overtaken import is_overtaken
 from headrace.sources.trigger.mysql.settings import MysqlTriggerSettings
 
 __all__ = ["Striker", "Tick", "TickSnapshot", "head", "struck", "tick_behind"]
@@ -160,11 +166,9 @@ class Striker:
         """
         writing = self._connected()
         try:
-            writing.run("START TRANSACTION")
-            if not writing.rows(_HOLD):
-                raise SlotLost("headrace.txlog_life is empty.", next_step=f"{RESYNC}.")
-            reading.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-            tick = _number(reading, writing)
+            while (tick := _struck(reading, writing)) is None:
+                reading.run("ROLLBACK")
+                writing.run("ROLLBACK")
             writing.run("COMMIT")
         except BaseException:
             self.close()
@@ -207,15 +211,22 @@ def struck(settings: MysqlTriggerSettings, reading: Session) -> Tick:
         striker.close()
 
 
-def _number(reading: Session, writing: Session) -> Tick:
-    """Number what a snapshot sees; return the last tick."""
+def _struck(reading: Session, writing: Session) -> Tick | None:
+    """Open a snapshot and number what it sees; return the last tick, None where another snapshot is needed."""
+    writing.run("START TRANSACTION")
+    if not writing.rows(_HOLD):
+        raise SlotLost("headrace.txlog_life is empty.", next_step=f"{RESYNC}.")
+    reading.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
     last = head(reading)
     scn = last.last_scn + 1
     marks: list[int] = []
-    changes = 0
+    changes = last_id = 0
     for ids in _pieces(reading, marks):
         _give(writing, scn, ids)
         changes += len(ids)
+        last_id = ids[-1]
+    if changes and not vendor_of(reading).instant and is_overtaken(writing, scn, last_id):
+        return None
     end = last.last_scn + (changes > 0)
     for mark in marks:
         end += 1
