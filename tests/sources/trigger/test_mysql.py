@@ -374,7 +374,7 @@ def test_what_a_plain_user_lacks_is_said_and_its_remedies_suffice(
     server, name = on_mysql.server, on_mysql.database
     on_mysql.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     make_user(server, "keeper", f"SELECT ON {name}.*")
-    source = MysqlTriggerSource(server.url("keeper"), (f"{name}.*",))
+    source = MysqlTriggerSource(server.url(user="keeper"), (f"{name}.*",))
     try:
         names = set()
         for _ in range(6):
