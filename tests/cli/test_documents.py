@@ -76,6 +76,7 @@ def test_every_configuration_of_a_page_loads(
     monkeypatch.setenv("SHOP_PASSWORD", "x")
     monkeypatch.setenv("SHOP", "postgresql://headrace@db.internal/shop")
     monkeypatch.setenv("WAREHOUSE", "postgresql://headrace@warehouse.internal/copies")
+    monkeypatch.setenv("WAREHOUSE_PASSWORD", "x")
     monkeypatch.setenv("STORE_KEY", "x")
     monkeypatch.setenv("STORE_SECRET", "x")
     monkeypatch.setenv("REPORTS_TOKEN", "x" * 16)
