@@ -24,6 +24,7 @@ ENVIRONMENT = {
     "SHOP_PASSWORD": "x/y@z",
     "SHOP": "postgresql://headrace@db.internal/shop",
     "WAREHOUSE": "postgresql://headrace@warehouse.internal/copies",
+    "WAREHOUSE_PASSWORD": "of-the-warehouse",
     "STORE_KEY": "swordfish-key",
     "STORE_SECRET": "swordfish-secret",
     "REPORTS_TOKEN": "x" * 16,
