@@ -72,6 +72,7 @@ def test_kills_lose_and_repeat_nothing(url: str, pipeline: Pipeline) -> None:
         agree(pipeline, traffic)
 
 
+@pytest.mark.long
 @req("D117")
 def test_what_was_lost_with_a_trigger_comes_back_by_a_resync(url: str, pipeline: Pipeline) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
