@@ -36,8 +36,11 @@ __all__ = ["Crash", "Simulation", "SimulationFailed"]
 CAPTURE_FAILPOINTS = tuple(
     name
     for name in failpoints.FAILPOINTS
-    if not name.startswith(("apply.", "maintenance.", "adopt.", "control.", "letters.", "rewind."))
+    if not name.startswith(
+        ("apply.", "maintenance.", "adopt.", "control.", "letters.", "rewind.", "xa.")
+    )
 )
+"""Those that a capture of any source passes; distributed transactions are a binary log's own."""
 BACKLOG = 20
 """Transactions that may wait for the reader before the history holds its breath."""
 CUTS = (
