@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headrace.errors import SlotLost
 from headrace.model.schema import TableId
 
-__all__ = ["RESYNC", "Cost", "lost_triggers"]
+__all__ = ["RESYNC", "Cost", "lost_place", "lost_triggers"]
 
 RESYNC = (
     "RESYNC NEEDED: run `headrace resync FILE`, which compares the tables and repairs what differs"
@@ -62,4 +62,12 @@ def lost_triggers(tables: Iterable[TableId]) -> SlotLost:
     return SlotLost(
         f"Somebody removed or disabled the triggers of {names}: what was written meanwhile is in no log.",
         next_step=f"find out who did; {RESYNC}.",
+    )
+
+
+def lost_place(name: str, why: str) -> SlotLost:
+    """Return the error for a pipeline that has no place any more."""
+    return SlotLost(
+        f"{name} has no place in headrace.txlog_readers: {why}.",
+        next_step=f"{RESYNC}; source.abandon_hours says how long a pipeline is waited for.",
     )

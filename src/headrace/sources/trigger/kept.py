@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 __all__ = ["KeptChanges"]
 
@@ -33,6 +34,28 @@ class KeptChanges:
     fetch_rows: int = 0
     fetch_seconds: float = 0.0
     fetch_slow: int = 0
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[str | None]]) -> Self:
+        """Return what a server says of our place.
+
+        Args:
+            rows: none without a place; else one of unread and kept transactions, bytes, and queries, their rows,
+                seconds and slow ones, each as text.
+        """
+        if not rows:
+            return cls("missing")
+        unread, kept, size, queries, fetched, seconds, slow = rows[0]
+        return cls(
+            "kept",
+            int(size or 0),
+            int(unread or 0),
+            int(kept or 0),
+            int(queries or 0),
+            int(fetched or 0),
+            float(seconds or 0),
+            int(slow or 0),
+        )
 
     @property
     def warning(self) -> str:

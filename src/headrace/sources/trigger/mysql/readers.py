@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace.errors import SlotLost
 from headrace.model.schema import TableId
 from headrace.sources.mysql.connection import Session, quote_literal
-from headrace.sources.trigger.cost import RESYNC, Cost
+from headrace.sources.trigger.cost import Cost, lost_place
 from headrace.sources.trigger.mysql.settings import MysqlTriggerSettings
 
 __all__ = ["Place", "enter", "note", "read_place", "read_places", "required_scn", "use_tables"]
@@ -69,10 +68,8 @@ def required_scn(session: Session, name: str) -> int:
     """
     place = read_place(session, name)
     if place is None or place.scn is None:
-        why = "somebody removed it" if place is None else "it was away for too long"
-        raise SlotLost(
-            f"{name} has no place in headrace.txlog_readers: {why}.",
-            next_step=f"{RESYNC}; source.abandon_hours says how long a pipeline is waited for.",
+        raise lost_place(
+            name, "somebody removed it" if place is None else "it was away for too long"
         )
     return place.scn
 

@@ -43,19 +43,7 @@ class TxlogWatch:
         except HeadraceError:
             self.close()
             raise
-        if not rows:
-            return KeptChanges("missing")
-        unread, kept, size, queries, fetched, seconds, slow = rows[0]
-        return KeptChanges(
-            "kept",
-            int(size or 0),
-            int(unread or 0),
-            int(kept or 0),
-            int(queries or 0),
-            int(fetched or 0),
-            float(seconds or 0),
-            int(slow or 0),
-        )
+        return KeptChanges.of(rows)
 
     def close(self) -> None:
         """Release the connection."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace.errors import SlotLost
 from headrace.sources.postgres.connection import Session
-from headrace.sources.trigger.cost import RESYNC, Cost
+from headrace.sources.trigger.cost import Cost, lost_place
 from headrace.sources.trigger.postgres.settings import PostgresTriggerSettings
 
 __all__ = [
@@ -70,10 +69,8 @@ def required_scn(session: Session, name: str) -> int:
     """
     place = read_place(session, name)
     if place is None or place.scn is None:
-        why = "somebody removed it" if place is None else "it was away for too long"
-        raise SlotLost(
-            f"{name} has no place in headrace.txlog_readers: {why}.",
-            next_step=f"{RESYNC}; source.abandon_hours says how long a pipeline is waited for.",
+        raise lost_place(
+            name, "somebody removed it" if place is None else "it was away for too long"
         )
     return place.scn
 
