@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import pickle
 import tempfile
 import threading
@@ -47,6 +49,24 @@ def test_everything_after_a_position_comes_once_and_in_order(writer, reader):
     assert scns(reader.blocks(12, 15)) == [13, 14, 15]
     assert scns(reader.blocks(12, 1000)) == list(range(13, 40))
     assert list(reader.blocks(39)) == []
+
+
+@req("C60")
+def test_a_segment_may_be_cut_to_its_length_while_a_reader_opens_it(writer, reader, monkeypatch):
+    synced(writer, window(10), window(11))
+    path, length = writer.durable
+    kept = path.stat().st_size
+    assert kept > length
+
+    class CutBefore(mmap.mmap):
+        def __new__(cls, descriptor, *rest, **options):
+            if os.fstat(descriptor).st_size == kept:
+                os.truncate(path, length)
+            return super().__new__(cls, descriptor, *rest, **options)
+
+    monkeypatch.setattr(mmap, "mmap", CutBefore)
+    assert scns(reader.blocks(0)) == [10, 11]
+    assert path.stat().st_size == length
 
 
 def test_a_reader_sees_new_blocks_and_segments_without_reopening(writer, reader):

@@ -33,13 +33,14 @@ class MappedSegment:
         self.name = name
         descriptor = os.open(folder / str(name), os.O_RDONLY)
         try:
-            self.size = os.fstat(descriptor).st_size
-            if not self.size:
-                raise corrupt(name, 0, "the file is empty")
-            self._map = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ)
+            # The system says how long it is as it maps it: its writer may cut it to what was written at any moment.
+            self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise corrupt(name, 0, "the file is empty") from error
         finally:
             os.close(descriptor)
         self.view = memoryview(self._map)
+        self.size = len(self.view)
         self.header: SegmentHeader = read_segment_header(self.view, name)
         self._index = ScnIndex(self.header)
         self.damage: CorruptSegment | None = None
