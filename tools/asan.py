@@ -14,6 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TESTS = (
+    "tests/sources/mysql/test_alike.py",
+    "tests/sources/mysql/test_repeated.py",
+    "tests/sources/mysql/test_selected.py",
     "tests/sources/mysql/test_walk.py",
     "tests/sources/postgres/test_twins.py",
     "tests/sources/postgres/test_copy_binary.py",

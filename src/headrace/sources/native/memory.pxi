@@ -7,6 +7,7 @@ cdef extern from *:
         unsigned char *p;
         Py_ssize_t n;
         Py_ssize_t cap;
+        Py_ssize_t first; /* bytes that are asked for first: about as many as were needed last time */
     } hr_vec;
 
     #if defined(__GNUC__)
@@ -23,6 +24,7 @@ cdef extern from *:
         Py_ssize_t cap = v->cap * 2;
         unsigned char *p;
         if (cap < v->n + more) cap = v->n + more;
+        if (cap < v->first) cap = v->first;
         if (cap < 256) cap = 256;
         p = (unsigned char *) realloc(v->p, (size_t) cap);
         if (p == NULL) {
@@ -67,6 +69,7 @@ cdef extern from *:
         uint8_t *p
         Py_ssize_t n
         Py_ssize_t cap
+        Py_ssize_t first
 
     int _room "hr_room"(Vec *v, Py_ssize_t more) except -1 nogil
     int _put "hr_put"(Vec *v, const void *data, Py_ssize_t size) except -1 nogil
@@ -93,6 +96,8 @@ cdef object _hand_over(Vec *v):
     _room(v, 8)
     memory.p = v.p
     memory.n = v.n
+    # Without it every buffer would be copied as often as it doubles. One large batch does not make small ones large.
+    v.first = max(v.n + v.n // 16, v.first // 2)
     v.p = NULL
     v.n = 0
     v.cap = 0

@@ -6,8 +6,11 @@ cdef struct Column:
     int form         # how a cell lies in a row of a select
     int width        # bytes of a value in an image, or of a number in a row; -n: a length of n bytes stands before it
     int out          # bytes of a value in the column; 0: bytes behind offsets
+    int plain        # bytes of a value that is copied as it is, in images and in rows alike; 0: it is made of its bytes
     int precision
     int scale
+    uint64_t date    # the date of the cell before, as its bytes have it; 0: none
+    int32_t days     # of that date
     Vec valid        # one bit per row, from the first null on
     Vec data
     Vec offsets      # int32, rows + 1
@@ -36,14 +39,46 @@ cdef inline int _put_number(Vec *v, const void *value, int size) except -1 nogil
     return 0
 
 
+cdef inline int _put_plain(Column *c, const uint8_t *p) except -1 nogil:
+    """Add a value that is copied as it is."""
+    return _put_number(&c.data, p, c.plain)
+
+
+cdef int _too_much() except -1 nogil:
+    with gil:
+        raise OverflowError("more than 2 GiB of one column in one batch")
+
+
 cdef inline int _end_bytes(Column *c) except -1 nogil:
-    cdef int32_t end
+    cdef int32_t end = <int32_t> c.data.n
     if c.data.n > 0x7FFFFFF0:
-        with gil:
-            raise OverflowError("more than 2 GiB of one column in one batch")
-    end = <int32_t> c.data.n
-    _put(&c.offsets, &end, 4)
+        _too_much()
+    _room(&c.offsets, 4)
+    memcpy(c.offsets.p + c.offsets.n, &end, 4)
+    c.offsets.n += 4
     return 0
+
+
+cdef inline int _put_bytes(Column *c, const uint8_t *p, Py_ssize_t n, Py_ssize_t readable) except -1 nogil:
+    """Add bytes and their end; ``readable`` of them may be read, so that few are copied without a call."""
+    if n <= 16 and readable >= 16:
+        _room(&c.data, 16)
+        memcpy(c.data.p + c.data.n, p, 16)
+        c.data.n += n
+    else:
+        _put(&c.data, p, n)
+    return _end_bytes(c)
+
+
+cdef inline bint _is_day(Column *c, uint64_t date, int year, int month, int day, int32_t *days) noexcept nogil:
+    """Give days since 1970, as `_day_of`; neighbours often have one date, which is known already."""
+    if date == c.date and date:
+        days[0] = c.days
+        return True
+    if not _day_of(year, month, day, days):
+        return False
+    c.date, c.days = date, days[0]
+    return True
 
 
 cdef inline int _begin_bytes(Column *c) except -1 nogil:
@@ -91,6 +126,16 @@ cdef Py_ssize_t _held(Set *set) noexcept nogil:
     return total
 
 
+cdef int _plain(Column *c) noexcept:
+    """Return the bytes of a value that is copied as it is."""
+    if c.width != c.out or c.out not in (2, 4, 8):
+        return 0
+    if c.op == OP_INT:
+        # A number without a sign must be looked at before it gets one.
+        return c.out if c.form != FORM_UNSIGNED else 0
+    return c.out if c.op == OP_COPIED or c.op == OP_UNSIGNED and c.form == FORM_COUNTED else 0
+
+
 cdef class Columns:
     """Columns of rows that come one by one; `headrace.sources.mysql.built` says what becomes of them.
 
@@ -112,6 +157,7 @@ cdef class Columns:
         for place, (op, form, width, out, precision, scale) in enumerate(plan):
             c = &self.set.columns[place]
             c.op, c.form, c.width, c.out, c.precision, c.scale = op, form, width, out, precision, scale
+            c.plain = _plain(c)
             _begin_bytes(c)
 
     def __dealloc__(self):

@@ -5,7 +5,7 @@ cdef Py_ssize_t _image(Set *columns, const uint8_t *data, Py_ssize_t at, Py_ssiz
     """Add an image; return the place behind it, -1 when it ends inside its mask, beyond ``end`` when a value does."""
     cdef const uint8_t *mask = data + at
     cdef Column *c
-    cdef Py_ssize_t place, size
+    cdef Py_ssize_t place, size, row = columns.count
     cdef int width
     if columns.mask_bytes > end - at:
         return -1
@@ -13,7 +13,15 @@ cdef Py_ssize_t _image(Set *columns, const uint8_t *data, Py_ssize_t at, Py_ssiz
     for place in range(columns.width):
         c = &columns.columns[place]
         if mask[place >> 3] >> (place & 7) & 1:
-            _add_null(c, columns.count)
+            _add_null(c, row)
+            continue
+        if c.plain:
+            size = c.plain
+            if size > end - at:
+                return end + 1
+            _put_plain(c, data + at)
+            _valid(c, row)
+            at += size
             continue
         width = c.width
         if width >= 0:
@@ -25,7 +33,11 @@ cdef Py_ssize_t _image(Set *columns, const uint8_t *data, Py_ssize_t at, Py_ssiz
             at -= width
         if size > end - at:
             return end + 1
-        _add_logged(c, columns.count, data + at, size)
+        if c.op == OP_BYTES:
+            _put_bytes(c, data + at, size, end - at)
+            _valid(c, row)
+        else:
+            _add_logged(c, row, data + at, size)
         at += size
     columns.count += 1
     return at

@@ -73,17 +73,37 @@ cdef bint _logged_decimal(const uint8_t *p, int precision, int scale, hr_u128 *o
     return True
 
 
+cdef bint _small_decimal(const uint8_t *p, int whole, int scale, hr_u128 *out) noexcept nogil:
+    """Likewise where at most nine digits are on each side of the point."""
+    cdef uint8_t flip = 0 if p[0] & 0x80 else 0xFF
+    cdef int left = DIGIT_BYTES[whole] if whole < 9 else 4, right = DIGIT_BYTES[scale] if scale < 9 else 4
+    cdef uint64_t value = 0, part = 0
+    cdef int i
+    for i in range(left):
+        value = value << 8 | <uint8_t> (p[i] ^ flip)
+    for i in range(left, left + right):
+        part = part << 8 | <uint8_t> (p[i] ^ flip)
+    # The first bit is turned, whichever group has it.
+    if left:
+        value ^= <uint64_t> 0x80 << 8 * (left - 1)
+    else:
+        part ^= <uint64_t> 0x80 << 8 * (right - 1)
+    if value >= TENS[whole] or part >= TENS[scale]:
+        return False
+    value = value * TENS[scale] + part
+    out[0] = 0 - <hr_u128> value if flip else value
+    return True
+
+
 cdef int _add_logged(Column *c, Py_ssize_t row, const uint8_t *p, Py_ssize_t n) except -1 nogil:
-    """Add a cell from its bytes in an image, of which there are as many as its type has."""
+    """Add a cell that is neither plain nor bytes from its bytes in an image, of which there are as many as its type has."""
     cdef uint64_t value
     cdef int64_t signed
     cdef int32_t days
     cdef hr_u128 wide
     cdef int op = c.op
-    if op == OP_BYTES:
-        _put(&c.data, p, n)
-        _end_bytes(c)
-    elif op == OP_INT:
+    cdef bint good
+    if op == OP_INT:
         value = _little(p, n)
         if n < 8 and p[n - 1] & 0x80:
             value |= ~<uint64_t> 0 << 8 * n
@@ -95,14 +115,20 @@ cdef int _add_logged(Column *c, Py_ssize_t row, const uint8_t *p, Py_ssize_t n) 
         wide = _little(p, 8)
         _put(&c.data, &wide, 16)
     elif op == OP_DECIMAL:
-        if not _logged_decimal(p, c.precision, c.scale, &wide):
+        if c.precision - c.scale <= 9 and c.scale <= 9:
+            good = _small_decimal(p, c.precision - c.scale, c.scale, &wide)
+        else:
+            good = _logged_decimal(p, c.precision, c.scale, &wide)
+        if not good:
             return _add_unfit(c, row)
         _put(&c.data, &wide, 16)
     elif op == OP_DATETIME:
         # From the year down; months are counted thirteen to a year.
         signed = _big(p, 5) - (<int64_t> 1 << 39)
         value = <uint64_t> signed >> 17
-        if signed < 0 or not _day_of(<int> ((value >> 5) // 13), <int> ((value >> 5) % 13), value & 31, &days):
+        if signed < 0 or not _is_day(
+            c, value, <int> ((value >> 5) // 13), <int> ((value >> 5) % 13), value & 31, &days
+        ):
             return _add_no_day(c, row)
         value = signed & 0x1FFFF
         signed = <int64_t> days * 86400 + (value >> 12) * 3600 + (value >> 6 & 63) * 60 + (value & 63)
@@ -115,7 +141,7 @@ cdef int _add_logged(Column *c, Py_ssize_t row, const uint8_t *p, Py_ssize_t n) 
         _put(&c.data, &signed, 8)
     elif op == OP_DATE:
         value = _little(p, 3)
-        if not _day_of(<int> (value >> 9), value >> 5 & 15, value & 31, &days):
+        if not _is_day(c, value, <int> (value >> 9), value >> 5 & 15, value & 31, &days):
             return _add_no_day(c, row)
         _put(&c.data, &days, 4)
     elif op == OP_YEAR:

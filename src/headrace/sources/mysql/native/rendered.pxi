@@ -8,20 +8,16 @@ for _out in (2, 4, 8):
     LAST_INT[_out] = (1 << 8 * _out - 1) - 1
 
 
-cdef int _add_counted(Column *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n) except -1 nogil:
-    """Add a cell from its bytes, or from a decimal's text."""
+cdef int _add_decimal(Column *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n) except -1 nogil:
+    """Add a cell from a decimal's text."""
     cdef hr_u128 wide
-    if c.op == OP_DECIMAL:
-        # With ZEROFILL there are zeros in front, which are no part of the value.
-        while n > 1 and s[0] == c'0' and _is_digit(s[1]):
-            s += 1
-            n -= 1
-        if not _parse_decimal(s, n, c.precision, c.scale, <uint8_t*> &wide):
-            return _add_unfit(c, row)
-        _put(&c.data, &wide, 16)
-    else:
-        _put(&c.data, s, n)
-        _end_bytes(c)
+    # With ZEROFILL there are zeros in front, which are no part of the value.
+    while n > 1 and s[0] == c'0' and _is_digit(s[1]):
+        s += 1
+        n -= 1
+    if not _parse_decimal(s, n, c.precision, c.scale, <uint8_t*> &wide):
+        return _add_unfit(c, row)
+    _put(&c.data, &wide, 16)
     _valid(c, row)
     return 0
 
@@ -92,7 +88,7 @@ cdef int _add_moment(Column *c, Py_ssize_t row, const uint8_t *p, Py_ssize_t n) 
     signed = <int64_t> _little(parts + 7, 4)
     if (
         _little(parts, 2) > 9999
-        or not _day_of(<int> _little(parts, 2), parts[2], parts[3], &days)
+        or not _is_day(c, _little(parts, 4), <int> _little(parts, 2), parts[2], parts[3], &days)
         or parts[4] > 23
         or parts[5] > 59
         or parts[6] > 59

@@ -58,11 +58,21 @@ cdef bint _row(Set *columns, const uint8_t *p, Py_ssize_t at, Py_ssize_t end) ex
         if nulls[(place + 2) >> 3] >> ((place + 2) & 7) & 1:
             _add_null(c, row)
             continue
-        if c.form == FORM_COUNTED:
+        if c.plain:
+            size = c.plain
+            if size > end - at:
+                return False
+            _put_plain(c, p + at)
+            _valid(c, row)
+        elif c.form == FORM_COUNTED:
             at = _counted(p, at, end, &size)
             if at < 0:
                 return False
-            _add_counted(c, row, p + at, size)
+            if c.op == OP_DECIMAL:
+                _add_decimal(c, row, p + at, size)
+            else:
+                _put_bytes(c, p + at, size, end - at)
+                _valid(c, row)
         elif c.form == FORM_MOMENT:
             at = _moment(c, p, at, end, &size)
             if at < 0:
