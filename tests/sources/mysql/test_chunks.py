@@ -16,6 +16,7 @@ import pytest
 from headrace.errors import ConfigError, SourceError, SourceUnavailable, UndecodableValue
 from headrace.model.schema import TableId
 from headrace.model.snapshot import NO, UNKNOWN, YES
+from headrace.sources.base import Chunk
 from headrace.sources.mysql import catalog, known
 from headrace.sources.mysql.catalog import TableFacts
 from headrace.sources.mysql.charsets import Collations
@@ -252,15 +253,20 @@ def test_a_chunk_lacks_nothing_that_its_snapshot_has_seen(
     for writer in writers:
         writer.start()
     table = TableId(database, "t")
+    chunks: list[Chunk] = []
+
+    def read() -> int:
+        chunks.append(reader.read(table, None, ("6",), 10))
+        return sum(chunks[-1].rows.column("v").to_pylist())
+
     try:
-        chunks = [reader.read(table, None, ("6",), 10) for _ in range(60)]
+        while read() <= 100 or len(chunks) < 60:
+            pass
     finally:
         stop.set()
         for writer in writers:
             writer.join()
-    last = reader.read(table, None, ("6",), 10)
-    total = sum(last.rows.column("v").to_pylist())
-    assert total > 100
+    total = read()
     items = log.until(lambda found: sum(len(i.block.index) for i in found) >= total)
     log.close()
     reader.close()
@@ -273,7 +279,7 @@ def test_a_chunk_lacks_nothing_that_its_snapshot_has_seen(
             ids += new.column("id").to_pylist()
             values += new.column("v").to_pylist()
     between = 0
-    for chunk in [*chunks, last]:
+    for chunk in chunks:
         seen = chunk.visibility.sees(np.array(xids), np.array(xids) + 5)
         least, most = dict.fromkeys(range(1, 7), 0), dict.fromkeys(range(1, 7), 0)
         for saw, id_, value in zip(seen, ids, values, strict=True):

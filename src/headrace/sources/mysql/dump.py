@@ -112,14 +112,22 @@ class Dump:
             return next(self._unpacked, None)
         return event
 
-    def hand(self, take: Callable[[bytearray, int, int, bool], int]) -> None:
+    def ready(self, timeout_s: float) -> bool:
+        """Return whether `next` and `hand` have something, False when it has not come in time; raises as `next`."""
+        return self._unpacked is not None or self.ended or self._packets.ready(timeout_s)
+
+    def hand(self, take: Callable[[bytearray, int, int, bool], int]) -> bool:
         """Let somebody take packets with events from what has been read; not inside a compressed transaction.
 
         Args:
             take: as for `PacketReader.hand`; learns also whether events end with a checksum here.
+
+        Returns:
+            whether any was taken.
         """
-        if self._unpacked is None:
-            self._packets.hand(lambda buffer, at, end: take(buffer, at, end, self._checksum))
+        if self._unpacked is not None:
+            return False
+        return self._packets.hand(lambda buffer, at, end: take(buffer, at, end, self._checksum))
 
     @property
     def ahead(self) -> bool:

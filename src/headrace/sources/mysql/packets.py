@@ -54,22 +54,29 @@ class PacketReader:
         Raises:
             SourceUnavailable: the connection is gone.
         """
+        while self.ready(timeout_s):
+            start = self._start + 4
+            size = self._size() or 0
+            self._start = start + size
+            payload = bytes(memoryview(self._data)[start : start + size])
+            if size == _MOST:
+                self._parts.append(payload)
+                continue
+            if self._parts:
+                payload = b"".join((*self._parts, payload))
+                self._parts = []
+            return payload
+        return None
+
+    def ready(self, timeout_s: float) -> bool:
+        """Return whether a whole packet is there, False when it has not come in time; raises likewise."""
         while True:
             size = self._size()
             if size is not None and self._end - self._start >= 4 + size:
-                start = self._start + 4
-                self._start = start + size
-                payload = bytes(memoryview(self._data)[start : start + size])
-                if size == _MOST:
-                    self._parts.append(payload)
-                    continue
-                if self._parts:
-                    payload = b"".join((*self._parts, payload))
-                    self._parts = []
-                return payload
+                return True
             self._make_room(4 + (size or 0))
             if not self._fill(timeout_s):
-                return None
+                return False
 
     def whole(self) -> bytes:
         """Return the next payload, however long that takes; likewise."""
@@ -83,14 +90,19 @@ class PacketReader:
         self._make_room(4 + (self._size() or 0))
         self._fill(_WAIT_S)
 
-    def hand(self, take: Callable[[bytearray, int, int], int]) -> None:
-        """Let somebody take whole packets from what has been read.
+    def hand(self, take: Callable[[bytearray, int, int], int]) -> bool:
+        """Let somebody take whole packets from what has been read; return whether any was taken.
+
+        A payload of several packets is not handed out.
 
         Args:
             take: gets what holds the packets, where the first of them begins and where the last one ends, which may be
                 cut off; returns the place behind those that it took.
         """
-        self._start = take(self._data, self._start, self._end)
+        if self._parts:
+            return False
+        before, self._start = self._start, take(self._data, self._start, self._end)
+        return self._start > before
 
     @property
     def ahead(self) -> bool:

@@ -7,6 +7,7 @@ after an update leaves out did not change.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ __all__ = ["Alike", "ImageKind", "TableRows", "Taken"]
 
 _CODES = pa.array([INSERT, UPDATE_OLD, UPDATE_NEW, DELETE], pa.string())
 _INSERT, _OLD, _NEW, _DELETE = range(4)
+# Rows of one kind whose words are kept; a body of narrow rows has not many more than half as many.
+_SAME_ROWS = 1 << 17
 
 
 class Alike(NamedTuple):
@@ -266,7 +269,7 @@ class TableRows:
             [
                 pa.array(scns),
                 pa.array(ords),
-                _CODES.take(pa.array(ops)),
+                _codes(ops),
                 masks,
                 *columns,
             ],
@@ -341,6 +344,24 @@ class TableRows:
                 f"{self.schema.table}: a row in the log lacks columns that its table cannot do without.",
                 next_step="see that every session has binlog_row_image=FULL, and dump the table again.",
             )
+
+
+def _codes(ops: npt.NDArray[np.int8]) -> pa.Array:
+    """Return what became of rows in words; most bodies have rows of one kind."""
+    count = len(ops)
+    if count > _SAME_ROWS or (ops != ops[0]).any():
+        return _CODES.take(pa.array(ops))
+    # Parts of the buffers, so that a small body does not count for the whole of them.
+    width, ends, words = _same(int(ops[0]))
+    parts = [None, ends.slice(0, 4 * (count + 1)), words.slice(0, width * count)]
+    return pa.Array.from_buffers(pa.string(), count, parts)
+
+
+@functools.cache
+def _same(op: int) -> tuple[int, pa.Buffer, pa.Buffer]:
+    """Return the bytes of a word, and where many of it end, and those themselves."""
+    _, ends, words = _CODES.take(pa.array(np.full(_SAME_ROWS, op, np.int8))).buffers()
+    return len(_CODES[op].as_py()), ends, words
 
 
 def _completed(

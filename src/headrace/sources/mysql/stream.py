@@ -99,14 +99,17 @@ class MysqlLogReader:
                 now = time.monotonic()
                 due = assembler.has_output and not assembler.open
                 wait = 0.0 if due else min(deadline, self._next_wake(now)) - now
-                event = self._dump.next(wait)
-                if event is None:
+                if not self._dump.ready(wait):
                     self._heard_nothing(time.monotonic() - now)
                     break
                 self._silent_s = 0.0
+                # Also where the bytes before ended inside a packet: what has come since may still be alike.
+                if assembler.expects_alike and self._dump.hand(assembler.add_alike):
+                    continue
+                event = self._dump.next(0.0)
+                if event is None:
+                    break
                 assembler.add(event)
-                if assembler.expects_alike and not assembler.full:
-                    self._dump.hand(assembler.add_alike)
             if assembler.has_output and (assembler.full or not assembler.open):
                 return assembler.take()
             now = time.monotonic()
