@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.client import rows as rows_module
-from headrace.client.rows import Rows
+from headrace.client.rows import Rows, RowSlice
 from headrace.model.block import Body
 from headrace.testing.notation import parse_history, table_of
 
@@ -31,3 +31,14 @@ def test_an_update_of_two_images_is_one_event_and_what_was_not_sent_is_left_out(
         (2, 2, "+U", (3,), {"k": 3, "c1": "x", "c2": "z"}, {"k": 3, "c1": "x", "c2": "y"}, []),
     ]
     assert [e.ord for e in rows.events(1, 4)] == [2, 3]
+
+
+def test_a_batch_says_whether_it_is_all_that_came_together():
+    schema = table_of(2)
+    batch = parse_history("+I(1,a) +I(2,b)").batch(schema)
+    rows = Rows(Body(schema.schema_id, schema.table, batch), schema, None)
+    assert [RowSlice(rows, *part).batch().whole for part in ((0, 2), (0, 1), (1, 2))] == [
+        True,
+        False,
+        False,
+    ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.client import windows as windows_module
 from headrace.client.errors import ClockWentBack
 from headrace.client.rows import RowSlice
 from headrace.client.windows import Piece, Windows
@@ -19,9 +20,11 @@ from headrace.model.block import (
     SystemKind,
     transaction_index,
 )
+from headrace.testing.histories import TABLES
 from headrace.testing.notation import parse_history, table_of
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, joined, window
+from tests.client.logs import random_blocks
 from tests.requirements import req
 
 
@@ -131,3 +134,44 @@ def test_transactions_are_one_window_where_they_may_be_and_end_in_the_block():
     parts = list(cutting(Place(0), merge=True).cut(open_))
     assert [(piece.window.scn, piece.ends) for piece in parts] == [(2, True), (3, False)]
     assert parts[1].place == Place(3, 1)
+
+
+@req("D100")
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_blocks_that_are_one_window_are_cut_as_any_other(monkeypatch, seed, merge):
+    blocks = random_blocks(seed, steps=60)
+    by_id = {schema.schema_id: schema for schema in TABLES}
+    for after in (0, blocks[len(blocks) // 2].first_scn):
+        shown = []
+        for few in (0, 64):
+            monkeypatch.setattr(windows_module, "_FEW", few)
+            windows = Windows("shop", Place(after), by_id.__getitem__, shapes={}, merge=merge)
+            found: list[tuple[object, ...]] = []
+            for block in blocks:
+                for window_, begins, ends, parts, place in windows.cut(block):
+                    slices = [
+                        (part.rows.schema, part.start, part.stop)
+                        if isinstance(part, RowSlice)
+                        else part
+                        for part in parts
+                    ]
+                    found.append((window_, begins, ends, slices, place, windows.place))
+                found.append((windows.place, windows.inside))
+            shown.append(found)
+        assert shown[0] == shown[1]
+
+
+@req("D100")
+def test_a_block_of_one_window_is_cut_without_a_look_at_its_rows(monkeypatch):
+    """Most blocks of a stream that is followed are: what is done to each of them is what following costs."""
+
+    def pieces(*_: object) -> None:
+        raise AssertionError("this is the long way")
+
+    monkeypatch.setattr(Windows, "_pieces", pieces)
+    one = joined([window(scn) for scn in range(1, 20)])
+    (piece,) = cutting(Place(0), merge=True).cut(one)
+    assert (piece.window.transactions, len(told([piece]))) == (19, sum(one.index["changes"]))
+    (piece,) = cutting(Place(4)).cut(window(5))
+    assert (piece.window.scn, piece.begins, piece.ends) == (5, True, True)

@@ -34,6 +34,12 @@ def test_what_is_delivered_nowhere_is_counted():
         output.on_system_event(SystemEvent(scn, 3, SystemKind.TRUNCATE, TABLE.table))
         output.on_end_window(window_of(scn))
     assert output.counts == Counts(2, 6, 2 * batch.nbytes, 2, 5)
+    # A part keeps all of the buffers alive, and holds no more than its own.
+    part = batch.slice(1, 1)
+    output.on_data_batch(Batch(TABLE.table, TABLE, part))
+    output.on_data_batch(Batch(TABLE.table, TABLE, batch, whole=True))
+    assert output.counts.bytes == 2 * batch.nbytes + part.nbytes + batch.get_total_buffer_size()
+    assert part.nbytes < batch.get_total_buffer_size()
 
 
 @req("H18")

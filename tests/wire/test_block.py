@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import zlib
 
@@ -23,6 +24,7 @@ from headrace.wire import (
     read_header,
     read_index,
 )
+from headrace.wire.body import BodyEntry, checked_stream
 from tests.requirements import req
 from tests.wire.examples import EXAMPLES, NOTES, ORDERS, TYPES, golden, open_piece, orders
 
@@ -149,6 +151,20 @@ def test_any_flipped_bit_is_refused(name, bit):
             decode_block(data)
         data[place] ^= 1 << bit
     decode_block(data)
+
+
+@req("B-12", "D64")
+@pytest.mark.parametrize("size", [5119, 5120, 5121, 20_000, 65_536, 70_000])
+def test_a_body_of_any_size_is_checked_to_its_last_byte(size):
+    """A small one in pieces, each without letting the interpreter's lock go."""
+    stream = bytearray(random.Random(size).randbytes(size))
+    entry = BodyEntry(1, 0, size, 1, zlib.crc32(stream))
+    assert checked_stream(memoryview(stream), entry) == stream
+    for place in {0, size // 2, 5120 % size, size - 1}:
+        stream[place] ^= 1
+        with pytest.raises(ProtocolError):
+            checked_stream(memoryview(stream), entry)
+        stream[place] ^= 1
 
 
 @req("B-12")

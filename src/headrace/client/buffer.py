@@ -50,7 +50,9 @@ class ByteBuffer(Generic[T]):
         self._limit = limit_bytes
         self._clock = clock
         self._items: deque[tuple[T, int]] = deque()
-        self._changed = threading.Condition()
+        # Taken by itself where nobody waits or is told: a condition takes it by way of two more calls.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._closed = False
         self._woken = False
         self._waiting = False
@@ -97,12 +99,18 @@ class ByteBuffer(Generic[T]):
 
         Nothing comes when nothing was put in time, or when somebody called `wake`.
         """
-        with self._changed:
+        with self._lock:
             self._away_since = None
             lent = None if self._items or self._woken else self._lent
-        if lent is not None and (taken := self._read(lent, most_bytes)):
-            return taken
-        with self._changed:
+        if lent is not None:
+            taken, size = lent.read(_QUIET_S, min(most_bytes, self._limit))
+            if taken:
+                if size > self.peak_bytes:
+                    self.peak_bytes = size
+                # No lock: whoever lent it only looks whether this is long ago.
+                self._away_since = self._clock()
+                return taken
+        with self._lock:
             if lent is not None and self._lent is lent:
                 self._lent = None
                 self._changed.notify_all()
@@ -113,14 +121,6 @@ class ByteBuffer(Generic[T]):
             self._woken = False
             self._away_since = self._clock()
             return self._popped(most_bytes)
-
-    def _read(self, lent: Inlet[T], most_bytes: int) -> list[T]:
-        taken, size = lent.read(_QUIET_S, min(most_bytes, self._limit))
-        if taken:
-            self.peak_bytes = max(self.peak_bytes, size)
-            # No lock: whoever lent it only looks whether this is long ago.
-            self._away_since = self._clock()
-        return taken
 
     def _popped(self, most_bytes: int) -> list[T]:
         taken: list[T] = []

@@ -113,11 +113,13 @@ class Batch:
         rows: the meta columns ``_scn, _ord, _op, _missing`` (`headrace.model.change`), then the table's own, as the
             source sent them or as the consumer asked for. Views of what was received: whoever keeps a few rows for
             long copies them.
+        whole: whether they are all rows of the table in what was received together.
     """
 
     table: TableId
     schema: TableSchema
     rows: pa.RecordBatch
+    whole: bool = False
 
 
 class Consumer:

@@ -128,7 +128,7 @@ class Delivery:
 
     def _deliver(self, piece: Piece) -> None:
         window = piece.window
-        if any(first <= window.scn <= last for first, last in self.skipped):
+        if self.skipped and any(first <= window.scn <= last for first, last in self.skipped):
             assert self._dead_letters is not None
             self._dead_letters.add(piece)
             self._dispatcher.pass_over(piece)

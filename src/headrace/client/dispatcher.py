@@ -98,9 +98,11 @@ class Dispatcher:
         window, place = piece.window, piece.place
         if self._open is None:
             # Until its end, or until it is given up: nobody else's window comes in between.
-            self._take_turn()
+            if self._turns is not None:
+                self._turns.take(self)
             self._open = window
-            self._call("on_start_window", place, window)
+            if "on_start_window" in self._callbacks:
+                self._call("on_start_window", place, window)
         for part in piece.parts:
             if isinstance(part, RowSlice):
                 self._source(part, place)
@@ -111,7 +113,7 @@ class Dispatcher:
         if not piece.ends:
             self._checkpoint_inside()
             return
-        if not self._settings.across_windows:
+        if self._workers is not None and not self._settings.across_windows:
             self._settle()
         answer = self._call("on_end_window", place, window)
         self._close()
@@ -146,8 +148,12 @@ class Dispatcher:
             CallbackFailed: as `deliver`.
             CheckpointUnusable: it cannot be stored.
         """
-        self._settle()
-        if self._call("on_checkpoint", self.place, self.place) is Result.SKIP_CHECKPOINT:
+        if self._workers is not None:
+            self._settle()
+        if (
+            self._takes_checkpoints
+            and self._call("on_checkpoint", self.place, self.place) is Result.SKIP_CHECKPOINT
+        ):
             return
         self._checkpoints.store(self.place)
         self._remembered(self.place)
@@ -185,22 +191,17 @@ class Dispatcher:
         if self._open is None and self.place > self.stored and self._may_be_idle():
             self.checkpoint()
 
-    def _take_turn(self) -> None:
-        if self._turns is not None:
-            self._turns.take(self)
-
-    def _give_turn(self) -> None:
-        if self._turns is not None:
-            self._turns.give(self)
-
     def _close(self) -> None:
         """No window is open any more."""
         if self._open is not None:
             self._open = None
-            self._give_turn()
+            if self._turns is not None:
+                self._turns.give(self)
 
     def _source(self, part: RowSlice, place: Place) -> None:
-        self._call("on_start_source", place, part.schema)
+        schema, count = part.rows.schema, part.stop - part.start
+        if "on_start_source" in self._callbacks:
+            self._call("on_start_source", place, schema)
         if self._takes_batches:
             self._call("on_data_batch", place, part.batch())
         elif self._workers is None:
@@ -208,11 +209,12 @@ class Dispatcher:
                 self._call("on_data_event", event.place, event)
         else:
             self._spread(part, self._workers)
-        if not self._settings.across_windows:
+        if self._workers is not None and not self._settings.across_windows:
             self._settle()
-        self._call("on_end_source", place, part.schema)
-        self.rows += part.stop - part.start
-        self._rows_since += part.stop - part.start
+        if "on_end_source" in self._callbacks:
+            self._call("on_end_source", place, schema)
+        self.rows += count
+        self._rows_since += count
 
     def _spread(self, part: RowSlice, workers: Workers) -> None:
         """Let workers take the events, each key always the same one."""
@@ -263,7 +265,8 @@ class Dispatcher:
         callback = self._callbacks.get(name)
         if callback is None:
             return Result.SUCCESS
-        self._take_turn()
+        if self._turns is not None:
+            self._turns.take(self)
         began = self._clock()
         try:
             answer = callback(*arguments)
@@ -272,7 +275,8 @@ class Dispatcher:
             raise CallbackFailed(name, place, f"it raised {type(error).__name__}") from error
         finally:
             took = self._clock() - began
-            self._give_turn()
+            if self._turns is not None:
+                self._turns.give(self)
         if answer is Result.ERROR_FATAL:
             raise FatalResult(name, place, "it said ERROR_FATAL")
         if answer is Result.ERROR:

@@ -191,30 +191,36 @@ class Answer:
     def has_more(self) -> bool:
         """Whether bytes of the body lie here that were received already."""
         line_end = 2 if self._behind_chunk and not self._left else 0
-        return self._incoming.staged_bytes > line_end
+        return self._incoming.end - self._incoming.start > line_end
 
     def staged(self, count: int) -> memoryview | None:
         """Return the next bytes of the body without taking them; None where they do not come in one small piece.
 
         They are good until something else is called.
         """
+        incoming = self._incoming
         try:
             if not self._left and not self.ended:
                 self._next_chunk()
             if count > self._left or count > _STAGED_BYTES:
                 return None
-            while (view := self._incoming.staged(count)) is None:
-                self._incoming.stage()
+            while incoming.end - incoming.start < count:
+                incoming.stage()
         except _Quiet:
             return None
-        return view
+        return incoming.view[incoming.start : incoming.start + count]
 
     def take(self, count: int) -> bytes | None:
         """Return the next bytes of the body; None where they are not all here in one piece."""
-        if (view := self.staged(count)) is None:
-            return None
-        data = bytes(view)
-        self._incoming.pass_over(count)
+        incoming = self._incoming
+        start, end = incoming.start, incoming.start + count
+        if count > self._left or end > incoming.end:
+            if self.staged(count) is None:
+                return None
+            # It may have been moved to where there was room for the rest.
+            start, end = incoming.start, incoming.start + count
+        data = bytes(incoming.view[start:end])
+        incoming.start = end
         self._left -= count
         self.ended = not self._left and not self._chunked
         return data
@@ -267,9 +273,9 @@ class Answer:
                 raise _no_http(self._url, "a chunk that is longer than it says")
             self._behind_chunk = False
         if not self._behind_last:
-            text = self._incoming.line().split(b";")[0].strip()
+            text = self._incoming.line()
             try:
-                self._left = int(text, 16)
+                self._left = int(text.split(b";")[0] if b";" in text else text, 16)
             except ValueError:
                 raise _no_http(self._url, "a chunk without a length") from None
             self._behind_last = not self._left
@@ -297,6 +303,11 @@ class _Incoming:
         url: whose.
         sock: connected.
         silent_s: how long it may give nothing.
+
+    Attributes:
+        view: of the buffer; what was received and not yet taken lies from ``start`` to ``end``.
+        start: whoever takes bytes there moves it on.
+        end: behind the last one.
     """
 
     def __init__(self, url: str, sock: socket.socket, silent_s: float) -> None:
@@ -306,19 +317,8 @@ class _Incoming:
         _let_wait(sock, silent_s)
         self._heard_at = time.monotonic()
         self._staged = bytearray(_STAGED_BYTES)
-        self._view = memoryview(self._staged)
-        self._start = self._end = 0
-
-    @property
-    def staged_bytes(self) -> int:
-        return self._end - self._start
-
-    def staged(self, count: int) -> memoryview | None:
-        end = self._start + count
-        return self._view[self._start : end] if end <= self._end else None
-
-    def pass_over(self, count: int) -> None:
-        self._start += count
+        self.view = memoryview(self._staged)
+        self.start = self.end = 0
 
     def wait(self, seconds: float | None) -> None:
         wait_s = self._silent_s if seconds is None else seconds
@@ -332,33 +332,33 @@ class _Incoming:
 
     def line(self) -> bytes:
         """Return the next line without its end."""
-        while (at := self._staged.find(b"\n", self._start, self._end)) < 0:
+        while (at := self._staged.find(b"\n", self.start, self.end)) < 0:
             self.stage()
-        line = bytes(self._view[self._start : at])
-        self._start = at + 1
+        line = bytes(self.view[self.start : at])
+        self.start = at + 1
         return line.removesuffix(b"\r")
 
     def some(self, view: memoryview) -> int:
         """Put at least one byte into the view and return how many."""
-        if self._start == self._end:
+        if self.start == self.end:
             if len(view) >= _DIRECT_BYTES:
                 return self._receive(view)
             self.stage()
-        got = min(len(view), self._end - self._start)
-        view[:got] = self._view[self._start : self._start + got]
-        self._start += got
+        got = min(len(view), self.end - self.start)
+        view[:got] = self.view[self.start : self.start + got]
+        self.start += got
         return got
 
     def stage(self) -> None:
-        if self._start == self._end:
-            self._start = self._end = 0
-        elif self._end == len(self._staged):
-            if not self._start:
+        if self.start == self.end:
+            self.start = self.end = 0
+        elif self.end == len(self._staged):
+            if not self.start:
                 raise _no_http(self._url, "a line without an end")
-            kept = bytes(self._view[self._start : self._end])
-            self._view[: len(kept)] = kept
-            self._start, self._end = 0, len(kept)
-        self._end += self._receive(self._view[self._end :])
+            kept = bytes(self.view[self.start : self.end])
+            self.view[: len(kept)] = kept
+            self.start, self.end = 0, len(kept)
+        self.end += self._receive(self.view[self.end :])
 
     def _receive(self, view: memoryview) -> int:
         try:

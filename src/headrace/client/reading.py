@@ -87,10 +87,11 @@ class Reading:
             return None
         if isinstance(frame, Note):
             return self._noted(frame)
-        self._order.check(frame.header)
-        self.place = max(
-            self.place, Place(max(frame.header.complete_scn, frame.header.covered_scn))
-        )
+        header = frame.header
+        self._order.check(header)
+        came = max(header.complete_scn, header.covered_scn)
+        if came > self.place.scn or (came == self.place.scn and not self.place.whole):
+            self.place = Place(came)
         return frame
 
     def read(self, wait_s: float, most_bytes: int) -> tuple[list[Item], int]:
@@ -103,11 +104,13 @@ class Reading:
         try:
             while self.finished is None and self._failure is None:
                 item = self.next(wait_s)
-                if item is not None:
-                    items.append(item)
-                    size += nbytes(item)
-                    largest = max(largest, nbytes(item))
-                if item is None or size + largest > most_bytes or not self._stream.has_more:
+                if item is None:
+                    break
+                items.append(item)
+                held = nbytes(item)
+                size += held
+                largest = max(largest, held)
+                if size + largest > most_bytes or not self._stream.has_more:
                     break
         except HeadraceError as error:
             self._failure = error

@@ -7,9 +7,8 @@ takes events, so a block costs the same whether its transactions are many or few
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -114,8 +113,7 @@ class Rows:
         return held
 
 
-@dataclass(frozen=True, slots=True)
-class RowSlice:
+class RowSlice(NamedTuple):
     """Rows of one table that one window has between two system events."""
 
     rows: Rows
@@ -130,7 +128,8 @@ class RowSlice:
     def batch(self) -> Batch:
         """Return them as columns."""
         rows = self.rows
-        return Batch(rows.schema.table, rows.schema, rows.batch(self.start, self.stop))
+        whole = self.stop - self.start == rows.count
+        return Batch(rows.schema.table, rows.schema, rows.batch(self.start, self.stop), whole)
 
     def received(self) -> pa.RecordBatch:
         """Return them as the source sent them, whatever the consumer asked for."""

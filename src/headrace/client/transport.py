@@ -284,6 +284,8 @@ class Stream:
         self.covered_scn = int(answer.headers.get("headrace-covered-scn") or 0)
         self.routes = int(answer.headers.get("headrace-routes") or 0)
         self._coming = self._frames()
+        self._begun = False
+        self._wait_s: float | None = None
 
     def frames(self) -> Iterator[BlockFrame | Note]:
         """Yield blocks and notes as they come, the last one a note ``end``.
@@ -306,7 +308,11 @@ class Stream:
         Raises:
             HeadraceError: as `frames`.
         """
-        self._answer.wait(wait_s)
+        if wait_s != self._wait_s:
+            self._wait_s = wait_s
+            self._answer.wait(wait_s)
+        if not self._begun and (small := self._small()) is not None:
+            return small
         return next(self._coming, None)
 
     @property
@@ -315,15 +321,13 @@ class Stream:
         return self._answer.has_more
 
     def _frames(self) -> Iterator[BlockFrame | Note | None]:
-        """Yield frames, and None each time that nothing came in time."""
+        """Yield the frames that `_small` leaves, and None each time that nothing came in time."""
         head = memoryview(bytearray(HEADER_BYTES))
         while True:
-            if (small := self._small()) is not None:
-                yield small
-                continue
             if not self._answer.has_more and not self._answer.ended:
                 yield None
                 continue
+            self._begun = True
             yield from self._whole(head[:PREFIX_BYTES])
             length = frame_length(head[:PREFIX_BYTES])
             if bytes(head[:4]) == MAGIC:
@@ -333,6 +337,7 @@ class Stream:
                 memory = memoryview(pa.allocate_buffer(header.length)).cast("B")
                 memory[:HEADER_BYTES] = head
                 yield from self._whole(memory[HEADER_BYTES:])
+                self._begun = False
                 yield BlockFrame(header, memory)
                 continue
             frame = memoryview(bytearray(length))
@@ -340,6 +345,7 @@ class Stream:
             frame[:begun] = head[:begun]
             yield from self._whole(frame[begun:])
             note = _note(frame)
+            self._begun = note.kind == "end"
             yield note
             if note.kind == "end":
                 # The last chunk is taken too: the connection may serve again.

@@ -6,9 +6,8 @@ pieces of windows, each change once. A transaction that spans blocks comes in as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +28,12 @@ Part: TypeAlias = RowSlice | SystemEvent
 Entry: TypeAlias = tuple[int, int, int, int, int, int, int]
 """One `TRANSACTION_DTYPE` entry as Python values."""
 
-_SCN = 0
+_SCN, _ORIGIN = 0, 4
+_FEW = 64
+"""Index entries up to which Python looks at them sooner than NumPy begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A window, or as much of it as one block holds.
 
     Attributes:
@@ -91,6 +91,46 @@ class Windows:
             ProtocolError: the open window does not go on where it should.
             HeadraceError: a table version is not to be had.
         """
+        if (piece := self._only(block)) is not None:
+            yield piece
+        else:
+            yield from self._pieces(block)
+        self.cover(block.covered_scn)
+
+    def cover(self, scn: int) -> None:
+        """Take note that nothing more comes up to ``scn``."""
+        if not self.inside and self.place.whole and scn > self.place.scn:
+            self.place = Place(scn)
+
+    def _only(self, block: Block) -> Piece | None:
+        """Return the block as one window where it is one and nothing was told of it; stand behind it then.
+
+        So are most blocks of a stream that somebody follows, and what is done to each is what following costs.
+        """
+        if not 0 < len(block.index) <= _FEW or block.system or self.inside or not self.place.whole:
+            return None
+        entries: list[Entry] = block.index.tolist()
+        scn, commit_us, xid, _, origin, ends, _ = last = entries[-1]
+        first_scn = entries[0][_SCN]
+        if first_scn <= self.place.scn or not ends:
+            return None
+        if last is not entries[0] and not (self._merge and _is_one(entries)):
+            return None
+        window = Window(
+            self._source,
+            scn,
+            first_scn,
+            len(entries),
+            commit_us,
+            xid if len(entries) == 1 else 0,
+            "select" if origin == ORIGIN_SELECT else "log",
+        )
+        parts = _in_order([(rows, 0, rows.count) for rows in self._rows(block)])
+        self.place = Place(scn)
+        return Piece(window, True, True, parts, self.place)
+
+    def _pieces(self, block: Block) -> Iterator[Piece]:
+        """Yield what any block holds behind the place, and stand behind each."""
         if len(block.index) > 1:
             scns = block.index["scn"]
             rises = scns[1:] > scns[:-1]
@@ -103,13 +143,6 @@ class Windows:
             cut = _Cut(rest, self._lasts(rest.index), self.place, self._rows(rest))
             for number, last in enumerate(cut.lasts):
                 yield self._piece(cut, number, last)
-        if not self.inside and self.place.whole:
-            self.place = max(self.place, Place(block.covered_scn))
-
-    def cover(self, scn: int) -> None:
-        """Take note that nothing more comes up to ``scn``."""
-        if not self.inside and self.place.whole:
-            self.place = max(self.place, Place(scn))
 
     def _rows(self, block: Block) -> list[Rows]:
         return [
@@ -234,6 +267,16 @@ class _Cut:
             if start < stop:
                 ords.append(int(rows.ords[stop - 1]))
         return max(ords, default=-1)
+
+
+def _is_one(entries: Sequence[Entry]) -> bool:
+    """Whether the transactions rise, end and are of one kind, so that they may be one window."""
+    before, kind = -1, entries[0][_ORIGIN]
+    for scn, _, _, _, origin, ends, _ in entries:
+        if scn <= before or not ends or origin != kind:
+            return False
+        before = scn
+    return True
 
 
 def _in_order(ranges: list[tuple[Rows, int, int]]) -> list[Part]:

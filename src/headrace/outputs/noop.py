@@ -17,7 +17,7 @@ class Counts:
     Attributes:
         windows: to their end.
         rows: change rows; an update of two images is two.
-        bytes: of their Arrow buffers.
+        bytes: of their Arrow buffers; where only a part was asked for of what came together, of all of it.
         events: of the system stream.
         last_scn: of the last window that ended, 0 before one did.
     """
@@ -43,7 +43,9 @@ class NoopOutput(Consumer):
     def on_data_batch(self, batch: Batch) -> None:
         """Count rows and bytes."""
         self._rows += batch.rows.num_rows
-        self._bytes += batch.rows.nbytes
+        rows = batch.rows
+        # What a part refers to has to be worked out, which is most of what a small batch costs besides.
+        self._bytes += rows.get_total_buffer_size() if batch.whole else rows.nbytes
 
     def on_system_event(self, event: SystemEvent) -> None:
         """Count it."""

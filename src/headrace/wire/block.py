@@ -9,7 +9,6 @@ No I/O, no state.
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -67,6 +66,9 @@ _CRC_AT = HEADER_BYTES - 4
 _ENTRY = struct.Struct("<QQQQII")
 _ENDS_COMPLETE = 1
 _RESERVED = bytes(44)
+_INDEX_ENTRY_BYTES = TRANSACTION_DTYPE.itemsize
+_new = tuple.__new__
+"""Makes a named tuple of values that are all there: half of what its class takes to be called."""
 
 
 class BlockHeader(NamedTuple):
@@ -168,9 +170,7 @@ def decode_block(buffer: Readable, *, schema_ids: Collection[int] | None = None)
     header = read_header(view)
     if len(view) != header.length:
         raise malformed(f"{len(view)} bytes given for a block of {header.length}")
-    held = _Held()
-    held.add(view, header, read_directory(view, header), schema_ids)
-    return held.block()
+    return _decoded(view, header, schema_ids)
 
 
 def decode_merged(
@@ -193,10 +193,12 @@ def decode_merged(
     Raises:
         ProtocolError: as `decode_block`, for any of them.
     """
+    if len(blocks) == 1:
+        return [_decoded(*blocks[0], schema_ids)]
     whole: list[Block] = []
     held = _Held()
     for view, header in blocks:
-        entries = list(read_directory(view, header))
+        entries = read_directory(view, header)
         if held.index and any(entry.schema_id == SYSTEM_SCHEMA_ID for entry in entries):
             whole.append(held.block())
             held = _Held()
@@ -204,12 +206,27 @@ def decode_merged(
     return [*whole, held.block()]
 
 
+def _decoded(view: memoryview, header: BlockHeader, schema_ids: Collection[int] | None) -> Block:
+    """Return one block. What is done here is done for each that anybody follows: there is nothing to be joined."""
+    found: dict[int, Body] = {}
+    events: tuple[SystemEvent, ...] = ()
+    for entry in read_directory(view, header):
+        if entry.schema_id == SYSTEM_SCHEMA_ID:
+            events += system_events(read_batch(checked_stream(view, entry), entry))
+        elif schema_ids is None or entry.schema_id in schema_ids:
+            body = read_body(checked_stream(view, entry), entry)
+            before = found.get(entry.schema_id)
+            found[entry.schema_id] = body if before is None else joined([before, body])
+    index = np.frombuffer(_index_bytes(view, header), TRANSACTION_DTYPE)
+    return Block(index, tuple(found.values()), events, header.covered_scn)
+
+
 class _Held:
-    """One block on its way out of its bytes, or neighbours that become one."""
+    """Neighbours that become one block."""
 
     def __init__(self) -> None:
         self.index: list[memoryview] = []
-        self._found: defaultdict[int, list[Body]] = defaultdict(list)
+        self._found: dict[int, list[Body]] = {}
         self._events: list[SystemEvent] = []
         self._covered = 0
 
@@ -225,12 +242,12 @@ class _Held:
                 self._events += system_events(read_batch(checked_stream(view, entry), entry))
             elif schema_ids is None or entry.schema_id in schema_ids:
                 body = read_body(checked_stream(view, entry), entry)
-                self._found[entry.schema_id] += [body]
+                self._found.setdefault(entry.schema_id, []).append(body)
         self.index.append(_index_bytes(view, header))
         self._covered = max(self._covered, header.covered_scn)
 
     def block(self) -> Block:
-        bodies = tuple(joined(bodies) for bodies in self._found.values())
+        bodies = tuple([joined(bodies) for bodies in self._found.values()])
         return Block(join_indexes(self.index), bodies, tuple(self._events), self._covered)
 
 
@@ -243,19 +260,19 @@ def read_header(buffer: Readable, offset: int = 0) -> BlockHeader:
     view = memoryview(buffer)[offset : offset + HEADER_BYTES]
     if len(view) < HEADER_BYTES:
         raise malformed(f"{len(view)} bytes are too few for a header")
-    magic, version, *values, reserved, crc = _HEADER.unpack(view)
-    if magic != MAGIC:
+    values = _HEADER.unpack(view)
+    if values[0] != MAGIC:
         raise malformed("the magic number is missing")
-    if crc32(view[:_CRC_AT]) != crc:
+    if crc32(view[:_CRC_AT]) != values[-1]:
         raise malformed("the header fails its checksum")
-    if version != VERSION:
-        raise malformed(f"version {version} is not {VERSION}")
-    header = BlockHeader(*values)
-    if header.flags & ~_ENDS_COMPLETE or reserved != _RESERVED:
+    if values[1] != VERSION:
+        raise malformed(f"version {values[1]} is not {VERSION}")
+    header = _new(BlockHeader, values[2:-2])
+    flags, length, head_length, bodies, transactions = header[:5]
+    if flags & ~_ENDS_COMPLETE or values[-2] != _RESERVED:
         raise malformed("reserved bits are set")
-    head = HEADER_BYTES + _ENTRY.size * header.bodies
-    head += TRANSACTION_DTYPE.itemsize * header.transactions
-    if header.head_length != padded(head) or header.length % ALIGNMENT:
+    head = HEADER_BYTES + _ENTRY.size * bodies + _INDEX_ENTRY_BYTES * transactions
+    if head_length != padded(head) or length % ALIGNMENT:
         raise malformed("the lengths contradict each other")
     return header
 
@@ -269,12 +286,12 @@ def read_directory(buffer: Readable, header: BlockHeader, offset: int = 0) -> tu
     head = _checked_head(buffer, header, offset)
     entries = []
     end = header.head_length
-    for *values, reserved in _ENTRY.iter_unpack(head[: _ENTRY.size * header.bodies]):
-        entry = BodyEntry(*values)
-        if reserved or entry.offset != end or entry.length % ALIGNMENT:
+    for values in _ENTRY.iter_unpack(head[: _ENTRY.size * header.bodies]):
+        _, offset_, length, _, _, reserved = values
+        if reserved or offset_ != end or length % ALIGNMENT:
             raise malformed("the directory leaves a gap")
-        end += entry.length
-        entries.append(entry)
+        end += length
+        entries.append(_new(BodyEntry, values[:-1]))
     if end != header.length:
         raise malformed("the bodies do not fill the block")
     return tuple(entries)
@@ -319,7 +336,7 @@ def _checked_head(buffer: Readable, header: BlockHeader, offset: int) -> memoryv
 
 def _index_bytes(view: memoryview, header: BlockHeader) -> memoryview:
     start = HEADER_BYTES + _ENTRY.size * header.bodies
-    end = start + TRANSACTION_DTYPE.itemsize * header.transactions
+    end = start + _INDEX_ENTRY_BYTES * header.transactions
     return view[start:end].toreadonly()
 
 

@@ -22,6 +22,24 @@ __all__ = ["Connection", "connection_of"]
 
 _KEY = "headrace.connection"
 _INT = struct.Struct("i")
+_COPIED_BYTES = 64 * 1024
+"""Up to here a copy in one piece costs less than three pieces, which many connections may share besides."""
+
+
+class _Chunk:
+    """The last small part that was sent, as a chunk: many connections send the same one after the other."""
+
+    def __init__(self) -> None:
+        self._part: Readable = b""
+        self._chunk = b""
+
+    def of(self, part: Readable) -> bytes:
+        if part is not self._part:
+            self._part, self._chunk = part, b"".join((b"%x\r\n" % len(part), part, b"\r\n"))
+        return self._chunk
+
+
+_chunk = _Chunk()
 
 
 class Connection(HttpToolsProtocol):
@@ -44,9 +62,14 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     async def send_part(self, data: Readable) -> None:
-        """Send a large part of an answer that has begun, which `send` would copy to put a chunk's length before it."""
-        await self.flow.drain()
-        if not self.lost:
+        """Send a part of an answer that has begun, which `send` would copy to put a chunk's length before it."""
+        if self.flow.write_paused:
+            await self.flow.drain()
+        if self.lost:
+            return
+        if len(data) <= _COPIED_BYTES:
+            self.transport.write(_chunk.of(data))
+        else:
             self.transport.writelines((b"%x\r\n" % len(data), memoryview(data), b"\r\n"))
 
     @property

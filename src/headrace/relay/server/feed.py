@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from headrace.changelog import Spot, StretchReader, Tail
+from headrace.changelog import Spot, Stretch, StretchReader, Tail
 from headrace.changelog.tail import TailView
 from headrace.errors import CorruptSegment, RelayUnavailable, ScnNotFound
 from headrace.registry.file import FileRegistry
@@ -31,6 +31,8 @@ _SEND_S = 0.0002
 """What it costs two processes to send and to take one small block. Streams together are not told of news more often
 than that allows: what came in between goes in one piece, where each block alone would make all of them fall behind."""
 _LONGEST_PACE_S = 0.02
+_MOST_FOUND = 64
+"""Places between two looks at which what follows is kept: those who are at the end stand at one."""
 
 
 class Feed:
@@ -52,6 +54,9 @@ class Feed:
         self.reader = StretchReader(source.log)
         self.registry = FileRegistry(source.registry)
         self._news: asyncio.Future[None] | None = None
+        self._looked = -1
+        self._found: dict[tuple[Spot, int, int], Stretch | None] = {}
+        self._found_at: Tail | None = None
 
     @property
     def name(self) -> str:
@@ -122,6 +127,32 @@ class Feed:
         if news is not None and not news.done():
             news.set_result(None)
 
+    def look(self) -> None:
+        """Take notice of what was published, once for all who were told of it.
+
+        Raises:
+            ChangeLogLost: or `CorruptSegment`, as `StretchReader.look`; each time.
+        """
+        if self._looked != self.told:
+            self.reader.look()
+            self._looked = self.told
+
+    def after(self, spot: Spot, most_bytes: int, small_bytes: int) -> Stretch | None:
+        """Return what follows a spot, as `StretchReader.after`; looked for once for all who stand there.
+
+        Raises:
+            ScnNotFound: or `CorruptSegment`, as there.
+        """
+        if self._found_at is not self.reader.tail:
+            self._found_at = self.reader.tail
+            self._found.clear()
+        key = (spot, most_bytes, small_bytes)
+        if key not in self._found:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            self._found[key] = self.reader.after(spot, most_bytes, small_bytes)
+        return self._found[key]
+
     def _behind(self, place: Place) -> Spot:
         reader = StretchReader(self.source.log)
         reader.look()
@@ -168,7 +199,7 @@ class LookOut:
                     watched.due_at = now + min(watched.feed.streams * _SEND_S, _LONGEST_PACE_S)
                     if not self._tell(watched.feed):
                         return
-            time.sleep(min(max((now - heard_at) / _QUIET_SHARE, _SHORTEST_S), _LONGEST_S))
+            time.sleep(_pause_s(now, heard_at, min(watched.due_at for watched in awaited)))
 
     def _tell(self, feed: Feed) -> bool:
         try:
@@ -177,6 +208,11 @@ class LookOut:
             # The loop has been closed in the meantime.
             return False
         return True
+
+
+def _pause_s(now: float, heard_at: float, due_at: float) -> float:
+    """Return for how long nobody has to look: not before anybody may be told. Others may come to wait meanwhile."""
+    return min(max((now - heard_at) / _QUIET_SHARE, _SHORTEST_S, due_at - now), _LONGEST_S)
 
 
 class _Watched:

@@ -28,8 +28,6 @@ from headrace.wire.refusals import error_json
 __all__ = ["Control", "Stream", "note_frame", "note_line"]
 
 _NOW = time.monotonic
-_LARGE_BYTES = 4 * 1024
-"""From here on a copy costs more than the way round it."""
 _NOTHING_TOLD = -1
 
 
@@ -166,14 +164,15 @@ class Stream:
             if told != self._feed.told or (pieces and not self._supply.at_end):
                 # A reader on a fast connection would keep the loop for itself.
                 await asyncio.sleep(0)
+                self._feed.reader.look()
             elif not self._request.push:
                 return
             else:
                 # Whatever came since the last look is told of as soon as somebody waits.
                 await self._news()
                 await self._beat()
+                self._feed.look()
             told = self._feed.told
-            self._feed.reader.look()
             pieces = await self._supply.next()
 
     @property
@@ -193,7 +192,7 @@ class Stream:
 
     async def _hand_over(self, data: Readable, *, more: bool = True) -> None:
         self._sending_since, self._unsent = _NOW(), -1
-        if more and len(data) >= _LARGE_BYTES:
+        if more:
             await self._connection.send_part(data)
         else:
             await self._send({"type": "http.response.body", "body": data, "more_body": more})

@@ -140,14 +140,14 @@ class Stored(_Way):
             return []
         most = PIECE_BYTES if self._left is None else min(PIECE_BYTES, self._left)
         joining, readers = self._feed.joining, self._feed.streams
-        stretch = self._feed.reader.after(self._spot, most, joining.small_bytes(readers))
+        stretch = self._feed.after(self._spot, most, joining.small_bytes(readers))
         if stretch is None:
             return self._nothing()
         if self._has_room_for(stretch):
             self._fits(len(stretch.data))
             data = joining.joined(self._spot, stretch, readers)
             self._spot = stretch.end
-            return _cut(memoryview(data))
+            return _cut(data)
         return self._one_by_one(most)
 
     def _has_room_for(self, stretch: Stretch) -> bool:
@@ -194,6 +194,9 @@ class Rendered(_Way):
         return [piece.data for piece in out if len(piece.data)]
 
 
-def _cut(data: memoryview) -> list[Readable]:
-    """Return the bytes in pieces; a block may be large."""
+def _cut(whole: Readable) -> list[Readable]:
+    """Return the bytes in pieces, as they are where one is enough; a block may be large."""
+    if len(whole) <= PIECE_BYTES:
+        return [whole]
+    data = memoryview(whole)
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
