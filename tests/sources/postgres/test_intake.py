@@ -130,3 +130,60 @@ def test_a_tcp_socket_is_left_alone_for_longer_than_a_unix_socket(
 ) -> None:
     with socket.socket(socket.AF_INET) as four, socket.socket(socket.AF_INET6) as six:
         assert gather_s(ends[1]) < gather_s(four) == gather_s(six) < 0.001
+
+
+def test_it_ends_when_little_comes_and_what_comes_then_stays_in_the_socket(
+    ends: tuple[socket.socket, socket.socket], intake: Intake
+) -> None:
+    """Else every change of a steady trickle would wait as one of many does."""
+    sent = found = b""
+    intake.begin()
+    with memoryview(bytearray(64)) as view:
+        while intake.running:
+            assert len(sent) < 250
+            ends[0].send(bytes([len(sent)]))
+            sent += bytes([len(sent)])
+            found += bytes(view[: intake.read_into(view, busy=False)])
+    ends[0].send(b"!")
+    assert found + ends[1].recv(300) == sent + b"!"
+
+
+class _Ring:
+    """Always gives so many bytes."""
+
+    running, error, left = True, 0, 0
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def begin(self) -> None:
+        """Nothing runs."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+    def run(self, gather_us: int, quiet_ms: int) -> None:
+        """Nothing runs."""
+
+    def take(self, to: memoryview, least: int, wait_us: int) -> int:
+        return self.size
+
+    def leave(self) -> None:
+        self.left += 1
+
+
+@pytest.mark.parametrize(
+    ("size", "busy", "left"), [(100, False, True), (100, True, False), (100_000, False, False)]
+)
+def test_only_a_trickle_that_is_urgent_ends_it(
+    intake: Intake, size: int, busy: bool, left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = _Ring(size)
+    monkeypatch.setattr(intake, "_ring", ring)
+    intake.begin()
+    for _ in range(3):
+        intake.read_into(memoryview(bytearray(8)), busy=busy)
+    assert not ring.left
+    for _ in range(3):
+        intake.read_into(memoryview(bytearray(8)), busy=busy)
+    assert bool(ring.left) is left

@@ -27,6 +27,9 @@ _RING_BYTES = 4 << 20
 _QUIET_MS = 20
 _LEAST_BYTES = 1 << 18
 _WAIT_US = 5_000
+_LITTLE_BYTES = 16_384
+_LITTLE_TIMES = 4
+"""Where so often no more than that has come in the wait above, a few megabytes a second, no change should wait."""
 
 
 def gather_s(source: socket.socket) -> float:
@@ -47,6 +50,7 @@ class Intake:
         self._ring = NativeIntake(source.fileno(), _RING_BYTES)
         self._gather_us = round(gather_s(source) * 1e6)
         self._thread = ThreadPoolExecutor(1, "headrace-intake")
+        self._little = 0
 
     @property
     def running(self) -> bool:
@@ -54,12 +58,17 @@ class Intake:
         return self._ring.running
 
     def begin(self) -> None:
-        """Read from now on, until nothing comes for a while."""
+        """Read from now on, until nothing comes for a while, or little."""
+        self._little = 0
         self._ring.begin()
         self._thread.submit(self._ring.run, self._gather_us, _QUIET_MS)
 
-    def read_into(self, view: memoryview) -> int:
+    def read_into(self, view: memoryview, *, busy: bool = True) -> int:
         """Move what has come into ``view``, after a short wait for much; return its bytes.
+
+        Args:
+            view: has room.
+            busy: none of it is urgent: go on however little comes.
 
         Raises:
             OSError: the socket failed, `errno.EPIPE` when its other end was closed. All bytes before that were taken.
@@ -67,6 +76,9 @@ class Intake:
         size = self._ring.take(view, min(_LEAST_BYTES, len(view)), _WAIT_US)
         if not size and not self._ring.running and self._ring.error:
             raise OSError(self._ring.error, os.strerror(self._ring.error))
+        self._little = 0 if busy or size > _LITTLE_BYTES else self._little + 1
+        if self._little >= _LITTLE_TIMES:
+            self._ring.leave()
         return size
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import psycopg
@@ -193,7 +194,7 @@ class SocketTransport(_Common):
     def read(self, *, busy: bool = False) -> int:
         """See `Transport`."""
         if self._is_taken_in():
-            size = self.frames.fill(self._take_into)
+            size = self.frames.fill(partial(self._take_into, busy=busy))
             self.lull = not size
             return size
         self.lull = False
@@ -207,10 +208,10 @@ class SocketTransport(_Common):
     def _is_taken_in(self) -> bool:
         return self._intake is not None and self._intake.running
 
-    def _take_into(self, view: memoryview) -> int:
+    def _take_into(self, view: memoryview, busy: bool) -> int:
         assert self._intake is not None
         try:
-            return self._intake.read_into(view)
+            return self._intake.read_into(view, busy=busy)
         except BrokenPipeError as error:
             raise self._session.lost("the server closed it") from error
         except OSError as error:

@@ -40,7 +40,7 @@ cdef class NativeIntake:
 
     cdef int _fd
     cdef uint8_t *_ring
-    cdef int64_t _size, _filled, _taken, _ended, _stopped
+    cdef int64_t _size, _filled, _taken, _ended, _left, _stopped
 
     def __cinit__(self, int fd, Py_ssize_t size):
         self._fd = fd
@@ -65,17 +65,22 @@ cdef class NativeIntake:
 
     def begin(self):
         """Say that `run` is about to be called."""
+        hr_store(&self._left, 0)
         hr_store(&self._ended, RUNNING)
+
+    def leave(self):
+        """Let `run` return with the next bytes that come, which stay in the socket."""
+        hr_store(&self._left, 1)
 
     def stop(self):
         """Let `run` return soon."""
         hr_store(&self._stopped, 1)
 
     def run(self, int64_t gather_us, int quiet_ms):
-        """Read until nothing comes for ``quiet_ms``, the socket fails, or `stop`; pause after each read."""
+        """Read until nothing comes for ``quiet_ms``, the socket fails, `leave` or `stop`; pause after each read."""
         cdef int64_t got = 0, at, room, full_us = 1000
         with nogil:
-            while not hr_load(&self._stopped):
+            while not hr_load(&self._stopped) and not hr_load(&self._left):
                 at = self._filled % self._size
                 room = self._size - (self._filled - hr_load(&self._taken))
                 if room > self._size - at:
