@@ -54,6 +54,7 @@ cdef enum:
     ALONE_OR_DISTRIBUTED = 0xC1
 
 include "../native/memory.pxi"
+include "../native/buffers.pxi"
 include "../native/plain.pxi"
 include "native/columns.pxi"
 include "native/logged.pxi"

@@ -1,4 +1,4 @@
-# Memory that grows without the interpreter, and leaves it as an Arrow buffer.
+# Memory that grows without the interpreter.
 
 
 cdef extern from *:
@@ -58,6 +58,15 @@ cdef extern from *:
         return 0;
     }
 
+    /* Empties a vector whose memory somebody else owns from now on. Without `first` every buffer would be copied as often
+       as it doubles. One large batch does not make small ones large. */
+    HR_SMALL void hr_leave(hr_vec *v) {
+        Py_ssize_t needed = v->n + v->n / 16;
+        v->first = needed > v->first / 2 ? needed : v->first / 2;
+        v->p = NULL;
+        v->n = v->cap = 0;
+    }
+
     HR_SMALL int hr_bit(hr_vec *v, Py_ssize_t place, int value) {
         Py_ssize_t more = (place >> 3) + 1 - v->n;
         if (more > 0 && hr_fill(v, 0, more) < 0) return -1;
@@ -74,31 +83,5 @@ cdef extern from *:
     int _room "hr_room"(Vec *v, Py_ssize_t more) except -1 nogil
     int _put "hr_put"(Vec *v, const void *data, Py_ssize_t size) except -1 nogil
     int _fill "hr_fill"(Vec *v, int byte, Py_ssize_t size) except -1 nogil
+    void _leave "hr_leave"(Vec *v) noexcept nogil
     int _bit "hr_bit"(Vec *v, Py_ssize_t place, int value) except -1 nogil
-
-
-cdef class _Memory:
-    """Owns what a vector held; Arrow reads it and lets it go."""
-
-    cdef uint8_t *p
-    cdef Py_ssize_t n
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.p, self.n, 1, flags)
-
-    def __dealloc__(self):
-        free(self.p)
-
-
-cdef object _hand_over(Vec *v):
-    """Return a vector's memory as an Arrow buffer; the vector is empty afterwards."""
-    cdef _Memory memory = _Memory.__new__(_Memory)
-    _room(v, 8)
-    memory.p = v.p
-    memory.n = v.n
-    # Without it every buffer would be copied as often as it doubles. One large batch does not make small ones large.
-    v.first = max(v.n + v.n // 16, v.first // 2)
-    v.p = NULL
-    v.n = 0
-    v.cap = 0
-    return pa.py_buffer(memory)

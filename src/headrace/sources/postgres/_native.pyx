@@ -12,7 +12,6 @@ No parser reads past its field: each gets a pointer and a length that were check
 One module for the compiler, in the order of the files that it includes: what comes later uses what came before.
 """
 
-from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -142,6 +141,7 @@ cdef enum:
 
 
 include "../native/memory.pxi"
+include "../native/batch.pxi"
 include "../native/plain.pxi"
 include "native/plain.pxi"
 include "native/columns.pxi"

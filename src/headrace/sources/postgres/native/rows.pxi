@@ -111,6 +111,7 @@ cdef class NativeRows:
         cdef Vec text
         cdef Vec offsets
         cdef int32_t end
+        cdef ArrowArray batch
         memset(&text, 0, sizeof(Vec))
         memset(&offsets, 0, sizeof(Vec))
         _room(&text, 2 * n + 8)
@@ -125,46 +126,45 @@ cdef class NativeRows:
         if not self.rows.missing:
             _fill(&self.rows.miss_valid, 0, (n + 7) >> 3)
             _fill(&self.rows.miss_offsets, 0, 4 * (n + 1))
-        missing = [None, _hand_over(&self.rows.miss_offsets), _hand_over(&self.rows.miss_data)]
-        if self.rows.missing < n:
-            missing[0] = _hand_over(&self.rows.miss_valid)
-        else:
-            self.rows.miss_valid.n = 0
-        arrays = [
-            pa.Array.from_buffers(pa.int64(), n, [None, _hand_over(&self.rows.scn)]),
-            pa.Array.from_buffers(pa.int32(), n, [None, _hand_over(&self.rows.ord)]),
-            pa.Array.from_buffers(
-                pa.string(), n, [None, _hand_over(&offsets), _hand_over(&text)], 0
-            ),
-            pa.Array.from_buffers(pa.binary(), n, missing, n - self.rows.missing),
-        ]
-        arrays += self._columns()
+        _begin_batch(&batch, 4 + self.rows.ncols)
+        try:
+            _add_column(&batch, 0, n, 0, NULL, NULL, &self.rows.scn)
+            _add_column(&batch, 1, n, 0, NULL, NULL, &self.rows.ord)
+            _add_column(&batch, 2, n, 0, NULL, &offsets, &text)
+            _add_column(
+                &batch, 3, n, n - self.rows.missing,
+                &self.rows.miss_valid, &self.rows.miss_offsets, &self.rows.miss_data,
+            )
+            self._add_columns(&batch, 4)
+            found = _batch(&batch, self._arrow)
+        finally:
+            _give_up_batch(&batch)
+        self.rows.miss_valid.n = 0
         self._begin()
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
-        return Body(self.schema_id, self.schema.table, batch)
+        return Body(self.schema_id, self.schema.table, found)
 
     cdef list _columns(self):
         """Return the table's own columns; their memory is no longer ours."""
-        cdef Py_ssize_t n = self.rows.n
+        cdef ArrowArray batch
+        _begin_batch(&batch, self.rows.ncols)
+        try:
+            self._add_columns(&batch, 0)
+            return _batch(&batch, pa.schema(list(self._arrow)[4:])).columns
+        finally:
+            _give_up_batch(&batch)
+
+    cdef int _add_columns(self, ArrowArray *batch, int first) except -1:
+        """Hand the table's own columns over, from a place of the batch on."""
         cdef int place
         cdef Col *c
-        arrays = []
         for place in range(self.rows.ncols):
             c = &self.rows.cols[place]
-            valid = None
-            nulls = c.nulls
-            if nulls:
-                valid = _hand_over(&c.valid)
-            else:
-                c.valid.n = 0
-            buffers = [valid]
-            if c.kind <= K_BYTES:
-                buffers.append(_hand_over(&c.offsets))
-            buffers.append(_hand_over(&c.data))
-            arrays.append(
-                pa.Array.from_buffers(self.schema.columns[place].type, n, buffers, nulls)
+            _add_column(
+                batch, first + place, self.rows.n, c.nulls,
+                &c.valid, &c.offsets if c.kind <= K_BYTES else NULL, &c.data,
             )
-        return arrays
+            c.valid.n = 0
+        return 0
 
     cdef int _slow_value(self, int place, const uint8_t *s, Py_ssize_t n, bint binary) except -1:
         """Add a cell by the function that the other twin uses.
