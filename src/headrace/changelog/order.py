@@ -19,13 +19,16 @@ def check_follows(block: Block, at: Progress, folder: Path) -> None:
     """
     if not len(block.index):
         return
-    continues = at.is_open and block.first_scn == at.last_scn
-    if not continues and (at.is_open or block.first_scn <= at.last_scn):
+    first_scn = block.first_scn
+    continues = at.is_open and first_scn == at.last_scn
+    if not continues and (at.is_open or first_scn <= at.last_scn):
         raise ProtocolError(
-            f"A block that begins at SCN {block.first_scn} cannot follow SCN {at.last_scn} "
+            f"A block that begins at SCN {first_scn} cannot follow SCN {at.last_scn} "
             f"({'open' if at.is_open else 'whole'}) in the change log {folder}.",
             next_step="start capture again: it leaves out what the log already has.",
         )
+    if len(block.index) == 1:
+        return
     scns = block.index["scn"]
     if not (scns[1:] > scns[:-1]).all() or not block.index["last_piece"][:-1].all():
         raise ProtocolError(

@@ -198,16 +198,15 @@ class ChangeLogReader:
 
 def _decoded(run: list[Stored], schema_ids: Collection[int] | None) -> Iterator[Block]:
     """Yield the blocks as one; one by one up to the damage, when there is some."""
-    if len(run) > 1:
-        try:
-            parts = [(at.segment.bytes_of(at.offset, at.header.length), at.header) for at in run]
-            whole = decode_merged(parts, schema_ids=schema_ids)
-        except (ProtocolError, CorruptSegment):
-            # One by one tells which of them it is.
-            pass
-        else:
-            yield from whole
-            return
+    try:
+        parts = [(at.segment.bytes_of(at.offset, at.header.length), at.header) for at in run]
+        whole = decode_merged(parts, schema_ids=schema_ids)
+    except (ProtocolError, CorruptSegment):
+        # One by one tells which of them it is.
+        pass
+    else:
+        yield from whole
+        return
     for segment, offset, header in run:
         yield segment.decode(offset, header.length, schema_ids)
 

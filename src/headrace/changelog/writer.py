@@ -42,9 +42,10 @@ from headrace.errors import (
 from headrace.model.block import Block
 from headrace.observe.failpoints import failpoint
 from headrace.wire.block import (
+    BlockHeader,
     Readable,
     decode_block,
-    encode_parts,
+    encode_under_header,
     join_indexes,
     read_header,
     read_index,
@@ -188,7 +189,7 @@ class ChangeLogWriter:
         """
         self._check()
         check_follows(block, self._progress, self._folder)
-        self._append([encode_parts(piece) for piece in split_open(block)])
+        self._append([encode_under_header(piece) for piece in split_open(block)])
 
     def append_stored(self, data: Readable) -> None:
         """Write a block as another log of the source stores it, byte by byte; else as `append`.
@@ -204,9 +205,9 @@ class ChangeLogWriter:
         shape = Block(join_indexes([read_index(data, header)]), (), (), header.covered_scn)
         check_follows(shape, self._progress, self._folder)
         if len(split_open(shape)) == 1:
-            self._append([[data]])
+            self._append([(header, [data])])
         else:
-            self._append([encode_parts(piece) for piece in split_open(decode_block(data))])
+            self._append([encode_under_header(piece) for piece in split_open(decode_block(data))])
 
     def begin_at(self, scn: int, commit_us: int) -> None:
         """Begin an empty log behind an SCN, as if everything up to there had been dropped; durable when it returns.
@@ -330,16 +331,16 @@ class ChangeLogWriter:
             )
         self._tail.check()
 
-    def _append(self, pieces: Sequence[Sequence[Readable]]) -> None:
-        """Write blocks, each in parts with its header whole in the first."""
-        parts = [part for piece in pieces for part in piece]
+    def _append(self, pieces: Sequence[tuple[BlockHeader, Sequence[Readable]]]) -> None:
+        """Write blocks, each with its header and in parts."""
+        parts = [part for _, piece in pieces for part in piece]
         size = sum(len(part) for part in parts)
         self._make_room(size)
         active = self._segment_for(size)
         with write_refusals(f"Segment {active.header.name} of the change log"):
             active.append(parts)
-        for piece in pieces:
-            self._progress = self._progress.then(read_header(piece[0]))
+        for header, _ in pieces:
+            self._progress = self._progress.then(header)
         self._links[-1] = Link(active.header, active.length)
         self._sealed_at[active.header.name] = self._clock()
 

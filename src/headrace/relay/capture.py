@@ -176,6 +176,7 @@ class Capture:
         self._slow = SlowQueries(source.name, settings.slow_query_s, clock)
         self._large = LargeValues(source.name, settings.large_value_bytes)
         self._unsettled: LogItem | None = None
+        self._unobserved: Block | None = None
         self._owed: str | None = None
         self._life = Incarnation("")
         self._again = SentAgain(transaction_index(()), 0, source.name, lambda _scn: False)
@@ -330,7 +331,7 @@ class Capture:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        self._unsettled = self._owed = None
+        self._unsettled = self._unobserved = self._owed = None
         self._log.rewind()
         self._counted.rewind(self._log.complete_scn)
         if self.coordinator is not None:
@@ -446,7 +447,12 @@ class Capture:
         held = self._log.complete_scn
         self._telling.received(item.block)
         self._again.check(item.block)
-        self.coordinator.observe(item.block)
+        if item.mark is None and not item.more:
+            # Readers wait for the sync, and only a mark asks what was observed. What a crash or a lost connection
+            # leaves unobserved was not acknowledged either, and comes again.
+            self._unobserved = item.block
+        else:
+            self.coordinator.observe(item.block)
         fresh = item.block.after(held)
         if len(fresh.index) or fresh.covered_scn > self._log.covered_scn:
             self._append(fresh)
@@ -467,14 +473,15 @@ class Capture:
                 self._acknowledge(before.position)
         else:
             # Once: what waited behind a window is to be read before the window's progress is written.
-            self._settle(owe=self._owed is None and self.coordinator.may_owe)
+            self._settle(owe=self._owed is None)
 
     def _settle(self, *, owe: bool = False) -> None:
         """End the round whose blocks are appended: durable, its progress written, acknowledged.
 
         Args:
-            owe: leave the last two to the end of the next round.
+            owe: leave the last two to the end of the next round, where the progress can wait.
         """
+        assert self.coordinator is not None
         item, self._unsettled = self._unsettled, None
         if item is None:
             return
@@ -482,7 +489,10 @@ class Capture:
             self._log.sync()
         failpoint("capture.after_sync")
         self._owed = item.position
-        if not owe:
+        block, self._unobserved = self._unobserved, None
+        if block is not None:
+            self.coordinator.observe(block)
+        if not (owe and self.coordinator.may_owe):
             self._pay()
 
     def _pay(self) -> None:

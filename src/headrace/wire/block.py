@@ -50,6 +50,7 @@ __all__ = [
     "decode_merged",
     "encode_block",
     "encode_parts",
+    "encode_under_header",
     "join_indexes",
     "read_directory",
     "read_entries",
@@ -64,6 +65,7 @@ _HEADER = struct.Struct("<4sHHQIIIIqqqqqQ44sI")
 HEADER_BYTES = _HEADER.size
 _CRC_AT = HEADER_BYTES - 4
 _ENTRY = struct.Struct("<QQQQII")
+_TRANSACTION = struct.Struct("<qqqiBBH")
 _ENDS_COMPLETE = 1
 _RESERVED = bytes(44)
 _INDEX_ENTRY_BYTES = TRANSACTION_DTYPE.itemsize
@@ -118,42 +120,65 @@ def encode_parts(
 ) -> list[Readable]:
     """Return the bytes of a block in pieces, the header whole in the first; rows are copied once only.
 
+    Arguments as of `encode_under_header`.
+    """
+    return encode_under_header(block, stored)[1]
+
+
+def encode_under_header(
+    block: Block, stored: Mapping[int, tuple[BodyEntry, memoryview]] | None = None
+) -> tuple[BlockHeader, list[Readable]]:
+    """Return the header of a block, and its bytes as `encode_parts` does.
+
     Args:
         block: of which bytes are made.
         stored: bodies of it that are bytes already, by table version: the entry that another block's directory has
             of each, and the bytes.
     """
     bodies = list(_encoded_bodies(block, stored or {}))
-    index = np.ascontiguousarray(block.index, dtype=TRANSACTION_DTYPE)
-    head_length = padded(HEADER_BYTES + _ENTRY.size * len(bodies) + index.nbytes)
+    # As bytes from here on: of a small block NumPy's records would cost more than its rows.
+    index = np.ascontiguousarray(block.index, dtype=TRANSACTION_DTYPE).tobytes()
+    head_length = padded(HEADER_BYTES + _ENTRY.size * len(bodies) + len(index))
     offset = head_length
     directory = []
     for schema_id, rows, crc, stream in bodies:
         length = sum(len(part) for part in stream)
         directory.append(_ENTRY.pack(schema_id, offset, length, rows, crc, 0))
         offset += length
-    head = _filled(b"".join([*directory, index.tobytes()]))
-    ended = index[index["last_piece"] != 0]
-    header = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        _ENDS_COMPLETE if block.ends_complete else 0,
+    head = _filled(b"".join([*directory, index]))
+    complete_scn, commit_us, ends_complete = _last_ended(index)
+    header = BlockHeader(
+        _ENDS_COMPLETE if ends_complete else 0,
         offset,
         head_length,
         len(bodies),
-        len(index),
+        len(index) // _TRANSACTION.size,
         crc32(head),
-        block.first_scn,
-        block.last_scn,
-        int(ended["scn"][-1]) if len(ended) else 0,
+        _scn(index, 0) if index else block.covered_scn,
+        _scn(index, len(index) - _TRANSACTION.size) if index else block.covered_scn,
+        complete_scn,
         block.covered_scn,
-        int(ended["commit_us"][-1]) if len(ended) else 0,
+        commit_us,
         block.rows,
-        b"",
-        0,
-    )[:_CRC_AT]
-    seal = struct.pack("<I", crc32(header))
-    return [header + seal + head, *(part for *_, stream in bodies for part in stream)]
+    )
+    packed = _HEADER.pack(MAGIC, VERSION, *header, b"", 0)[:_CRC_AT]
+    seal = struct.pack("<I", crc32(packed))
+    return header, [packed + seal + head, *(part for *_, stream in bodies for part in stream)]
+
+
+def _last_ended(index: bytes) -> tuple[int, int, bool]:
+    """Return SCN and commit time of the last transaction that ends in a block, and whether none is open behind it."""
+    for at in range(len(index) - _TRANSACTION.size, -1, -_TRANSACTION.size):
+        scn, commit_us, *_, last_piece, _ = _TRANSACTION.unpack_from(index, at)
+        if last_piece:
+            return scn, commit_us, at + _TRANSACTION.size == len(index)
+    return 0, 0, not index
+
+
+def _scn(index: bytes, at: int) -> int:
+    """Return the SCN of the entry at a place of an index."""
+    scn: int = _TRANSACTION.unpack_from(index, at)[0]
+    return scn
 
 
 def decode_block(buffer: Readable, *, schema_ids: Collection[int] | None = None) -> Block:

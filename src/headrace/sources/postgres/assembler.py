@@ -189,8 +189,12 @@ class Assembler:
             else:
                 return
 
-    def take(self) -> LogItem:
-        """Return everything so far and start anew; the open transaction leaves as a piece."""
+    def take(self, *, more: bool = False) -> LogItem:
+        """Return everything so far and start anew; the open transaction leaves as a piece.
+
+        Args:
+            more: the item says that more is coming.
+        """
         decoder = self.decoder
         if decoder.scn and decoder.changes:
             decoder.entry(False)
@@ -201,7 +205,7 @@ class Assembler:
             tuple(self._system),
             decoder.covered,
         )
-        item = LogItem(block, format_lsn(decoder.position), self._mark)
+        item = LogItem(block, format_lsn(decoder.position), self._mark, more)
         self._system, self._mark = [], None
         decoder.rows = decoder.held_bytes = 0
         self._told = decoder.covered

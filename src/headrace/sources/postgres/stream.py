@@ -10,7 +10,6 @@ import contextlib
 import struct
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 
 from headrace.errors import HeadraceError, ProtocolError, SlotLost, SourceError, SourceUnavailable
 from headrace.sources.base import LogItem
@@ -282,7 +281,7 @@ class PostgresLogReader:
 
     def _take(self, now: float) -> LogItem:
         self._cadence.ended(now, self._decoder.rows)
-        item = replace(self._assembler.take(), more=self._cadence.busy)
+        item = self._assembler.take(more=self._cadence.busy)
         if self._assembler.replaying:
             self._next_piece = self._beside.submit(self._assembler.advance, self._stream.frames)
         return item
