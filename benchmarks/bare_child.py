@@ -25,13 +25,16 @@ from pathlib import Path
 
 from psycopg import pq
 
+from headrace.changelog.bell import Bell
 from headrace.sources.postgres.intake import gather_s
 from headrace.sources.postgres.lsn import parse_lsn
 
-__all__ = ["LOG", "TAIL"]
+__all__ = ["BELL_AT", "LOG", "TAIL"]
 
 LOG, TAIL = "log", "tail"
 """The bytes, and a page that begins with how many of them are durable."""
+BELL_AT = 64
+"""Where that page has the bell by which readers are woken."""
 
 _OPTIONS = "proto_version '2', streaming 'on', publication_names '\"{}\"', messages 'true'"
 _KEEPALIVE = b"d\0\0\0\x16k"
@@ -92,6 +95,7 @@ def _publish(stream: _Stream, folder: Path) -> None:
     log, tail = (os.open(folder / name, os.O_RDWR | os.O_CREAT) for name in (LOG, TAIL))
     os.ftruncate(tail, mmap.PAGESIZE)
     page, at = mmap.mmap(tail, mmap.PAGESIZE), 0
+    bell = Bell(page, BELL_AT)
     poller = select.poll()
     for file in (stream.socket.fileno(), 0):
         poller.register(file, select.POLLIN | select.POLLHUP)
@@ -104,6 +108,7 @@ def _publish(stream: _Stream, folder: Path) -> None:
             os.fdatasync(log)
             at += size
             page[:8] = struct.pack("<Q", at)
+            bell.ring()
         elif 0 in ready:
             break
     print("{}", flush=True)

@@ -1,6 +1,6 @@
 """``python -m benchmarks.bare_reader FOLDER OUT``: another process that waits on what `bare_child` keeps.
 
-Looks as often as a reader of our change log does, and notes when it could read how many bytes; only afterwards are the
+Is woken as a reader of our change log is, and notes when it could read how many bytes; only afterwards are the
 rows looked for in them. Ends and keeps what `reader_child` does.
 """
 
@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.bare_child import LOG, TAIL
-from headrace.changelog.reader import POLL_S
+from benchmarks.bare_child import BELL_AT, LOG, TAIL
+from headrace.changelog.bell import Bell
 
+_WAIT_S = 1.0
 _END = b"t\0\0\0\x02-1"
 
 
@@ -51,12 +52,12 @@ def main() -> int:
     tail = os.open(given.folder / TAIL, os.O_RDONLY)
     log = os.open(given.folder / LOG, os.O_RDONLY)
     page = mmap.mmap(tail, mmap.PAGESIZE, access=mmap.ACCESS_READ)
-    data, noted = bytearray(), list[tuple[int, int]]()
+    bell, data, noted = Bell(page, BELL_AT), bytearray(), list[tuple[int, int]]()
     print("waiting", flush=True)
     while _END not in data[-4096:]:
-        length = struct.unpack_from("<Q", page)[0]
+        rung, length = bell.rung, struct.unpack_from("<Q", page)[0]
         if length == len(data):
-            time.sleep(POLL_S)
+            bell.wait(rung, _WAIT_S)
             continue
         data += os.pread(log, length - len(data), len(data))
         noted.append((length, time.time_ns() // 1000))

@@ -34,6 +34,10 @@ class OpenedChain:
         """Return what the log can serve now; all zero when there is no log."""
         return (self._view.read() or TailRecord()).tail
 
+    def wait(self, timeout_s: float) -> None:
+        """Return as soon as the log has grown since the last `tail` or `refresh`; after a while in any case."""
+        self._view.wait(timeout_s)
+
     def sequence(self) -> int:
         """Return a number that changes with each publication, in a microsecond; -1 when there is no log."""
         return self._view.sequence()

@@ -24,10 +24,7 @@ from headrace.model.block import Block
 from headrace.wire.block import decode_merged, join_indexes, read_index
 from headrace.wire.operations import Operations, read_operations
 
-__all__ = ["POLL_S", "ChangeLogReader"]
-
-POLL_S = 0.0005
-"""How often a reader that waits looks: a look costs microseconds, and who waits here wants to know at once."""
+__all__ = ["ChangeLogReader"]
 
 
 class ChangeLogReader:
@@ -54,7 +51,7 @@ class ChangeLogReader:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            time.sleep(min(POLL_S, left))
+            self._chain.wait(left)
         return True
 
     def blocks(

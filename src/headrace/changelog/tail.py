@@ -4,6 +4,7 @@ One page, mapped by both sides. It has two slots that are written in turn, each 
 finds a whole record and a writer killed in the middle leaves the one before. The page is written after the
 blocks it speaks of are durable, never before. Each writer puts a new file in place of the old one: a reader notices
 by the inode, and a writer whose file is no longer the one in the folder knows that it has been succeeded.
+The page's last word is a bell (`headrace.changelog.bell`), by which a reader that waits is woken.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.changelog.bell import Bell
 from headrace.changelog.segment import NO_SEGMENT, SegmentName
 from headrace.durable import sync_folder
 from headrace.errors import ChangeLogError, ChangeLogLost, CorruptSegment, LeaseLost
@@ -31,8 +33,12 @@ _SEQUENCE = struct.Struct("<Q")
 _SEQUENCE_AT = 16
 _PAGE = 4096
 _SLOT = _PAGE // 2
+_BELL_AT = _PAGE - 4
 _TORN_FOR_S = 1.0
 """A record is written in less than a microsecond; both slots unreadable for this long is damage."""
+_HEARD_S = 0.001
+"""How long a reader relies on the bell. That of a page which is no more the log's rings for nobody; and who has slept
+for long is slow to begin with, for the processor's caches have forgotten him."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +100,18 @@ class TailRecord:
     @classmethod
     def newest(cls, page: bytes | mmap.mmap) -> TailRecord | None:
         """Return the newest whole record of a page, None when both slots are torn."""
-        slots = (cls._decode(page[at : at + _RECORD.size + _CRC.size]) for at in (0, _SLOT))
-        return max((slot for slot in slots if slot), key=lambda slot: slot.sequence, default=None)
+        first, second = (_SEQUENCE.unpack_from(page, at + _SEQUENCE_AT)[0] for at in (0, _SLOT))
+        # The one that was written last, as a rule; where that is torn, its sequence means nothing.
+        newest, other = (0, _SLOT) if first >= second else (_SLOT, 0)
+        found = cls._slot(page, newest)
+        if found is not None and found.sequence >= max(first, second):
+            return found
+        slots = [slot for slot in (found, cls._slot(page, other)) if slot]
+        return max(slots, key=lambda slot: slot.sequence, default=None)
+
+    @classmethod
+    def _slot(cls, page: bytes | mmap.mmap, at: int) -> TailRecord | None:
+        return cls._decode(page[at : at + _RECORD.size + _CRC.size])
 
     @classmethod
     def _decode(cls, data: bytes) -> TailRecord | None:
@@ -123,6 +139,7 @@ class TailFile:
     def __init__(self, folder: Path, record: TailRecord) -> None:
         """Put a new page with ``record`` in place of the old one; durable when it returns."""
         self._path = folder / _NAME
+        self._place = str(self._path)
         self.record = record
         draft = self._path.with_name(f"{_NAME}.{record.generation}.tmp")
         # The identity is taken before the name is: after the rename it could already be a successor's.
@@ -133,6 +150,7 @@ class TailFile:
             os.fsync(descriptor)
             self._identity = _identity(os.fstat(descriptor))
             self._page = mmap.mmap(descriptor, _PAGE)
+            self._bell = Bell(self._page, _BELL_AT)
         finally:
             os.close(descriptor)
         draft.replace(self._path)
@@ -146,7 +164,7 @@ class TailFile:
             ChangeLogLost: the folder was removed.
         """
         try:
-            same = _identity(os.stat(self._path)) == self._identity
+            same = _identity(os.stat(self._place)) == self._identity
         except FileNotFoundError as error:
             raise ChangeLogLost(
                 f"The change log {self._path.parent} was removed while it was being written.",
@@ -160,7 +178,7 @@ class TailFile:
             )
 
     def publish(self, record: TailRecord) -> None:
-        """Show ``record`` to every reader."""
+        """Show ``record`` to every reader, and wake those that wait."""
         self.record = TailRecord(
             record.generation,
             self.record.sequence + 1,
@@ -172,6 +190,7 @@ class TailFile:
         data = self.record.encode()
         start = self.record.sequence % 2 * _SLOT
         self._page[start : start + len(data)] = data
+        self._bell.ring()
 
     def flush(self) -> None:
         """Put the page on disk, so that a start after a power cut knows what was durable."""
@@ -179,6 +198,7 @@ class TailFile:
 
     def close(self) -> None:
         """Release the page."""
+        self._bell.close()
         self._page.close()
 
 
@@ -187,7 +207,10 @@ class TailView:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _NAME
+        self._place = str(self._path)
         self._page: mmap.mmap | None = None
+        self._bell: Bell | None = None
+        self._rung = 0
         self._identity: tuple[int, int] | None = None
 
     def read(self) -> TailRecord | None:
@@ -201,10 +224,20 @@ class TailView:
             page = self._current_page()
             if page is None:
                 return None
+            # Before the record: what is published in between rings again.
+            self._rung = self._bell.rung if self._bell is not None else 0
             if record := TailRecord.newest(page):
                 return record
             if time.monotonic() > deadline:
                 raise damaged_tail(self._path.parent)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return as soon as something was published after the last `read`; after a while in any case."""
+        timeout_s = min(timeout_s, _HEARD_S)
+        if self._bell is None:
+            time.sleep(timeout_s)
+        else:
+            self._bell.wait(self._rung, timeout_s)
 
     def sequence(self) -> int:
         """Return a number that changes with each record, without checking it; -1 when there is no change log here.
@@ -221,9 +254,9 @@ class TailView:
 
     def _current_page(self) -> mmap.mmap | None:
         try:
-            if self._page is not None and _identity(os.stat(self._path)) == self._identity:
+            if self._page is not None and _identity(os.stat(self._place)) == self._identity:
                 return self._page
-            descriptor = os.open(self._path, os.O_RDONLY)
+            descriptor = os.open(self._place, os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
@@ -232,6 +265,7 @@ class TailView:
                 raise damaged_tail(self._path.parent)
             self._identity = _identity(status)
             self._page = mmap.mmap(descriptor, _PAGE, access=mmap.ACCESS_READ)
+            self._bell = Bell(self._page, _BELL_AT)
         finally:
             os.close(descriptor)
         return self._page
