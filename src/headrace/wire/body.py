@@ -106,14 +106,13 @@ def checked_stream(view: memoryview, entry: BodyEntry) -> memoryview:
         ProtocolError: when they fail their checksum.
     """
     stream = view[entry.offset : entry.offset + entry.length]
-    if _crc32(stream) != entry.crc:
+    at_once = entry.length <= _IN_ONE_TURN or entry.length > _SMALL
+    if (crc32(stream) if at_once else _crc32_in_turns(stream)) != entry.crc:
         raise malformed(f"the body of schema {entry.schema_id:016x} fails its checksum")
     return stream
 
 
-def _crc32(stream: memoryview) -> int:
-    if len(stream) > _SMALL:
-        return crc32(stream)
+def _crc32_in_turns(stream: memoryview) -> int:
     crc = 0
     for at in range(0, len(stream), _IN_ONE_TURN):
         crc = crc32(stream[at : at + _IN_ONE_TURN], crc)
