@@ -43,7 +43,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPlan
                 tables = {"public.orders": {"rename": {"total": "price"}}}
                 body = {"config": config_of(tables=tables, lineage={"file": "./told.ndjson"})}
                 Asking(url, OPERATOR.secret).does("PUT", SHOP, body, 201)
-                fill(plane.folders.of(plane.store.replicator("default", "shop")))
+                shop = plane.store.replicator("default", "shop")
+                fill(plane.folders.of(shop))
+                # The control plane may have looked just before, and what it saw holds for a second.
+                plane.pictures.seen(shop, age_s=0.0)
                 yield plane, url
         finally:
             end_everything(folder)
