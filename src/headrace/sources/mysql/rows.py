@@ -360,8 +360,10 @@ def _codes(ops: npt.NDArray[np.int8]) -> pa.Array:
 @functools.cache
 def _same(op: int) -> tuple[int, pa.Buffer, pa.Buffer]:
     """Return the bytes of a word, and where many of it end, and those themselves."""
-    _, ends, words = _CODES.take(pa.array(np.full(_SAME_ROWS, op, np.int8))).buffers()
-    return len(_CODES[op].as_py()), ends, words
+    word = _CODES[op].as_py().encode()
+    ends = np.arange(_SAME_ROWS + 1, dtype=np.int32) * np.int32(len(word))
+    # Not of Arrow's own memory, of which what is kept for ever would look like what somebody forgot.
+    return len(word), pa.py_buffer(ends), pa.py_buffer(word * _SAME_ROWS)
 
 
 def _completed(
