@@ -15,6 +15,7 @@ from headrace.observe import failpoints
 from headrace.sources.mysql import MysqlSource
 from headrace.state.records import OPEN, Scope
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.binlog_servers import is_mysql
 from tests.faults.faulty import AtWork, at_work
 from tests.fixtures_binlog import (
     Sql,
@@ -103,6 +104,8 @@ def test_a_table_that_changes_inside_a_window_ends_as_at_the_source(
     source: MysqlSource,
     tmp_path: Path,
 ) -> None:
+    if name == "replaced" and is_mysql(server):
+        pytest.skip("MySQL does not know CREATE OR REPLACE TABLE")
     table = TableId(database, "t")
     sql(
         "CREATE TABLE t (id int PRIMARY KEY, n int)",
