@@ -195,8 +195,11 @@ class Rendered(_Way):
 
 
 def _cut(whole: Readable) -> list[Readable]:
-    """Return the bytes in pieces, as they are where one is enough; a block may be large."""
-    if len(whole) <= PIECE_BYTES:
+    """Return the bytes in pieces, as they are where one is enough; a block may be large.
+
+    None of them is empty, for a chunk of no bytes would end the answer.
+    """
+    if 0 < len(whole) <= PIECE_BYTES:
         return [whole]
     data = memoryview(whole)
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]

@@ -77,8 +77,6 @@ cdef extern from *:
     ctypedef struct Vec "hr_vec":
         uint8_t *p
         Py_ssize_t n
-        Py_ssize_t cap
-        Py_ssize_t first
 
     int _room "hr_room"(Vec *v, Py_ssize_t more) except -1 nogil
     int _put "hr_put"(Vec *v, const void *data, Py_ssize_t size) except -1 nogil
