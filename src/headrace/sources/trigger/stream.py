@@ -18,6 +18,9 @@ from headrace.sources.trigger.settings import TriggerSettings
 __all__ = ["TriggerLogReader"]
 
 _SHORTEST_S = 0.002
+_HAND_OVER_S = 0.02
+"""For how long ticks are gathered into one hand-over where a source never rests: each tick that is read lets the next
+be struck, so that there is always one more."""
 _ALIVE_S = 30.0
 """How often a place is noted that does not move."""
 _PURGE_S = 10.0
@@ -114,9 +117,13 @@ class TriggerLogReader:
     def _gather(self) -> None:
         """Read on until a hand-over is due or there is nothing more."""
         assembler = self._assembler
+        due = time.monotonic() + _HAND_OVER_S
         while not assembler.full:
-            if self._walk is None and not self._next_tick():
-                return
+            if self._walk is None:
+                if assembler.has_output and time.monotonic() >= due:
+                    return
+                if not self._next_tick():
+                    return
             assert self._walk is not None
             event = self._walk.next()
             if event is None:
