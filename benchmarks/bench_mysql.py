@@ -126,6 +126,14 @@ def summarise(records: Sequence[Record]) -> dict[str, float]:
         # Where the time goes: no reader of one connection is faster than the server that selects.
         found[f"{kind}_chunks_vs_drain"] = paired(ours, bare, "rows_per_s")
         found[f"{kind}_drain_vs_connectorx"] = paired(bare, theirs, "rows_per_s")
+        found[f"{kind}_chunks_server_share"] = median(
+            [
+                {"share": run["server_cpu_s"] / run["run_s"]}
+                for run in ours
+                if "server_cpu_s" in run
+            ],
+            "share",
+        )
         found[f"{kind}_chunks_waiting_share"] = median(
             [{"share": run["waited_s"] / run["run_s"]} for run in ours if "waited_s" in run],
             "share",

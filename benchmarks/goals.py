@@ -160,6 +160,9 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
             f"{kind}_drain_vs_connectorx": Figure(
                 "such a client over connectorx, rows/s: what the server alone allows one connection"
             ),
+            f"{kind}_chunks_server_share": Figure(
+                "processor time of the server during a dump over the dump's time: its one connection is one thread"
+            ),
             f"{kind}_chunks_waiting_share": Figure(
                 "share of a dump's time in which our reader waits for the server"
             ),

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def until(
-    condition: Callable[[], T], what: str, timeout_s: float = 60.0, pause_s: float = 0.02
+    condition: Callable[[], T], what: str, timeout_s: float = 120.0, pause_s: float = 0.02
 ) -> T:
     """Return the first true value of ``condition``, which is asked with pauses in between.
 

@@ -96,8 +96,7 @@ def test_files_come_and_go_under_load_while_tables_are_dumped(
 
 
 @req("D32")
-@pytest.mark.long
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", ["stop", pytest.param("kill", marks=pytest.mark.long)])
 def test_the_server_restarts_under_load_in_the_middle_of_a_window(
     how: str,
     server: MysqlProtocolServer,

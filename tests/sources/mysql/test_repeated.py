@@ -15,11 +15,12 @@ import pytest
 
 from headrace.errors import ProtocolError
 from headrace.model.schema import TableId
-from headrace.sources.mysql.assembler import Assembler, Described
+from headrace.sources.mysql.assembler import Assembler
 from headrace.sources.mysql.catalog import table_schema
 from headrace.sources.mysql.engine import ENGINES, Engine
 from headrace.sources.mysql.events import Event, EventType, parse_event
 from headrace.sources.mysql.gtids import DomainGtids, GtidSet
+from headrace.sources.mysql.ports import Described
 from headrace.sources.mysql.position import GONE, Place, Resume
 from headrace.sources.mysql.prepared import HeldTransactions
 from headrace.sources.mysql.rows import TableRows

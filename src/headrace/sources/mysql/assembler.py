@@ -6,11 +6,11 @@ the bounds are reached in its middle, what is there leaves as a piece that is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
-from headrace.errors import IncompatibleSchemaChange, SlotLost, SourceError
+from headrace.errors import SlotLost, SourceError
 from headrace.model.block import (
     ORIGIN_LOG,
     Block,
@@ -19,7 +19,7 @@ from headrace.model.block import (
     transaction_index,
 )
 from headrace.model.mark import Mark
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableId
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import LogItem, ReceivedMark
 from headrace.sources.mysql import marks
@@ -37,7 +37,9 @@ from headrace.sources.mysql.events import (
     parse_rows_header,
 )
 from headrace.sources.mysql.gtids import Gtid
-from headrace.sources.mysql.position import GONE, UNREAD, Place, Resume
+from headrace.sources.mysql.migrations import Migrations, refuse
+from headrace.sources.mysql.ports import Described, Tables
+from headrace.sources.mysql.position import UNREAD, Place, Resume
 from headrace.sources.mysql.prepared import Held, HeldTransactions
 from headrace.sources.mysql.reading import broken
 from headrace.sources.mysql.repeated import Pattern
@@ -46,7 +48,7 @@ from headrace.sources.mysql.statements import Meaning, meaning_of
 from headrace.sources.mysql.table_map import table_map_id
 from headrace.sources.mysql.transactions import BEGINS
 
-__all__ = ["Assembler", "Described", "Tables"]
+__all__ = ["Assembler"]
 
 _MAX_ORD = (1 << 31) - 3
 _LOW = 0xFFFFFFFF
@@ -66,58 +68,6 @@ _PASSED_OVER = frozenset(
         EventType.VIEW_CHANGE,
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """What became of a table map.
-
-    Attributes:
-        schema: the table from here on; None when its rows are not ours to keep.
-        schema_id: its id, registered.
-        rows: where its rows are collected.
-        announce: payload of the system event that says so, None when nothing is new.
-        marks: whether this is the table of watermarks; it has rows and no schema.
-    """
-
-    schema: TableSchema | None = None
-    schema_id: int = 0
-    rows: TableRows | None = None
-    announce: dict[str, Any] | None = None
-    marks: bool = False
-
-
-class Tables(Protocol):
-    """Explains table maps; may ask the catalog and the registry."""
-
-    def describe(self, event: Event, known: Mapping[str, int]) -> Described:
-        """Return what rows behind a table map are.
-
-        Args:
-            event: the table map.
-            known: the version of each table that was seen so far.
-        """
-        ...
-
-    def captures(self, table: TableId) -> bool:
-        """Return whether a table's rows are kept."""
-        ...
-
-    def found(self, table: TableId, before: int = GONE) -> int:
-        """Return the registered version of a captured table from here on.
-
-        Args:
-            table: its name.
-            before: its version under another name, which it keeps; else it is the one that the catalog has now.
-
-        Returns:
-            `GONE` when the catalog has none of that name any more.
-        """
-        ...
-
-    def told(self, version: int, before: int = GONE) -> dict[str, Any]:
-        """Return what a schema event says of a version; also that rows got values since ``before`` without an event."""
-        ...
 
 
 class Assembler:
@@ -150,7 +100,7 @@ class Assembler:
         self._file = resume.place.file
         self._at = resume.place.position
         self._resume = resume
-        self._versions = resume.tables
+        self._migrations = Migrations(tables, resume.tables, self._event)
         self._at_head = True
         self._maps: dict[int, tuple[bytes, Described]] = {}
         self._rows: dict[int, TableRows] = {}
@@ -427,7 +377,7 @@ class Assembler:
         elif self._ord:
             self._entry(last=True)
         place, gtid = self._place(), self._begun.gtid
-        self._resume = self._resume.behind(place, self._scn, gtid, self._versions)
+        self._resume = self._resume.behind(place, self._scn, gtid, self._migrations.versions)
         self._begun = None
         self._maps.clear()
 
@@ -451,17 +401,12 @@ class Assembler:
         known = self._maps.get(table_id)
         if known is not None and known[0] == raw:
             return
-        described = self._tables.describe(event, self._versions)
+        described = self._tables.describe(event, self._migrations.versions)
         self._maps[table_id] = (raw, described)
         if described.schema is None or described.rows is None:
             return
         self._rows[described.schema_id] = described.rows
-        if self._versions.get(str(table)) == GONE:
-            # Another table has the name now: no row of the one before it is a row of this one.
-            self._event(SystemKind.TRUNCATE, table, {"anew": True})
-        self._versions = {**self._versions, str(table): described.schema_id}
-        if described.announce is not None:
-            self._event(SystemKind.SCHEMA, table, described.announce)
+        self._migrations.described(table, described)
 
     def _add_rows(self, event: Event) -> None:
         self._needs_transaction()
@@ -517,8 +462,9 @@ class Assembler:
         if self._begun.standalone is None and not self._stated:
             self._alone = meaning.kind not in ("begin", "xa start")
         self._stated = True
-        self._refuse(meaning)
-        self._migrate(meaning)
+        changed = bool(self._ord or (self._holding is not None and self._holding.rows))
+        refuse(meaning, self._begun.gtid, self._tables.captures, changed=changed)
+        self._migrations.stated(meaning)
         if self._alone or meaning.kind == "rollback":
             self._commit()
 
@@ -561,79 +507,3 @@ class Assembler:
     def _recall(self, held: int) -> None:
         """Let the rows come that are held under a number, and then the commit."""
         self._recalled = self._held.events(held) if held else iter(())
-
-    def _migrate(self, meaning: Meaning) -> None:
-        """Tell of tables that were emptied, or that came or went."""
-        kind, tables = meaning.kind, meaning.tables
-        if kind == "rename":
-            for old, new in zip(tables[::2], tables[1::2], strict=True):
-                self._rename(old, new)
-        elif kind == "drop database":
-            # Of tables that never changed since we read nothing is known; they are gone from the catalog.
-            named = (TableId.parse(name) for name, id_ in self._versions.items() if id_ != GONE)
-            for table in [table for table in named if table.schema == tables[0].schema]:
-                self._gone(table, SystemKind.DROP_TABLE, {})
-        else:
-            for table in filter(self._tables.captures, tables):
-                if kind in ("truncate", "replace"):
-                    self._event(SystemKind.TRUNCATE, table, {})
-                elif kind == "drop":
-                    self._gone(table, SystemKind.DROP_TABLE, {})
-                elif kind == "alter":
-                    self._alter(table)
-                if kind == "replace" or (kind == "create" and str(table) not in self._versions):
-                    self._versions = {**self._versions, str(table): GONE}
-
-    def _gone(self, table: TableId, kind: SystemKind, payload: dict[str, Any]) -> None:
-        self._event(kind, table, payload)
-        self._versions = {**self._versions, str(table): GONE}
-
-    def _alter(self, table: TableId) -> None:
-        """Tell of a table's new shape at once, where no row may follow that does."""
-        before = self._versions.get(str(table))
-        version = self._tables.found(table)
-        if before == GONE or version in (GONE, before):
-            return
-        payload = self._tables.told(version, before or GONE)
-        if before is None:
-            payload["needs_dump"] = True
-        self._versions = {**self._versions, str(table): version}
-        self._event(SystemKind.SCHEMA, table, payload)
-
-    def _rename(self, old: TableId, new: TableId) -> None:
-        """Tell of a table under its new name at once: the rows that it brings along may be all it ever has."""
-        before = self._versions.get(str(old), GONE)
-        if self._tables.captures(old):
-            self._gone(old, SystemKind.RENAME_TABLE, {"to": str(new)})
-        if not self._tables.captures(new):
-            return
-        self._event(SystemKind.TRUNCATE, new, {"anew": True})
-        version = self._tables.found(new, before)
-        self._versions = {**self._versions, str(new): version}
-        if version != GONE:
-            self._event(SystemKind.SCHEMA, new, {**self._tables.told(version), "needs_dump": True})
-
-    def _refuse(self, meaning: Meaning) -> None:
-        """Stop at what changed rows and does not say which."""
-        assert self._begun is not None
-        changed = self._ord or (self._holding is not None and self._holding.rows)
-        if meaning.kind in ("rollback", "rollback to") and changed:
-            raise SourceError(
-                f"Transaction {self._begun.gtid} was rolled back in part, which the log does not undo for us.",
-                next_step="convert tables that are not transactional to InnoDB, and dump them again.",
-            )
-        if meaning.kind == "write":
-            raise SourceError(
-                f"Transaction {self._begun.gtid} is in the log as a statement ({meaning.word}), not as rows.",
-                next_step="SET GLOBAL binlog_format = ROW; see that no session sets another one; then dump every "
-                "table again: headrace resync FILE.",
-            )
-        # Another pipeline that begins creates it where it is there already.
-        if marks.MARKS_TABLE in meaning.tables and meaning.kind not in ("create", "alter"):
-            raise marks.foreign(f"{meaning.word} emptied")
-        taken = [table for table in meaning.tables if self._tables.captures(table)]
-        if meaning.kind == "parts" and taken:
-            raise IncompatibleSchemaChange(
-                f"{taken[0]}: rows came or went with a partition, and the log does not say which.",
-                next_step="dump every table again: headrace resync FILE.",
-            )

@@ -59,6 +59,7 @@ class Dump:
         follow: bool = True,
     ) -> None:
         self._session = session
+        self._follow = follow
         self._checksum = False
         self._unpacked: Iterator[Event] | None = None
         self.ended = False
@@ -84,7 +85,7 @@ class Dump:
         """Return the next event, None when none came in time or the log is at its end.
 
         Raises:
-            SourceUnavailable: the connection is gone.
+            SourceUnavailable: the connection is gone, or a log that is followed ended: the server is about to stop.
             SlotLost: the server no longer has the log.
             ProtocolError: what came is no event.
         """
@@ -100,6 +101,8 @@ class Dump:
         if first == _ERR:
             raise _refused(payload)
         if is_end(first, len(payload)):
+            if self._follow:
+                raise _ended("it is stopping")
             self.ended = True
             return None
         if first != _OK:
@@ -156,6 +159,12 @@ def _refused(payload: bytes) -> HeadraceError:
     return dump_error(code, text.decode("utf-8", "replace"))
 
 
+def _ended(why: str) -> SourceUnavailable:
+    return SourceUnavailable(
+        f"The server ended the log ({why}).", next_step="nothing: the log is opened again."
+    )
+
+
 _Meaning = Literal["lost", "foreign", "taken", "other"]
 
 # The server has one number for all of these; its words are what tells them apart.
@@ -179,9 +188,7 @@ _WORDS: tuple[tuple[str, _Meaning], ...] = (
 def dump_error(code: int, text: str) -> HeadraceError:
     """Return what an error of the server means for whoever reads its log."""
     if code in (1053, 1927, 1317):
-        return SourceUnavailable(
-            f"The server ended the log ({code}).", next_step="nothing: the log is opened again."
-        )
+        return _ended(str(code))
     lower = text.lower()
     meaning = next((meaning for words, meaning in _WORDS if words in lower), "other")
     if meaning == "lost":

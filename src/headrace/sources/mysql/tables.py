@@ -8,12 +8,12 @@ from typing import Any
 
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import SchemaStore
-from headrace.sources.mysql.assembler import Described
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, own_numbers
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.engine import make_engine
 from headrace.sources.mysql.events import Event
 from headrace.sources.mysql.marks import MARKS_TABLE
+from headrace.sources.mysql.ports import Described
 from headrace.sources.mysql.position import GONE
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.settings import MysqlSettings
@@ -64,14 +64,14 @@ class LoggedTables:
         )
 
     def found(self, table: TableId, before: int = GONE) -> int:
-        """Return a table's version from here on; see `headrace.sources.mysql.assembler.Tables`."""
+        """Return a table's version from here on; see `headrace.sources.mysql.ports.Tables`."""
         if before != GONE:
             return self._schemas.put(replace(self._schemas.get(before), table=table))
         facts = self._catalog(table)
         return GONE if facts is None else self._schemas.put(facts_schema(facts))
 
     def told(self, version: int, before: int = GONE) -> dict[str, Any]:
-        """Return what a schema event says; see `headrace.sources.mysql.assembler.Tables`."""
+        """Return what a schema event says; see `headrace.sources.mysql.ports.Tables`."""
         payload: dict[str, Any] = self._one(version)
         if before != GONE:
             payload["was"] = self._one(before)
@@ -83,7 +83,7 @@ class LoggedTables:
         return {"schema_id": version, "numbers": dict(own_numbers(self._schemas.get(version)))}
 
     def describe(self, event: Event, known: Mapping[str, int]) -> Described:
-        """Return what rows behind a table map are; see `headrace.sources.mysql.assembler.Tables`."""
+        """Return what rows behind a table map are; see `headrace.sources.mysql.ports.Tables`."""
         _, table, raw = table_map_id(event)
         ours = table == MARKS_TABLE
         if not ours and not self.captures(table):

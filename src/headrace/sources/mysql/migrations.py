@@ -1,0 +1,138 @@
+"""What statements in the log make of tables: emptied, altered, renamed, gone; and what no copy can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.errors import IncompatibleSchemaChange, SourceError
+from headrace.model.block import SystemKind
+from headrace.model.schema import TableId
+from headrace.sources.mysql import marks
+from headrace.sources.mysql.gtids import Gtid
+from headrace.sources.mysql.ports import Described, Tables
+from headrace.sources.mysql.position import GONE
+from headrace.sources.mysql.statements import Meaning
+
+__all__ = ["Migrations", "refuse"]
+
+
+class Migrations:
+    """Follows which version each table has.
+
+    Args:
+        tables: knows the catalog and the registry.
+        versions: by name, of the tables that were seen before.
+        tell: takes a system event of the open transaction: its kind, table and payload.
+
+    Attributes:
+        versions: by name, from here on; never changed in place.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        versions: Mapping[str, int],
+        tell: Callable[[SystemKind, TableId, dict[str, Any]], None],
+    ) -> None:
+        self._tables = tables
+        self._tell = tell
+        self.versions = versions
+
+    def described(self, table: TableId, described: Described) -> None:
+        """Take in what the log itself says of a table before its rows."""
+        if self.versions.get(str(table)) == GONE:
+            # Another table has the name now: no row of the one before it is a row of this one.
+            self._tell(SystemKind.TRUNCATE, table, {"anew": True})
+        self.versions = {**self.versions, str(table): described.schema_id}
+        if described.announce is not None:
+            self._tell(SystemKind.SCHEMA, table, described.announce)
+
+    def stated(self, meaning: Meaning) -> None:
+        """Tell of tables that a statement emptied or altered, or that came or went by it."""
+        kind, tables = meaning.kind, meaning.tables
+        if kind == "rename":
+            for old, new in zip(tables[::2], tables[1::2], strict=True):
+                self._rename(old, new)
+        elif kind == "drop database":
+            # Of tables that never changed since we read nothing is known; they are gone from the catalog.
+            named = (TableId.parse(name) for name, id_ in self.versions.items() if id_ != GONE)
+            for table in [table for table in named if table.schema == tables[0].schema]:
+                self._gone(table, SystemKind.DROP_TABLE, {})
+        else:
+            for table in filter(self._tables.captures, tables):
+                if kind in ("truncate", "replace"):
+                    self._tell(SystemKind.TRUNCATE, table, {})
+                elif kind == "drop":
+                    self._gone(table, SystemKind.DROP_TABLE, {})
+                elif kind == "alter":
+                    self._alter(table)
+                if kind == "replace" or (kind == "create" and str(table) not in self.versions):
+                    self.versions = {**self.versions, str(table): GONE}
+
+    def _gone(self, table: TableId, kind: SystemKind, payload: dict[str, Any]) -> None:
+        self._tell(kind, table, payload)
+        self.versions = {**self.versions, str(table): GONE}
+
+    def _alter(self, table: TableId) -> None:
+        """Tell of a table's new shape at once, where no row may follow that does."""
+        before = self.versions.get(str(table))
+        version = self._tables.found(table)
+        if before == GONE or version in (GONE, before):
+            return
+        payload = self._tables.told(version, before or GONE)
+        if before is None:
+            payload["needs_dump"] = True
+        self.versions = {**self.versions, str(table): version}
+        self._tell(SystemKind.SCHEMA, table, payload)
+
+    def _rename(self, old: TableId, new: TableId) -> None:
+        """Tell of a table under its new name at once: the rows that it brings along may be all it ever has."""
+        before = self.versions.get(str(old), GONE)
+        if self._tables.captures(old):
+            self._gone(old, SystemKind.RENAME_TABLE, {"to": str(new)})
+        if not self._tables.captures(new):
+            return
+        self._tell(SystemKind.TRUNCATE, new, {"anew": True})
+        version = self._tables.found(new, before)
+        self.versions = {**self.versions, str(new): version}
+        if version != GONE:
+            self._tell(SystemKind.SCHEMA, new, {**self._tables.told(version), "needs_dump": True})
+
+
+def refuse(
+    meaning: Meaning, gtid: Gtid, captures: Callable[[TableId], bool], *, changed: bool
+) -> None:
+    """Stop at a statement that changes rows and does not say which.
+
+    Args:
+        meaning: of the statement.
+        gtid: of its transaction.
+        captures: whether a table's rows are kept.
+        changed: whether the transaction has changed rows by now.
+
+    Raises:
+        SourceError: what it did cannot be carried over.
+        IncompatibleSchemaChange: likewise, with a part of a table.
+        WatermarkOutOfOrder: it emptied the table of watermarks.
+    """
+    if meaning.kind in ("rollback", "rollback to") and changed:
+        raise SourceError(
+            f"Transaction {gtid} was rolled back in part, which the log does not undo for us.",
+            next_step="convert tables that are not transactional to InnoDB, and dump them again.",
+        )
+    if meaning.kind == "write":
+        raise SourceError(
+            f"Transaction {gtid} is in the log as a statement ({meaning.word}), not as rows.",
+            next_step="SET GLOBAL binlog_format = ROW; see that no session sets another one; then dump every "
+            "table again: headrace resync FILE.",
+        )
+    # Another pipeline that begins creates it where it is there already.
+    if marks.MARKS_TABLE in meaning.tables and meaning.kind not in ("create", "alter"):
+        raise marks.foreign(f"{meaning.word} emptied")
+    taken = [table for table in meaning.tables if captures(table)]
+    if meaning.kind == "parts" and taken:
+        raise IncompatibleSchemaChange(
+            f"{taken[0]}: rows came or went with a partition, and the log does not say which.",
+            next_step="dump every table again: headrace resync FILE.",
+        )
