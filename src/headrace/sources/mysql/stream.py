@@ -21,6 +21,8 @@ __all__ = ["AcknowledgedPosition", "MysqlLogReader"]
 
 # An idle log moves its covered SCN at most this often.
 _QUIET_S = 0.5
+_HAND_OVER_S = 0.05
+"""For how long a log is read on that never rests, perhaps in changes of tables that nobody keeps."""
 
 
 class AcknowledgedPosition:
@@ -92,12 +94,15 @@ class MysqlLogReader:
         assembler = self._assembler
         while True:
             self.keep_alive()
+            enough = time.monotonic() + _HAND_OVER_S
             while not assembler.full:
                 if assembler.recalls:
                     assembler.recall()
                     continue
                 now = time.monotonic()
                 due = assembler.has_output and not assembler.open
+                if now >= enough and (due or now >= deadline):
+                    break
                 wait = 0.0 if due else min(deadline, self._next_wake(now)) - now
                 if not self._dump.ready(wait):
                     self._heard_nothing(time.monotonic() - now)
