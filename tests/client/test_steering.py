@@ -16,6 +16,7 @@ from headrace.client import (
     Subscription,
     read_dead_letters,
 )
+from headrace.client import subscription as subscription_module
 from headrace.client.errors import BudgetExceeded, CallbackFailed, FatalResult, Suspended
 from headrace.client.start import Start
 from headrace.errors import ConfigError, HeadraceError, StateError
@@ -221,6 +222,26 @@ def test_a_rewind_delivers_the_exact_suffix(log, relay):
 
             until(arrived, f"the windows behind {to}")
             until(lambda: subscription.status.stored == Place(90), "the checkpoint")
+
+
+@req("D08")
+def test_where_to_rewind_to_is_asked_when_nobody_receives_any_more(log, relay, monkeypatch):
+    """Both go over the same connection."""
+    windows_of(log, 10, 20)
+    consumer, receiving = Recorder(), list[bool]()
+    resolve = subscription_module.resolve
+
+    def watched(*args):
+        receiving.append(any(t.name == "headrace-fetch" for t in threading.enumerate()))
+        return resolve(*args)
+
+    monkeypatch.setattr(subscription_module, "resolve", watched)
+    subscription = Subscription(relay, "shop", consumer, settings=QUICK)
+    with running(subscription):
+        until(lambda: consumer.windows == [10, 20], "all")
+        subscription.rewind("newest")
+        until(lambda: consumer.rollbacks == 1, "the rewind")
+    assert receiving == [False, False]
 
 
 @req("D09")

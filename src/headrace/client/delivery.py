@@ -121,10 +121,13 @@ class Delivery:
                 else:
                     dispatcher.cover(feed.place)
                 if control.asked and not control.hold():
-                    return self._turned(clean=True)
-            dispatcher.cover(feed.place)
-        dispatcher.finish()
-        return None
+                    break
+            else:
+                dispatcher.cover(feed.place)
+                dispatcher.finish()
+                return None
+        # Only now: where to begin again is asked over the connection on which the feed received.
+        return self._turned(clean=True)
 
     def _deliver(self, piece: Piece) -> None:
         window = piece.window
