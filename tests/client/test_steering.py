@@ -16,9 +16,8 @@ from headrace.client import (
     Subscription,
     read_dead_letters,
 )
-from headrace.client import subscription as subscription_module
 from headrace.client.errors import BudgetExceeded, CallbackFailed, FatalResult, Suspended
-from headrace.client.start import Start
+from headrace.client.start import Start, resolve
 from headrace.errors import ConfigError, HeadraceError, StateError
 from headrace.testing.notation import table_of
 from headrace.wire.place import Place
@@ -229,13 +228,12 @@ def test_where_to_rewind_to_is_asked_when_nobody_receives_any_more(log, relay, m
     """Both go over the same connection."""
     windows_of(log, 10, 20)
     consumer, receiving = Recorder(), list[bool]()
-    resolve = subscription_module.resolve
 
     def watched(*args):
         receiving.append(any(t.name == "headrace-fetch" for t in threading.enumerate()))
         return resolve(*args)
 
-    monkeypatch.setattr(subscription_module, "resolve", watched)
+    monkeypatch.setattr("headrace.client.subscription.resolve", watched)
     subscription = Subscription(relay, "shop", consumer, settings=QUICK)
     with running(subscription):
         until(lambda: consumer.windows == [10, 20], "all")
