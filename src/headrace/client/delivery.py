@@ -114,6 +114,7 @@ class Delivery:
         control, dispatcher = self._control, self._dispatcher
         if not control.hold():
             return self._turned(clean=True)
+        ended = False
         with self._fed(place, not self.skipped) as feed:
             for piece in feed.pieces(LOOK_S):
                 if piece is not None:
@@ -124,10 +125,12 @@ class Delivery:
                     break
             else:
                 dispatcher.cover(feed.place)
-                dispatcher.finish()
-                return None
-        # Only now: where to begin again is asked over the connection on which the feed received.
-        return self._turned(clean=True)
+                ended = True
+        if not ended:
+            # Only now: where to begin again is asked over the connection on which the feed received.
+            return self._turned(clean=True)
+        dispatcher.finish()
+        return None
 
     def _deliver(self, piece: Piece) -> None:
         window = piece.window
