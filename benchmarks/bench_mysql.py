@@ -113,7 +113,7 @@ def summarise(records: Sequence[Record]) -> dict[str, float]:
                 select(runs, contender="headrace"), "rows_per_s"
             )
             found[f"{begin}_cpu_s_per_million"] = median(ours, "cpu_s_per_million")
-            found[f"{begin}_waiting_share"] = _waiting(ours)
+            found[f"{begin}_waiting_share"] = _share(ours, "waited_s")
             for name in ("raw", *_PEERS):
                 theirs = select(runs, contender=name)
                 peer = name.replace("-", "_")
@@ -126,26 +126,14 @@ def summarise(records: Sequence[Record]) -> dict[str, float]:
         # Where the time goes: no reader of one connection is faster than the server that selects.
         found[f"{kind}_chunks_vs_drain"] = paired(ours, bare, "rows_per_s")
         found[f"{kind}_drain_vs_connectorx"] = paired(bare, theirs, "rows_per_s")
-        found[f"{kind}_chunks_server_share"] = median(
-            [
-                {"share": run["server_cpu_s"] / run["run_s"]}
-                for run in ours
-                if "server_cpu_s" in run
-            ],
-            "share",
-        )
-        found[f"{kind}_chunks_waiting_share"] = median(
-            [{"share": run["waited_s"] / run["run_s"]} for run in ours if "waited_s" in run],
-            "share",
-        )
+        found[f"{kind}_chunks_server_share"] = _share(ours, "server_cpu_s")
+        found[f"{kind}_chunks_waiting_share"] = _share(ours, "waited_s")
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _waiting(ours: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the share of its time in which our reader waits for the server."""
-    return median(
-        [{"share": run["waited_s"] / run["run_s"]} for run in ours if "waited_s" in run], "share"
-    )
+def _share(runs: Sequence[Mapping[str, Any]], field: str) -> float | None:
+    """Return the median of a field's seconds over those of the run."""
+    return median([{field: run[field] / run["run_s"]} for run in runs if field in run], field)
 
 
 def _over(
