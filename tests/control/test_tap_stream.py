@@ -111,7 +111,7 @@ def test_a_tap_that_tells_is_streamed_to_several_who_listen(serving: Any) -> Non
     ):
         assert one.answer.getheader("content-type") == "application/x-ndjson"
         assert one.line()["seq"] == 1
-        until(lambda: len(plane.listeners.of(number)) == 2, "both")
+        assert len(plane.listeners.of(number)) == 2
         tap = RecordingTap(Recorder(file, 2**20), Envelope(), 1000)
         tap.begin("run-2", "shop")
         for place in range(5):
@@ -130,6 +130,27 @@ def test_a_tap_that_tells_is_streamed_to_several_who_listen(serving: Any) -> Non
             ("otto", 0),
         }
     until(lambda: not plane.listeners.of(number), "that nobody listens")
+
+
+@req("H19")
+def test_who_has_the_answer_is_told_whatever_comes_from_then_on(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place from which a stream tells is taken before its answer, else what comes in between is lost."""
+    file = deployed(serving)
+    file.parent.mkdir(parents=True)
+    answered, begin = threading.Event(), Listener.begin
+
+    def late(listener: Listener, last: int) -> list[str]:
+        answered.wait(0.3)
+        return begin(listener, last)
+
+    monkeypatch.setattr(Listener, "begin", late)
+    with listening(serving[1], VIEWER.secret) as stream:
+        line = told(0)
+        file.write_text(line + "\n")
+        answered.set()
+        assert stream.told(1) == [line]
 
 
 @req("H19")

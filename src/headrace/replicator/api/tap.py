@@ -109,9 +109,12 @@ def tap(plane: ControlPlane, ending: Callable[[], bool]) -> APIRouter:
                 next_step="ask somebody who has it, or for a token that has it.",
             )
         listener = Listener(person.name, tap_file(StatePaths.of(config).tap))
-        stack = contextlib.ExitStack()
-        stack.enter_context(plane.listeners.joined(row.number, listener))
         as_events = _EVENTS in accept
+        with contextlib.ExitStack() as begun:
+            begun.enter_context(plane.listeners.joined(row.number, listener))
+            # Before the answer: who has it is told whatever comes from then on.
+            newest = listener.begin(last)
+            stack = begun.pop_all()
 
         def goes_on() -> bool:
             """Whether it is still the same replicator, and its tap teaches no more than it did."""
@@ -123,8 +126,8 @@ def tap(plane: ControlPlane, ending: Callable[[], bool]) -> APIRouter:
 
         async def body() -> AsyncIterator[str]:
             alive_at = check_at = time.monotonic()
+            lines = newest
             with stack:
-                lines = await run_sync(listener.begin, last)
                 while True:
                     now = time.monotonic()
                     if lines:
