@@ -39,11 +39,12 @@ class PacketReader:
     Args:
         socket: connected and, where asked for, encrypted; nothing of it must have been read ahead. Or what reads like
             one.
+        ahead: bytes that may be read ahead.
     """
 
-    def __init__(self, socket: Any) -> None:
+    def __init__(self, socket: Any, ahead: int = _PIECE) -> None:
         self._socket = socket
-        self._data = bytearray(_PIECE)
+        self._data = bytearray(ahead)
         self._start = 0
         self._end = 0
         self._parts: list[bytes] = []

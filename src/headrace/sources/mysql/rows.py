@@ -250,14 +250,12 @@ class TableRows:
         """
         counts = np.array([run.count for run in self._runs])
         starts = np.cumsum(counts) - counts
-        inside = np.arange(self._count) - np.repeat(starts, counts)
-        ops = np.repeat(np.array([run.kind.op for run in self._runs], np.int8), counts)
-        # Of an update the second image is the new one.
-        ops += (ops == _OLD) & (inside & 1).astype(bool)
+        ops = self._ops(counts, starts)
         scns = np.repeat(np.array([run.scn for run in self._runs], np.int64), counts)
-        ords = (np.repeat(np.array([run.ord for run in self._runs]), counts) + inside).astype(
-            np.int32
-        )
+        # Inside a run they rise with the place.
+        ahead = np.array([run.ord for run in self._runs]) - starts
+        ords = np.arange(self._count, dtype=np.int32)
+        ords += np.repeat(ahead.astype(np.int32), counts)
         columns, missing = self._columns()
         if missing is not None:
             columns, missing = _completed(columns, missing, ops)
@@ -277,6 +275,18 @@ class TableRows:
         )
         self._start()
         return Body(self.schema_id, self.schema.table, batch)
+
+    def _ops(
+        self, counts: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int8]:
+        """Return what became of each row; ``counts`` and ``starts`` are of the runs."""
+        kinds = np.array([run.kind.op for run in self._runs], np.int8)
+        ops = np.repeat(kinds, counts)
+        if (kinds == _OLD).any():
+            inside = np.arange(self._count) - np.repeat(starts, counts)
+            # Of an update the second image is the new one.
+            ops += (ops == _OLD) & (inside & 1).astype(bool)
+        return ops
 
     def _of(self, mask: bytes) -> _Images:
         images = self._images.get(mask)

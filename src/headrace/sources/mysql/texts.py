@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from headrace.sources.mysql.charsets import BINARY
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.types import ColumnType, Kind
+from headrace.sources.mysql.values import text_of
 
 __all__ = ["column_of_texts", "selected"]
 
@@ -50,7 +51,7 @@ def column_of_texts(type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> 
     """
     if type_.kind in (Kind.GEOMETRY, Kind.VECTOR) or (type_.charset == BINARY and not type_.native):
         return raw
-    text = raw.cast(pa.string())
+    text = text_of(raw)
     form = _form(type_)
     if form is not None:
         plain = pc.match_substring_regex(text, form)

@@ -4,8 +4,17 @@
 cdef extern from *:
     """
     typedef unsigned __int128 hr_u128;
+
+    /* Writes a number of 16 bytes. Its words one by one: kept as a whole they go through memory and are read again before
+       both have arrived, which cost a third of a row's time. */
+    static inline void hr_put_signed(unsigned char *out, unsigned long long value, int negative) {
+        unsigned long long low = negative ? 0 - value : value, high = 0 - (unsigned long long) (negative && value);
+        memcpy(out, &low, 8);
+        memcpy(out + 8, &high, 8);
+    }
     """
     ctypedef unsigned long long hr_u128
+    void _put_signed "hr_put_signed"(uint8_t *out, uint64_t value, bint negative) noexcept nogil
 
 
 cdef inline bint _is_digit(uint8_t c) noexcept nogil:

@@ -46,7 +46,7 @@ cdef bint _group(const uint8_t *p, int digits, uint8_t flip, uint8_t first, hr_u
     return group < TENS[digits]
 
 
-cdef bint _logged_decimal(const uint8_t *p, int precision, int scale, hr_u128 *out) noexcept nogil:
+cdef bint _logged_decimal(const uint8_t *p, int precision, int scale, uint8_t *out) noexcept nogil:
     """Read groups of up to nine digits, the first bit turned, all bits turned when it is negative."""
     cdef uint8_t flip = 0 if p[0] & 0x80 else 0xFF
     cdef uint8_t first = 0x80
@@ -69,11 +69,12 @@ cdef bint _logged_decimal(const uint8_t *p, int precision, int scale, hr_u128 *o
         if side == 1 and digits:
             if not _group(p, digits, flip, first, &value):
                 return False
-    out[0] = 0 - value if flip else value
+    value = 0 - value if flip else value
+    memcpy(out, &value, 16)
     return True
 
 
-cdef bint _small_decimal(const uint8_t *p, int whole, int scale, hr_u128 *out) noexcept nogil:
+cdef bint _small_decimal(const uint8_t *p, int whole, int scale, uint8_t *out) noexcept nogil:
     """Likewise where at most nine digits are on each side of the point."""
     cdef uint8_t flip = 0 if p[0] & 0x80 else 0xFF
     cdef int left = DIGIT_BYTES[whole] if whole < 9 else 4, right = DIGIT_BYTES[scale] if scale < 9 else 4
@@ -91,7 +92,7 @@ cdef bint _small_decimal(const uint8_t *p, int whole, int scale, hr_u128 *out) n
     if value >= TENS[whole] or part >= TENS[scale]:
         return False
     value = value * TENS[scale] + part
-    out[0] = 0 - <hr_u128> value if flip else value
+    _put_signed(out, value, flip)
     return True
 
 
@@ -100,7 +101,6 @@ cdef int _add_logged(Column *c, Py_ssize_t row, const uint8_t *p, Py_ssize_t n) 
     cdef uint64_t value
     cdef int64_t signed
     cdef int32_t days
-    cdef hr_u128 wide
     cdef int op = c.op
     cdef bint good
     if op == OP_INT:
@@ -112,16 +112,18 @@ cdef int _add_logged(Column *c, Py_ssize_t row, const uint8_t *p, Py_ssize_t n) 
         value = _little(p, n)
         _put_number(&c.data, &value, c.out)
     elif op == OP_UNSIGNED_LONG:
-        wide = _little(p, 8)
-        _put(&c.data, &wide, 16)
+        _room(&c.data, 16)
+        _put_signed(c.data.p + c.data.n, _little(p, 8), False)
+        c.data.n += 16
     elif op == OP_DECIMAL:
+        _room(&c.data, 16)
         if c.precision - c.scale <= 9 and c.scale <= 9:
-            good = _small_decimal(p, c.precision - c.scale, c.scale, &wide)
+            good = _small_decimal(p, c.precision - c.scale, c.scale, c.data.p + c.data.n)
         else:
-            good = _logged_decimal(p, c.precision, c.scale, &wide)
+            good = _logged_decimal(p, c.precision, c.scale, c.data.p + c.data.n)
         if not good:
             return _add_unfit(c, row)
-        _put(&c.data, &wide, 16)
+        c.data.n += 16
     elif op == OP_DATETIME:
         # From the year down; months are counted thirteen to a year.
         signed = _big(p, 5) - (<int64_t> 1 << 39)

@@ -10,14 +10,14 @@ for _out in (2, 4, 8):
 
 cdef int _add_decimal(Column *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n) except -1 nogil:
     """Add a cell from a decimal's text."""
-    cdef hr_u128 wide
     # With ZEROFILL there are zeros in front, which are no part of the value.
     while n > 1 and s[0] == c'0' and _is_digit(s[1]):
         s += 1
         n -= 1
-    if not _parse_decimal(s, n, c.precision, c.scale, <uint8_t*> &wide):
+    _room(&c.data, 16)
+    if not _parse_decimal(s, n, c.precision, c.scale, c.data.p + c.data.n):
         return _add_unfit(c, row)
-    _put(&c.data, &wide, 16)
+    c.data.n += 16
     _valid(c, row)
     return 0
 
@@ -27,7 +27,6 @@ cdef int _add_whole(Column *c, Py_ssize_t row, const uint8_t *p) except -1 nogil
     cdef uint64_t value = _little(p, c.width)
     cdef bint negative = c.form == FORM_SIGNED and p[c.width - 1] & 0x80
     cdef int64_t signed
-    cdef hr_u128 wide
     cdef uint8_t[20] text
     cdef int at = 20
     if negative and c.width < 8:
@@ -40,8 +39,9 @@ cdef int _add_whole(Column *c, Py_ssize_t row, const uint8_t *p) except -1 nogil
     elif c.op == OP_UNSIGNED_LONG:
         if negative:
             return _add_unfit(c, row)
-        wide = value
-        _put(&c.data, &wide, 16)
+        _room(&c.data, 16)
+        _put_signed(c.data.p + c.data.n, value, False)
+        c.data.n += 16
     else:
         # Bits, whose numbers have no sign.
         if negative:

@@ -14,7 +14,6 @@ cdef bint _small_decimal(
 ) noexcept nogil:
     """Read a numeric whose digits fit a machine word, wherever its point is: at most twelve before it, four behind."""
     cdef uint64_t value = 0, divisor = 1
-    cdef hr_u128 wide
     cdef int i, places = 4 * (count - 1 - weight)
     for i in range(count):
         if hr_be16(s + 8 + 2 * i) > 9999:
@@ -34,12 +33,9 @@ cdef bint _small_decimal(
     while places < scale:
         value *= 10
         places += 1
-    wide = value
-    if wide >= TENS[precision]:
+    if value >= TENS[precision]:
         return False
-    if sign:
-        wide = 0 - wide
-    memcpy(out, &wide, 16)
+    _put_signed(out, value, sign)
     return True
 
 
@@ -172,7 +168,6 @@ cdef const char *HEX = b"0123456789abcdef"
 cdef bint _add_binary_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n) except -1 nogil:
     """Add a cell from its binary form; False when it is for Python to judge."""
     cdef uint8_t[36] text
-    cdef uint8_t[16] decimal
     cdef int kind = c.kind
     cdef int form = c.form
     cdef int i, at = 0
@@ -224,9 +219,10 @@ cdef bint _add_binary_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t
         _put(&c.data, s, n)
         _end_text(c)
     elif kind == K_DECIMAL:
-        if not _numeric_decimal(s, n, c.precision, c.scale, decimal):
+        _room(&c.data, 16)
+        if not _numeric_decimal(s, n, c.precision, c.scale, c.data.p + c.data.n):
             return False
-        _put(&c.data, decimal, 16)
+        c.data.n += 16
     elif kind == K_BOOL:
         if n != 1 or s[0] > 1:
             return False

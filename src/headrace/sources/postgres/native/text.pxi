@@ -181,7 +181,6 @@ cdef int _add_text_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n)
     cdef int16_t small
     cdef double real
     cdef float single
-    cdef uint8_t[16] decimal
     cdef int kind = c.kind
     cdef int end
     if kind == K_TEXT:
@@ -199,9 +198,10 @@ cdef int _add_text_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n)
             return 0
         _put(&c.data, &wide, 8)
     elif kind == K_DECIMAL:
-        if not _parse_decimal(s, n, c.precision, c.scale, decimal):
+        _room(&c.data, 16)
+        if not _parse_decimal(s, n, c.precision, c.scale, c.data.p + c.data.n):
             return 0
-        _put(&c.data, decimal, 16)
+        c.data.n += 16
     elif kind == K_TIMESTAMP or kind == K_TIMESTAMP_TZ:
         if not _parse_timestamp(s, n, kind == K_TIMESTAMP_TZ, &wide):
             end = _endless(s, n)
