@@ -28,9 +28,18 @@ cdef inline uint64_t _little(const uint8_t *p, Py_ssize_t n) noexcept nogil:
     return value
 
 
+cdef inline uint32_t _word(const uint8_t *p) noexcept nogil:
+    return <uint32_t> p[0] << 24 | <uint32_t> p[1] << 16 | <uint32_t> p[2] << 8 | p[3]
+
+
 cdef inline int64_t _big(const uint8_t *p, Py_ssize_t n) noexcept nogil:
     cdef uint64_t value = 0
     cdef Py_ssize_t i
+    # What most moments and decimals have is read as a word.
+    if n == 4:
+        return _word(p)
+    if n == 5:
+        return <int64_t> p[0] << 32 | _word(p + 1)
     for i in range(n):
         value = value << 8 | p[i]
     return <int64_t> value
@@ -78,12 +87,10 @@ cdef bint _small_decimal(const uint8_t *p, int whole, int scale, uint8_t *out) n
     """Likewise where at most nine digits are on each side of the point."""
     cdef uint8_t flip = 0 if p[0] & 0x80 else 0xFF
     cdef int left = DIGIT_BYTES[whole] if whole < 9 else 4, right = DIGIT_BYTES[scale] if scale < 9 else 4
-    cdef uint64_t value = 0, part = 0
-    cdef int i
-    for i in range(left):
-        value = value << 8 | <uint8_t> (p[i] ^ flip)
-    for i in range(left, left + right):
-        part = part << 8 | <uint8_t> (p[i] ^ flip)
+    cdef uint64_t value = <uint64_t> _big(p, left), part = <uint64_t> _big(p + left, right)
+    if flip:
+        value ^= (<uint64_t> 1 << 8 * left) - 1
+        part ^= (<uint64_t> 1 << 8 * right) - 1
     # The first bit is turned, whichever group has it.
     if left:
         value ^= <uint64_t> 0x80 << 8 * (left - 1)
