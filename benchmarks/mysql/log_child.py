@@ -5,7 +5,13 @@ or ``python`` (python-mysql-replication: a dictionary a row). REGION is a JSON f
 connection on, without the start of Python.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
+
+from headrace.replicator.lean import begin_lean, leave_to_stay
+
+# As the capture's own process begins: before anything imports numpy or pyarrow.
+begin_lean()
 
 import argparse
 import json
@@ -115,6 +121,7 @@ def main() -> int:
     parser.add_argument("region", type=Path)
     given = parser.parse_args()
     region = Region(**json.loads(given.region.read_text(encoding="utf-8")))
+    leave_to_stay()
     wall, cpu = time.perf_counter(), time.process_time()
     said = {"raw": raw, "batches": batches, "python": python}[given.how](given.url, region)
     said["run_s"] = said.pop("at", time.perf_counter()) - wall
