@@ -85,7 +85,7 @@ class Asking:
         return answer.json if answer.text else None
 
     def reaches(
-        self, state: str, name: str = "shop", namespace: str = "default", timeout_s: float = 120
+        self, state: str, name: str = "shop", namespace: str = "default", timeout_s: float = 60
     ) -> Any:
         """Wait until a replicator is in a state, and return its detail."""
 

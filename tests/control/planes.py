@@ -66,7 +66,7 @@ class Hand:
     def row(self, name: str = "shop") -> Deployed:
         return self.plane.store.replicator("default", name)
 
-    def reaches(self, state: State, name: str = "shop", timeout_s: float = 120) -> Deployed:
+    def reaches(self, state: State, name: str = "shop", timeout_s: float = 30) -> Deployed:
         def look() -> Deployed | None:
             row = self.row(name)
             return row if row.state is state else None

@@ -103,7 +103,7 @@ def test_an_error_that_time_heals_is_tried_without_end(hand: Hand) -> None:
     assert row.state is State.STARTING
     assert "started again: simulated: the server is away" in row.reason
     hand.command(Command.STOP)
-    hand.reaches(State.STOPPED)
+    hand.reaches(State.STOPPED, timeout_s=10)
     tries = len(hand.journal())
     assert hand.pid() == 0
     hand.command(Command.START)
@@ -135,12 +135,12 @@ def test_a_stop_ends_what_waits_for_its_next_attempt_at_once(tmp_path: Path) -> 
             hand.command(Command.START)
             until(lambda: "started again" in hand.row().reason, "the first attempt")
             hand.command(Command.STOP)
-            row = hand.reaches(State.STOPPED)
+            row = hand.reaches(State.STOPPED, timeout_s=5)
             assert row.reason == ""
             assert len(hand.journal()) == 1
             # A start does not wait for the rest of the pause either.
             hand.command(Command.START)
-            until(lambda: len(hand.journal()) == 2, "the second attempt")
+            until(lambda: len(hand.journal()) == 2, "the second attempt", 10)
     finally:
         end_everything(tmp_path)
 
@@ -150,7 +150,7 @@ def test_one_that_does_not_hear_is_killed_in_time(tmp_path: Path) -> None:
         with running(tmp_path, limits=Limits(stop_s=0.5)) as hand:
             pid = hand.started(fault="deaf")
             hand.command(Command.STOP)
-            hand.reaches(State.STOPPED)
+            hand.reaches(State.STOPPED, timeout_s=10)
             assert not alive(pid)
     finally:
         end_everything(tmp_path)

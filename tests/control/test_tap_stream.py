@@ -222,7 +222,7 @@ def test_streams_end_with_the_server(serving: Any, tmp_path: Path) -> None:
 
         reader = threading.Thread(target=read)
         reader.start()
-    assert ended.wait(60)
+    assert ended.wait(10)
     reader.join()
     stream.close()
 

@@ -70,7 +70,7 @@ def at_work(
     folder: Path,
     settings: ChangeLogSettings | None = None,
     retry_s: float = 0.05,
-    wait_s: float = 120.0,
+    wait_s: float = 30.0,
     adopted: Callable[[TableId], bool] = lambda _table: False,
     dump: DumpSettings | None = None,
 ) -> Iterator[AtWork]:

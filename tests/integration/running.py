@@ -30,7 +30,7 @@ __all__ = ["Running", "running_capture"]
 class Running:
     """A capture at work on ``folder``, whose state may be held by another process for ``wait_s``."""
 
-    def __init__(self, folder: Path, wait_s: float = 120.0) -> None:
+    def __init__(self, folder: Path, wait_s: float = 30.0) -> None:
         self.folder = folder
         self.registry = FileRegistry(folder / "schemas")
         self.reader = ChangeLogReader(folder / "changelog")

@@ -180,8 +180,7 @@ def test_restarts_in_mid_stream_converge(
                 server.restart(mode)
         converges(running, url)
         index = ChangeLogReader(tmp_path / "changelog").index(0)
-        ends = index["scn"][index["last_piece"] == 1].tolist()
-        assert sorted(set(ends)) == ends
+        assert len(set(index["scn"].tolist())) == len(index)
     assert running.error is None
 
 

@@ -233,7 +233,7 @@ def test_a_run_notices_a_drop_and_everybody_sees_it(
                 pictures[0] = replace(pictures[0], frontier=Manifest(5, at_us, {T: entry}, at_us))
                 watching.take(pictures[0])
                 now_s[0] += MINUTE_S
-            until(lambda: receiver.taken, "the call")
+            until(lambda: receiver.taken, "the call", 20)
     (call,) = receiver.taken
     assert (call["activity"], call["table"], call["usual"]) == (DROPPED, T, 500.0)
     with contextlib.closing(Observer(config)) as observer:

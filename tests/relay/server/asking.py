@@ -15,7 +15,7 @@ from headrace.model.block import Block
 from headrace.wire import decode_block
 from headrace.wire.notes import PREFIX_BYTES, decode_note, frame_length
 
-DEADLINE_S = 120.0
+DEADLINE_S = 30.0
 
 
 class Answer(NamedTuple):

@@ -32,7 +32,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
-DEADLINE_S = 120.0
+DEADLINE_S = 30.0
 MARIADB = Path(__file__).parents[2] / "sources" / "mysql" / "test_preflight.py"
 TRIGGERS = Path(__file__).parents[2] / "sources" / "trigger" / "test_mysql.py"
 QUEUES = Path(__file__).parents[2] / "sources" / "trigger" / "test_queues.py"

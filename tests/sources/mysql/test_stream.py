@@ -85,7 +85,7 @@ class Log:
         """Return what comes until it is enough."""
         assert self.reader is not None
         found: list[LogItem] = []
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 60
         while not done(found):
             assert time.monotonic() < deadline, "the log does not bring it"
             item = self.reader.poll(0.2)

@@ -18,7 +18,7 @@ from headrace.sources.base import LogItem, ReceivedMark
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.stream import PostgresLogReader
 
-DEADLINE_S = 120.0
+DEADLINE_S = 30.0
 
 _tokens = itertools.count(1)
 

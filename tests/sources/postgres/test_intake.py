@@ -16,7 +16,7 @@ from headrace.sources.postgres.intake import Intake, gather_s
 
 pytestmark = pytest.mark.skipif(ENGINES[0] != "native", reason="installed without the C parts")
 
-LIMIT_S = 120.0
+LIMIT_S = 30.0
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.waiting import until
 
 __all__ = ["TriggerLog", "opened", "session", "transactions_of", "waits_for_a_lock"]
 
-DEADLINE_S = 120.0
+DEADLINE_S = 30.0
 
 _tokens = itertools.count(1)
 
