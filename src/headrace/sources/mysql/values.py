@@ -280,8 +280,10 @@ def of_bytes(type_: ColumnType, raw: pa.Array) -> pa.Array:
     if type_.charset == BINARY:
         return _padded(raw, type_.length) if type_.kind is Kind.CHAR else raw
     codec = CODECS[type_.charset]
-    if codec == "utf_8" or (not codec.startswith("utf_") and _is_ascii(raw)):
+    if codec == "utf_8":
         return text_of(raw)
+    if not codec.startswith("utf_") and _is_ascii(raw):
+        return raw.view(pa.string())
     texts = [None if one is None else decode_text(one, type_.charset) for one in raw.to_pylist()]
     return pa.array(texts, pa.string())
 
