@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from headrace.state.records import RequestState
+from headrace.state.records import RequestState, Turn
 from headrace.state.store import Scope
 from tests.requirements import req
 from tests.watermark.machine import ONE, THREE, TWO, Machine
@@ -44,6 +45,34 @@ def test_size_and_delay_change_while_a_dump_runs(tmp_path: Path) -> None:
         assert state.progress()[0].rows_read == 10
         machine.work(capture, state)
     assert machine.read_rows(ONE) == ALL_ROWS
+
+
+@req("N05", "P57")
+def test_a_pace_set_before_a_request_holds_from_its_first_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path)
+    clock = machine.clock = Clock()
+    machine.dump = replace(machine.dump, request_interval_s=1.0)
+    with machine.capture() as (capture, state):
+        while state_of(state, first_request(state)) is not RequestState.COMPLETED:
+            capture.step(0.0)
+            clock.now += 0.1
+        look = state.line
+        asked: list[str] = []
+
+        def just_before_requests_are_looked_for() -> list[Turn]:
+            if not asked:
+                state.set_pace(chunk_rows=2, delay_s=10.0)
+                asked.append(state.submit(Scope.TABLE, ONE.table))
+            return look()
+
+        monkeypatch.setattr(state, "line", just_before_requests_are_looked_for)
+        clock.now += 20.0
+        for _ in range(40):
+            capture.step(0.0)
+            clock.now += 0.1
+        assert [(p.chunks, p.rows_read) for p in state.progress(asked[0])] == [(1, 2)]
 
 
 @req("N03")

@@ -187,6 +187,7 @@ class Capture:
             settings.dump.request_interval_s,
             clock,
             settings.adopted,
+            self._hear_pace,
         )
         self._reconciler = Reconciler(registry.get, settings.dump.memory_bytes)
         self._window = Window(self.run_id)
@@ -366,11 +367,11 @@ class Capture:
         """Do one round; return whether the log gave anything."""
         assert self._reader is not None
         assert self.coordinator is not None
-        self._steer()
         # Windows close by marks in the log: while it stands still none is opened.
         if not self._pace.log_paused:
             # First, so that snapshots are taken and let go of the log even while it has no room.
             self.coordinator.tick()
+        self._steer()
         if self._held_back(timeout_s):
             self._settle()
             self._pay()
@@ -405,12 +406,17 @@ class Capture:
         return min(timeout_s, _ANSWER_S) if self.coordinator.awaits_answer else timeout_s
 
     def _steer(self) -> None:
-        """Take up what people did to the pace."""
-        assert self.coordinator is not None
-        now = self._clock()
-        if now < self._steer_at:
-            return
-        self._steer_at = now + self._settings.dump.request_interval_s
+        """Take up what people did to the pace, when it is time to."""
+        if self._clock() >= self._steer_at:
+            self._hear_pace()
+
+    def _hear_pace(self) -> None:
+        """Take up what people did to the pace.
+
+        Also whenever requests were heard, and after them: who sets the pace and then asks for a dump finds no chunk of
+        it read at the pace before.
+        """
+        self._steer_at = self._clock() + self._settings.dump.request_interval_s
         pace = self._state.pace()
         if pace.log_rows_per_s != self._pace.log_rows_per_s:
             self._deliver_at = 0.0
@@ -419,11 +425,12 @@ class Capture:
             self._log.keep(*retained)
             self._retain_at = 0.0
         self._pace = pace
-        self.coordinator.pace = self._settings.dump.pace(pace)
-        self.coordinator.own_paces = {
-            request: self._settings.dump.pace(pace.with_own(own))
-            for request, own in self._state.own_paces().items()
-        }
+        if self.coordinator is not None:
+            self.coordinator.pace = self._settings.dump.pace(pace)
+            self.coordinator.own_paces = {
+                request: self._settings.dump.pace(pace.with_own(own))
+                for request, own in self._state.own_paces().items()
+            }
 
     def _held_back(self, timeout_s: float) -> bool:
         """Whether log delivery is paused, or ahead of its rate; waits a while if so, and nothing is polled.

@@ -107,6 +107,7 @@ class TaskQueue:
         interval_s: how often the store is asked what people did to requests.
         clock: monotonic seconds.
         adopted: whether a table's first copy is a dump made elsewhere.
+        on_heard: is called whenever the store was asked, before anything that it said is acted upon.
     """
 
     def __init__(
@@ -116,8 +117,10 @@ class TaskQueue:
         interval_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         adopted: Callable[[TableId], bool] = lambda _table: False,
+        on_heard: Callable[[], None] = lambda: None,
     ) -> None:
         self._adopted = adopted
+        self._on_heard = on_heard
         self._interval_s = interval_s
         self._clock = clock
         self._look_at = 0.0
@@ -360,6 +363,7 @@ class TaskQueue:
             return
         self._look_at = self._clock() + self._interval_s
         self._heard = self._store.line()
+        self._on_heard()
 
     def _look_again(self) -> None:
         """Ask at the next opportunity: what was heard is out of date."""
