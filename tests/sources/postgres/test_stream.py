@@ -13,6 +13,7 @@ import pytest
 from headrace.model.block import SystemKind
 from headrace.model.schema import KeyCheck
 from headrace.sources.postgres.decoder import ENGINES
+from headrace.sources.postgres.intake import Intake
 from headrace.sources.postgres.transport import SocketTransport
 from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import Sql, name_of
@@ -21,6 +22,9 @@ from tests.sources.postgres.support import Opened, opened
 
 pytestmark = pytest.mark.postgres
 
+PATIENT_MS = 60_000
+"""For how long a server may say nothing while its socket is emptied beside, where a test looks at just that: one that
+stalls for some hundredths of a second would end it."""
 WIDE = "repeat(md5('a'), 400)"  # 12,800 bytes, stored out of line
 
 
@@ -341,23 +345,28 @@ def test_opened_is_what_the_port_promises(database: str, sql: Sql, tmp_path: Pat
 
 @pytest.mark.skipif(ENGINES[0] != "native", reason="installed without the C parts")
 def test_a_wait_whose_time_has_passed_returns_at_once_also_while_the_socket_is_emptied_beside(
-    database: str, sql: Sql, tmp_path: Path
+    database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("headrace.sources.postgres.intake._QUIET_MS", PATIENT_MS)
     sql("CREATE TABLE t (id int PRIMARY KEY)")
     with opened(database, tmp_path) as log:
         stream = log.reader._stream
         assert isinstance(stream, SocketTransport)
-        assert stream._intake is not None
-        stream._intake.begin()
-        assert stream._intake.running
+        # It has been since the stream began: what waited for us comes so.
+        assert _intake(log).running
         stream.wait(-0.05)
+        _intake(log)._ring.leave()
         sql("INSERT INTO t VALUES (1)")
         assert [row["id"] for row in log.collect().rows("t")] == [1]
 
 
 @pytest.mark.skipif(ENGINES[0] != "native", reason="installed without the C parts")
 def test_what_waited_for_a_stream_is_taken_in_before_anybody_asks_for_it(
-    database: str, sql: Sql, tmp_path: Path, postgres_server: PostgresServer
+    database: str,
+    sql: Sql,
+    tmp_path: Path,
+    postgres_server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     # A Unix socket holds some 280 messages: the server would wait behind them.
@@ -365,6 +374,7 @@ def test_what_waited_for_a_stream_is_taken_in_before_anybody_asks_for_it(
     with opened(url, tmp_path) as log:
         # One transaction each, as of a single one the server says only at its end how far it is.
         sql(*(f"INSERT INTO t VALUES ({id_}, repeat('x', 100))" for id_ in range(2_000)))
+        monkeypatch.setattr("headrace.sources.postgres.intake._QUIET_MS", PATIENT_MS)
         log.reopen()
         with psycopg.connect(url, autocommit=True) as connection:
             written = _number(connection, "SELECT pg_current_wal_flush_lsn() - '0/0'")
@@ -372,7 +382,16 @@ def test_what_waited_for_a_stream_is_taken_in_before_anybody_asks_for_it(
             deadline = time.monotonic() + 30
             while _number(connection, sent) < written:
                 assert time.monotonic() < deadline, "the server waits for whoever decodes"
+        _intake(log)._ring.leave()
         assert len(log.collect().rows("t")) == 2_000
+
+
+def _intake(log: Opened) -> Intake:
+    """Return what empties the socket beside; once it is to leave, the next bytes that come end it."""
+    stream = log.reader._stream
+    assert isinstance(stream, SocketTransport)
+    assert stream._intake is not None
+    return stream._intake
 
 
 def _number(connection: psycopg.Connection, query: LiteralString) -> int:
