@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from headrace.model.schema import TableId
 from headrace.model.snapshot import NO, YES
 from headrace.sources.postgres.marks import from_message, from_row
 from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import Sql
+from tests.integration.hung_commits import HungCommit
 from tests.requirements import req
 from tests.sources.postgres.support import DEADLINE_S, opened
 from tests.waiting import until
@@ -99,17 +98,14 @@ def test_marks_that_were_not_acknowledged_come_again_and_others_do_not(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hung_commit_is_streamed_and_the_snapshot_says_it_was_not_seen(
-    database: str, sql: Sql, postgres_server: PostgresServer, tmp_path: Path, kind: str
+    database: str, sql: Sql, tmp_path: Path, kind: str
 ) -> None:
     """The visibility gap: a commit that waits for an absent standby is in the log and not visible."""
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'old')")
     with opened(database, tmp_path, watermark=kind) as log:
         log.collect()
         reader = log.source.chunks()
-        _standby(postgres_server, "ghost")
-        pid: list[int] = []
-        hung = threading.Thread(target=_update, args=(database, pid))
-        hung.start()
+        hung = HungCommit(database, "UPDATE t SET v = 'new' WHERE id = 1")
         try:
             got = log.until(lambda item: len(item.block.index) > 0)
             assert got.changes("t") == [("=U", 1, "new")]
@@ -121,9 +117,7 @@ def test_a_hung_commit_is_streamed_and_the_snapshot_says_it_was_not_seen(
             assert log.collect().marks[0].scn > int(scn[0])
             assert reader.snapshot().sees(xid, scn).tolist() == [NO]
         finally:
-            _standby(postgres_server, "")
-            hung.join(30)
-        assert not hung.is_alive()
+            hung.let_go()
         until(
             lambda: reader.snapshot().sees(xid, scn).tolist() == [YES],
             "the commit is visible",
@@ -131,25 +125,6 @@ def test_a_hung_commit_is_streamed_and_the_snapshot_says_it_was_not_seen(
         )
         assert reader.read(T, None, ("9",), 10).rows.to_pylist() == [{"id": 1, "v": "new"}]
         reader.close()
-
-
-def _standby(server: PostgresServer, name: str) -> None:
-    server.execute(
-        f"ALTER SYSTEM SET synchronous_standby_names = '{name}'", "SELECT pg_reload_conf()"
-    )
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-
-        def loaded() -> bool:
-            row = connection.execute("SHOW synchronous_standby_names").fetchone()
-            return row == (name,)
-
-        until(loaded, "the setting is loaded", DEADLINE_S)
-
-
-def _update(url: str, pid: list[int]) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        pid.append(connection.info.backend_pid)
-        connection.execute("UPDATE t SET v = 'new' WHERE id = 1")
 
 
 @pytest.mark.parametrize(
