@@ -37,6 +37,7 @@ from headrace.spark.options import SourceOptions
 from headrace.spark.source import HeadraceSource, register_source
 from headrace.testing.histories import PATCHY, TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
+from headrace.testing.ports import free_port
 from headrace.testing.relay import served
 from headrace.wire.place import Place
 from tests.certificates import self_signed
@@ -205,8 +206,9 @@ def test_a_place_before_the_first_change_of_a_transaction_is_behind_the_one_befo
 def test_a_relay_that_ends_in_mid_batch_and_comes_back_costs_nothing(shop):
     shop.append(*wide_blocks())
     with ExitStack() as first:
-        url = first.enter_context(served({"shop": shop.folder}))
-        port = int(url.rpartition(":")[2])
+        # One that the system gives to no connection while the relay is away, not even to ours.
+        port = free_port()
+        url = first.enter_context(served({"shop": shop.folder}, port=port))
         ranges = Ranges([url], "shop", quick(patience_s=30.0))
         blocks = ranges.blocks(0, 40)
         taken = [next(blocks)]
