@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from headrace.errors import SourceError, SourceUnavailable
@@ -13,6 +14,7 @@ from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.sources.postgres.support import Opened
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -21,8 +23,7 @@ T = TableId("public", "t")
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
-    # A fast shutdown waits this long for a reader that does not answer.
-    with EmbeddedPostgres(settings={"wal_sender_timeout": "10s"}) as running:
+    with EmbeddedPostgres() as running:
         yield running
 
 
@@ -42,7 +43,11 @@ def test_a_restart_of_the_server_loses_and_repeats_nothing_that_was_acknowledged
     assert reader.read(T, None, ("9",), 10).rows.num_rows == 1
     server.execute("INSERT INTO t VALUES (2)", database="shop")
 
+    # A fast shutdown waits this long for a reader that does not answer, and only now: a slow test is not cut off.
+    server.execute("ALTER SYSTEM SET wal_sender_timeout = '2s'", "SELECT pg_reload_conf()")
+    until(lambda: _patience(url) == ("2s",), "the setting is loaded")
     server.stop(mode)
+    (server.data / "postgresql.auto.conf").write_text("")
     with pytest.raises(SourceUnavailable):
         log.until(lambda item: item.mark is not None, acknowledge=False)
     with pytest.raises(SourceUnavailable):
@@ -67,6 +72,12 @@ def test_a_restart_of_the_server_loses_and_repeats_nothing_that_was_acknowledged
     assert reader.read(T, None, ("9",), 10).rows.num_rows == 3
     log.close()
     reader.close()
+
+
+def _patience(url: str) -> tuple[str, ...] | None:
+    """Return how long whoever connects now may say nothing."""
+    with psycopg.connect(url) as connection:
+        return connection.execute("SHOW wal_sender_timeout").fetchone()
 
 
 def test_a_server_that_ends_our_connection_is_unavailable_for_now(
@@ -99,13 +110,14 @@ def test_a_server_that_ends_our_connection_is_unavailable_for_now(
 
 def test_a_reader_that_is_slow_to_poll_is_kept_by_the_server(tmp_path: Path) -> None:
     """Feedback goes out often enough while polls are regular, whatever the server's patience."""
-    with EmbeddedPostgres(settings={"wal_sender_timeout": "6s"}) as server:
+    # It goes out after a third of that, so a stall may take ten seconds.
+    with EmbeddedPostgres(settings={"wal_sender_timeout": "15s"}) as server:
         url = server.create_database("shop")
         server.execute("CREATE TABLE t (id int PRIMARY KEY)", database="shop")
         source = PostgresSource(url)
         source.prepare()
         log = Opened(source, tmp_path)
-        for _ in range(80):
+        for _ in range(160):
             log.reader.poll(0.1)
         server.execute("INSERT INTO t VALUES (1)", database="shop")
         assert log.collect().changes("t") == [("+I", 1)]
