@@ -173,7 +173,7 @@ class PostgresServer(abc.ABC):
             "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
             f"WHERE database = '{name}' AND active_pid IS NOT NULL"
         )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + STOP_TIMEOUT_S
         while True:
             try:
                 self.execute(
