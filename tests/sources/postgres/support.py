@@ -89,6 +89,8 @@ class Opened:
 
     def __init__(self, source: PostgresSource, folder: Path) -> None:
         self.source = source
+        # The server may stall before it frees the slot of a reader that was closed.
+        object.__setattr__(source.settings, "slot_busy_s", DEADLINE_S)
         self.registry = FileRegistry(folder / "schemas")
         self.reader: PostgresLogReader = source.open(self.registry)
         self.writer = source.watermarks()
