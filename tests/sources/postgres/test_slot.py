@@ -260,6 +260,20 @@ def test_a_slot_that_was_removed_is_lost_and_never_made_again_in_silence(
         log.source.prepare()
 
 
+def test_a_slot_whose_making_was_cut_short_is_not_made_again_in_silence_either(
+    database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)")
+    source = PostgresSource(database)
+    source.prepare()
+    # As where we ended between the making of the slot and the note of it.
+    sql(f"COMMENT ON PUBLICATION {source.settings.publication_name} IS NULL")
+    source.prepare()
+    sql(f"SELECT pg_drop_replication_slot('{source.settings.slot_name}')")
+    with pytest.raises(SlotLost, match="does not exist"):
+        source.prepare()
+
+
 def test_an_invalidated_slot_is_lost(tmp_path: Path) -> None:
     settings = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
     with EmbeddedPostgres(settings=settings) as server:

@@ -6,6 +6,7 @@ comment from the moment its slot exists, so that a slot that vanished later is t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -162,7 +163,12 @@ def ensure_slot(session: Session, settings: PostgresSettings, *, fresh: bool = F
         _drop_slot(session, settings.slot_name)
         there = None
     if settings.slot is not None or there is not None:
-        check_slot(session, settings)
+        state = check_slot(session, settings)
+        # Whoever made it may have ended before he noted it; one without a place is not made yet.
+        if settings.slot is None and settings.publication is None and state.confirmed is not None:
+            # A publication of our name may be an administrator's, who lets nobody else write there.
+            with contextlib.suppress(QueryFailed):
+                _note_slot(session, settings)
         return
     if not fresh and settings.publication is None and _made_before(session, settings):
         check_slot(session, settings)
@@ -248,6 +254,8 @@ def _list(tables: Iterable[TableId]) -> str:
 
 
 def _note_slot(session: Session, settings: PostgresSettings) -> None:
+    if _made_before(session, settings):
+        return
     text = f"headrace: slot {settings.slot_name} was made"
     session.run(
         f"COMMENT ON PUBLICATION {quote(settings.publication_name)} IS {quote_literal(text)}"
