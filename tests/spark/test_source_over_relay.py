@@ -283,12 +283,12 @@ def test_certificates_of_an_authority_of_ones_own_are_believed_by_driver_and_tas
     shop.append(*random_blocks(9))
     known, other = self_signed(tmp_path / "known"), self_signed(tmp_path / "other")
     tls: dict[str, Any] = {"certificate": known.certificate, "key": known.key}
-    asked = {"table": PATCHY.table, "slices": 3, "patience_s": 0.2}
+    asked = {"table": PATCHY.table, "slices": 3}
     with served({"shop": shop.folder}, tokens=(READER,), **tls) as url:
         assert url.startswith("https://")
         for ca in ({}, {"ca": other.certificate}):
             with pytest.raises(RelayUnavailable, match="certificate is not believed"):
-                of_relay(url, token=SECRET, **asked, **ca).schema()
+                of_relay(url, token=SECRET, patience_s=0.2, **asked, **ca).schema()
         source = of_relay(url, token=SECRET, ca=known.certificate, **asked)
         source.schema()
         reader: Any = source.reader(None)  # type: ignore[arg-type]
