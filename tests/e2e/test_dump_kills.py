@@ -53,10 +53,16 @@ def test_three_kills_cost_at_most_three_chunks(url: str, tmp_path: Path) -> None
             found = progress(paths)
             return found.rows_read if found else 0
 
+        def restarts() -> int:
+            supervisor.poll()
+            return supervisor.restarts["capture"]
+
         for kill in range(1, KILLS + 1):
             wanted = ROWS * kill // (KILLS + 1)
             until(lambda: read() >= wanted, f"{wanted} rows read", 60)  # noqa: B023
             os.kill(supervisor.pids["capture"], signal.SIGKILL)
+            # Or the next kill would find nobody, where the rows for it are read by now, and the last might go unseen.
+            until(lambda: restarts() == kill, f"another capture after kill {kill}", 60)  # noqa: B023
 
         def complete() -> int:
             supervisor.poll()
