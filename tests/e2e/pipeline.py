@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +177,17 @@ def children(pid: int) -> list[int]:
         if parent == pid:
             found.append(int(entry.name))
     return found
+
+
+def contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Yield every file below a folder with what it holds, but for those that running processes take away meanwhile."""
+    for place, _, names in os.walk(folder):
+        for file in (Path(place, name) for name in names):
+            try:
+                held = file.read_bytes()
+            except FileNotFoundError:
+                continue
+            yield file, held
 
 
 def command_of(pid: int) -> str:

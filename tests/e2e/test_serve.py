@@ -23,6 +23,7 @@ from headrace.replicator.control.processes import RunProcess, find
 from headrace.spark.session import SessionSettings, build_session
 from headrace.testing.ports import free_port
 from tests.control.asking import Asking
+from tests.e2e.pipeline import contents
 from tests.requirements import req
 from tests.waiting import until
 
@@ -245,8 +246,8 @@ def paused(newcomer: Newcomer, name: str) -> bool:
 def nothing_tells_the_secret(newcomer: Newcomer) -> None:
     """Look where a secret could be seen: files, command lines, answers."""
     secret = SECRET.encode()
-    for file in newcomer.folder.rglob("*"):
-        assert not file.is_file() or secret not in file.read_bytes(), file
+    for file, held in contents(newcomer.folder):
+        assert secret not in held, file
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             assert secret not in process.read_bytes(), process
