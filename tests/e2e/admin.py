@@ -135,8 +135,16 @@ class Admin:
 
     def pid(self, name: str, role: str) -> int:
         """Return the process id of ``run``, ``capture`` or ``apply``."""
-        status = self.state / f"replicators/default/{name}/1/state/status/{role}.json"
-        return int(json.loads(status.read_text())["pid"])
+        return int(self._status(name, role)["pid"])
+
+    def doing(self, name: str) -> str:
+        """Return what the capture of a replicator says that it does."""
+        return str(self._status(name, "capture")["detail"].get("doing", ""))
+
+    def _status(self, name: str, role: str) -> dict[str, Any]:
+        file = self.state / f"replicators/default/{name}/1/state/status/{role}.json"
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
 
     def logs(self) -> str:
         """Return the ends of all logs, for a failing test's message."""

@@ -337,7 +337,9 @@ def test_story_08_how_far_behind_each_table_is_can_be_told(admin: Admin, source:
 @req("C16")
 def test_story_10_a_replicator_is_paused_and_resumed(admin: Admin, source: Source) -> None:
     admin.types(f"pause {SHOP} --wait")
-    until(lambda: admin.detail(SHOP)["log_paused"], "that capture has heard it")
+    until(lambda: admin.detail(SHOP)["log_paused"], "that it is paused")
+    # The page has what was ordered; capture itself says when it stands still.
+    until(lambda: admin.doing(SHOP) == "log paused", "that capture has heard it")
     scn = until(lambda: standing(admin), "a log that stands still", 30, 0.5)
     source.does("update shop.orders set total = 4 where id = 1")
     (later,) = source.asks("select pg_current_wal_lsn() - '0/0'::pg_lsn")
