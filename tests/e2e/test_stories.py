@@ -375,7 +375,13 @@ def test_story_13_ddl_is_replicated(admin: Admin, source: Source) -> None:
     source.does("drop table shop.visits")
     gone = admin.folder / "lake" / "shop" / "visits"
     seen(admin, lambda: not gone.exists(), "the end of the table that went")
-    assert admin.number(SHOP, "headrace_truncates_total", "shop.notes") == emptied + 1
+
+    def counted() -> float:
+        return admin.number(SHOP, "headrace_truncates_total", "shop.notes") - emptied
+
+    # A page is up to a second old, and may be from before all of it.
+    seen(admin, counted, "the truncate counted")
+    assert counted() == 1
     assert admin.number(SHOP, "headrace_ddl_total", "shop.orders") >= 2
 
 
