@@ -30,7 +30,7 @@ TABLES = (
 )
 NAME = "shop"
 LETTERS = f"{NS}/replicators/{NAME}/dead-letters"
-PATIENCE_S = 8.0
+PATIENCE_S = 20.0
 
 
 class Sql:
