@@ -107,16 +107,16 @@ class Replicator:
         status = ProcessStatus.read(self.paths.status("run"))
         return status.detail.get("restarts", {}) if status else {}
 
-    def running(self, what: str, condition: Any, timeout_s: float = 400) -> None:
-        """Wait for a condition while the supervisor lives."""
+    def running(self, what: str, condition: Any, timeout_s: float = 400) -> Any:
+        """Wait for a condition while the supervisor lives, and return its first true value."""
 
-        def look() -> bool:
+        def look() -> Any:
             process = self.process
             assert process is None or process.poll() is None, f"run ended: {self.logs()}"
-            return bool(condition())
+            return condition()
 
         try:
-            until(look, what, timeout_s)
+            return until(look, what, timeout_s)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from error
 

@@ -79,9 +79,10 @@ def strike(pipeline: Pipeline, victim: str) -> None:
         pipeline.kill()
         pipeline.start()
     else:
-        pipeline.running(f"a living {victim}", lambda: pipeline.pid_of(victim))
+        # The one that is found: asked again there may be none, and 0 would be all processes of our own group.
+        pid = pipeline.running(f"a living {victim}", lambda: pipeline.pid_of(victim))
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pipeline.pid_of(victim), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
     pipeline.running(f"progress after {victim} died", lambda: pipeline.frontier() > before)
 
 
