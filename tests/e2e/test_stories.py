@@ -459,6 +459,8 @@ def test_story_06_and_07_a_crash_loses_no_event_and_doubles_none(
         run = admin.pid(SHOP, "run")
         admin.kill_server()
         admin.serve()
+        # It answers before it has looked for the processes of the one before.
+        seen(admin, lambda: admin.detail(SHOP)["pid"], "the process that it found")
         assert admin.detail(SHOP)["pid"] == run
     caught_up(admin, source)
     # Equal rows of a table without a key are counted: nothing is there twice, nothing is missing.
