@@ -13,6 +13,7 @@ from headrace.changelog import ChangeLogReader, ChangeLogSettings
 from headrace.fold import fold, promote
 from headrace.model.block import SystemKind
 from headrace.model.schema import TableId
+from headrace.model.succession import NO_NUMBERS, Numbers, successors, told_numbers
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.registry.file import FileRegistry
 from headrace.relay.capture import Capture, CaptureSettings
@@ -47,10 +48,14 @@ class Running:
         return bool(requests) and all(r.state is RequestState.COMPLETED for r in requests)
 
     def content(self, table: TableId) -> Counter[tuple[Any, ...]]:
-        """Fold the whole change log of a table into a model target; the ledger oracle reads along."""
+        """Fold the whole change log of a table into a model target; the ledger oracle reads along.
+
+        A renamed column keeps its rows' values, as in every target, where the log tells the columns' numbers.
+        """
         oracle = LedgerOracle(self.registry.get)
         bodies, truncates, end = [], [], 0
         newest = 0
+        numbers: dict[int, Numbers] = {}
         for block in ChangeLogReader(self.folder / "changelog").blocks(0):
             if self.judged:
                 oracle.feed(block)
@@ -64,8 +69,17 @@ class Running:
                 for e in block.system
                 if e.kind is SystemKind.TRUNCATE and e.table == table
             ]
+            for e in block.system:
+                if e.kind is SystemKind.SCHEMA and e.table == table:
+                    numbers |= told_numbers(e.payload)
         schema = self.registry.get(newest)
-        rows = [promote(b.batch, self.registry.get(b.schema_id), schema) for b in bodies]
+        now = numbers.get(newest, NO_NUMBERS)
+        rows = []
+        for body in bodies:
+            old = self.registry.get(body.schema_id)
+            was = numbers.get(body.schema_id, NO_NUMBERS)
+            names = successors(old.names, schema.names, was, now)
+            rows.append(promote(body.batch, old, schema, names))
         target = ModelTable(schema)
         target.apply(fold(schema, rows, truncates), end, complete=False)
         return target.content()

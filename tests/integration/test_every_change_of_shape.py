@@ -106,6 +106,11 @@ def test_every_row_keeps_the_shape_it_was_written_in_and_old_and_new_readers_und
             assert got is not None
             shapes[row["id"]], early[row["id"]] = got
             assert values(got[1]) == row, name
+            if name == "widen a number" and either.kind == "postgres":
+                # Nothing is read again for the change of a name, so the rows are known under the old one alone.
+                until(
+                    lambda: len(running.state.requests()) > 1 and running.dumped(), "the new heap"
+                )
         follows(running, either)
         until(running.dumped, "what was read again")
 
