@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.changelog import ChangeLogReader, ChangeLogSettings
-from headrace.client import Consumer, Event, NoCheckpoints, Subscription, Window
+from headrace.client import Consumer, Event, NoCheckpoints, State, Subscription, Window
 from headrace.errors import ScnNotFound
 from headrace.sources.postgres import PostgresSource
 from headrace.wire.place import Place
@@ -61,7 +61,10 @@ def test_a_transaction_over_three_tables_is_one_window_in_the_order_of_commits(
     with relayed(shop(database), tmp_path) as (_, url), ExitStack() as stack:
         sessions = [stack.enter_context(psycopg.connect(database)) for _ in range(3)]
         open_: dict[int, tuple[str, Counter[str]]] = {}
-        with running(Subscription(url, "shop", consumer, start="newest", settings=QUICK)):
+        asked = Subscription(url, "shop", consumer, start="newest", settings=QUICK)
+        with running(asked):
+            # Before that nobody knows what is the newest: the first transactions might be older.
+            until(lambda: asked.status.state is State.STARTED, "it has begun")
             for number in range(150):
                 # Transactions overlap: who begins first does not commit first.
                 session = rng.randrange(len(sessions))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.client import Subscription
+from headrace.client import State, Subscription
 from tests.client.conftest import QUICK, running
 from tests.integration.journal import JournalSource
 from tests.integration.relayed import Copy, relayed
@@ -50,8 +50,11 @@ def test_a_text_file_is_captured_dumped_and_consumed_like_any_database(
         assert source.acknowledged_scn() > 1_000
         source = JournalSource(tmp_path / "journal")
         with relayed(source, tmp_path) as (again, url):
-            source.write(("+I", 1_000, "later"))
-            with running(Subscription(url, "shop", copy, start="newest", settings=QUICK)):
+            later = Subscription(url, "shop", copy, start="newest", settings=QUICK)
+            with running(later):
+                # Before that nobody knows what is the newest: the row might be older.
+                until(lambda: later.status.state is State.STARTED, "it has begun")
+                source.write(("+I", 1_000, "later"))
                 until(lambda: (1_000, "later") in copy.content("public.t"), "what came later")
             assert again.error is None
     finally:
