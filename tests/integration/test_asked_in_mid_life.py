@@ -16,6 +16,7 @@ from headrace.watermark.settings import DumpSettings
 from tests.fixtures_postgres import Sql
 from tests.integration.running import Running, running_capture
 from tests.integration.selected import rows_by_origin
+from tests.integration.test_beside_writers import held
 from tests.integration.traffic import Traffic, traffic
 from tests.requirements import req
 from tests.waiting import until
@@ -87,11 +88,15 @@ def test_a_copy_that_was_given_up_at_the_start_is_made_later(
 ) -> None:
     """The log alone for a while: what it holds are the rows that changed. A dump completes them."""
     with (
+        held("window.after_low") as read,
         running_capture(PostgresSource(database), tmp_path, DUMP) as running,
         traffic(database, ROWS) as load,
     ):
-        (first,) = until(running.state.requests, "the first copy")
+        # While its first chunk is held it cannot be done.
+        assert read.there.wait(60)
+        (first,) = running.state.requests()
         assert running.state.move(first.request_id, RequestState.CANCELLED, since=OPEN)
+        read.let_go()
         load.goes_on(200)
         assert 0 in times_read(tmp_path)
         asked = running.state.submit(Scope.TABLE, T)
