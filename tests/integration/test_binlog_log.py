@@ -32,6 +32,7 @@ from tests.fixtures_binlog import (
 )
 from tests.integration.binlog import Writer, caught_up, in_source, shopping, writing
 from tests.integration.running import running_capture
+from tests.integration.test_beside_writers import held
 from tests.requirements import req
 from tests.waiting import until
 
@@ -218,20 +219,24 @@ def test_a_dump_is_paused_resumed_hurried_and_cancelled_among_writers(
 
         until(running.dumped, "the first copy")
         running.state.set_pace(delay_s=0.05)
-        asked = running.state.submit(Scope.TABLE, table)
-        until(lambda: chunks(asked) > 1, "some chunks")
-        assert running.state.move(asked, RequestState.PAUSED, since=active)
-        held = settled(asked)
-        assert held < 240 / 7
+        with held("window.after_low") as read:
+            # While a chunk is held, however slow we are, the dump is under way.
+            asked = running.state.submit(Scope.TABLE, table)
+            assert read.there.wait(60)
+            assert running.state.move(asked, RequestState.PAUSED, since=active)
+        until(lambda: chunks(asked) > 0, "the chunk that was held")
+        before = settled(asked)
+        assert before < 240 / 7
         assert running.state.move(asked, RequestState.QUEUED, since=[RequestState.PAUSED])
         # The rest in a few large chunks, without any rest between them.
         running.state.set_pace(chunk_rows=100, delay_s=0.0)
         until(running.dumped, "the rest")
-        assert held < chunks(asked) < held + 10
+        assert before < chunks(asked) < before + 10
         running.state.set_pace(chunk_rows=3, delay_s=0.05)
-        cancelled = running.state.submit(Scope.TABLE, table)
-        until(lambda: chunks(cancelled) > 1, "some chunks")
-        assert running.state.move(cancelled, RequestState.CANCELLED, since=active)
+        with held("window.after_low") as read:
+            cancelled = running.state.submit(Scope.TABLE, table)
+            assert read.there.wait(60)
+            assert running.state.move(cancelled, RequestState.CANCELLED, since=active)
         until(lambda: not running.state.line(), "nobody waits")
     with running_capture(source, tmp_path, SLOWLY) as running:
         rows = in_source(server, table)
