@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from headrace.model.schema import TableId
 from headrace.observe import failpoints
 from headrace.sources.postgres import PostgresSource
-from headrace.state.records import RequestState, Scope
+from headrace.state.records import RESTING, RequestState, Scope
 from headrace.watermark.settings import DumpSettings
 from tests.fixtures_postgres import Sql
 from tests.integration.running import Running, running_capture
@@ -56,7 +57,13 @@ def state_of(running: Running, name: str) -> RequestState:
 def test_a_dump_at_full_speed_is_paused_under_load_and_the_log_flows_on(
     table: None, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    selects = Selects(monkeypatch)
+    selects, said = Selects(monkeypatch), threading.Event()
+
+    def wait_for_the_word() -> None:
+        """However slow whoever pauses the dump is, it is under way then."""
+        assert len(selects.times) < 20 or said.wait(60)
+
+    selects.act = wait_for_the_word
     dump = DumpSettings(chunk_rows=5, request_interval_s=HEARD_S)
     with (
         traffic(database, ROWS) as load,
@@ -64,12 +71,12 @@ def test_a_dump_at_full_speed_is_paused_under_load_and_the_log_flows_on(
     ):
         (first,) = until(running.state.requests, "the first copy")
         asked = first.request_id
-        until(lambda: len(selects.times) > 20, "some chunks")
+        until(lambda: len(selects.times) == 20, "some chunks")
         assert running.state.move(asked, RequestState.PAUSED, since=[RequestState.ACTIVE])
+        said.set()
         # It is heard at the next look, and the chunk under way is finished.
-        called = time.monotonic()
+        until(lambda: running.state.get(RESTING) == asked, "it rests")
         load.goes_on(20)
-        until(lambda: time.monotonic() - called > 1.0, "a second")
         held = len(selects.times)
         assert held * dump.chunk_rows < ROWS / 2, "it is heard long before the end"  # type: ignore[operator]
         progress = running.state.progress(asked)
