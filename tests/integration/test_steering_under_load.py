@@ -133,30 +133,39 @@ def test_delay_rate_and_share_hold_selects_apart_and_belong_to_the_log(
         rows_per_s = 250.0
         running.state.set_pace(delay_s=None, rows_per_s=rows_per_s)
         probe.send()
+        # Noted before the product looks at its clock, from which it counts.
+        begins: list[float] = []
+        failpoints.arm("window.after_low", lambda: begins.append(time.monotonic()))
         chunks(4)
-        begins = [begin for begin, _ in selects.times]
+        failpoints.disarm("window.after_low")
+        assert len(begins) > 4
         assert all(b - a >= 0.95 * 50 / rows_per_s for a, b in itertools.pairwise(begins))
         running.state.set_pace(delay_s=delay_s, rows_per_s=None)
 
         # Between two chunks belongs to the log: rows that are committed there can be read before the next select.
-        arrivals: list[int] = []
-        selects.act = lambda: arrivals.append(len(probe.took_s))
-        selects.times.clear()
-        arrivals.clear()
-        running.state.submit(Scope.TABLE, T)
-        while len(arrivals) < 4:
+        def rest_long() -> None:
+            """However slow the log is then, no select comes before it."""
+            running.state.set_pace(delay_s=3_600.0)
+
+        def read_in_a_rest() -> bool:
+            before = len(selects.times)
             probe.send()
-        assert all(b > a for a, b in itertools.pairwise(arrivals))
+            return before > 0 and len(selects.times) == before
+
+        selects.act = rest_long
+        selects.times.clear()
+        running.state.submit(Scope.TABLE, T)
+        until(read_in_a_rest, "a row in a rest")
+        assert all(read_in_a_rest() for _ in range(3))
 
         # A share of the time: each select of 50 ms is followed by four times as long a rest.
-        running.state.set_pace(delay_s=None, load=load)
-
         def be_slow() -> None:
             begun = time.monotonic()
             until(lambda: time.monotonic() - begun >= slow_s, "a slow select", pause_s=0.005)
 
         selects.act = be_slow
         selects.times.clear()
+        running.state.set_pace(delay_s=None, load=load)
         until(lambda: len(selects.times) > 4 or not running.state.line(), "slow chunks")
         took = [end - begin for begin, end in selects.times]
         rests = selects.gaps_s()
