@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ def running_capture(
     tap: Tap = NO_TAP,
     stop: threading.Event | None = None,
     kept: ChangeLogSettings | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Running]:
     """Run a capture in a thread until the block ends."""
     running = Running(folder)
@@ -111,6 +113,7 @@ def running_capture(
         settings=CaptureSettings(dump or DumpSettings(chunk_rows=2), spool_folder=folder / "spool"),
         tables=source.tables(),
         tap=tap,
+        clock=clock,
     )
 
     def work() -> None:
