@@ -24,6 +24,7 @@ from headrace.wire.place import Place
 from tests.faults.disks import full, small_disk
 from tests.faults.faulty import PUBLIC_T, at_work, failure_of, follows, named, position
 from tests.fixtures_postgres import Sql
+from tests.integration.test_beside_writers import held
 from tests.requirements import req
 from tests.waiting import until
 
@@ -98,9 +99,13 @@ def test_progress_without_room_ends_the_capture_which_finds_everything_when_star
     (disk / "changelog").symlink_to(tmp_path / "log")
     with at_work(source, disk) as running:
         until(running.dumped, "the first copy")
-        running.state.submit("TABLE", PUBLIC_T)
-        with full(disk):
-            error = failure_of(running)
+        # Held until there is no room: else its progress may be written before.
+        with held("window.after_select") as read:
+            running.state.submit("TABLE", PUBLIC_T)
+            assert read.there.wait(60)
+            with full(disk):
+                read.let_go()
+                error = failure_of(running)
         named(error, StateFull, "state.db")
         assert StateFull.retry is Retry.TIMED
     with at_work(source, disk) as running:
