@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +18,7 @@ from urllib.request import urlopen
 import psycopg
 import pytest
 
+from tests.faults.chaos.processes import lasting_port
 from tests.requirements import req
 from tests.waiting import until
 
@@ -89,8 +90,7 @@ def held(folder: Path) -> dict[int, str]:
 def test_with_every_process_killed_the_source_goes_on_and_a_restart_loses_nothing(
     database: str, tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+    port = lasting_port(random.Random())
     url = f"http://127.0.0.1:{port}"
     file = tmp_path / "shop.yaml"
     file.write_text(
