@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.model.schema import TableId
+from headrace.observe import failpoints
 from headrace.sources.mysql import MysqlSource
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.watermark.settings import DumpSettings
@@ -29,6 +31,12 @@ from tests.waiting import until
 __all__ = ["database", "mariadb_server", "mysql_server", "server", "source", "sql"]
 
 
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
+
+
 @req("H11", "H14")
 def test_a_dump_among_changes_leaves_the_sources_table(
     server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
@@ -42,9 +50,17 @@ def test_a_dump_among_changes_leaves_the_sources_table(
         Writer(server, database, seed, functools.partial(shopping, seed=seed), rest_s=0.004)
         for seed in range(4)
     ]
+
+    def beside() -> None:
+        """Each chunk has changes beside it, however slow the writers are."""
+        done = sum(shop.done for shop in shops)
+        until(lambda: sum(shop.done for shop in shops) > done + 1, "changes beside a chunk")
+
+    failpoints.arm("window.after_select", beside)
     with running_capture(source, tmp_path, DumpSettings(chunk_rows=7)) as running:
         with writing(*shops):
             until(running.dumped, "the dump of all tables")
+            failpoints.disarm()
         caught_up(running, source)
         assert running.content(table) == in_source(server, table)
         assert sum(shop.done for shop in shops) > 50

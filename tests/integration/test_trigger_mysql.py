@@ -12,6 +12,7 @@ from pymysql.cursors import Cursor
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.model.schema import TableId
+from headrace.observe import failpoints
 from headrace.sources.trigger.mysql import MysqlTriggerSource
 from headrace.state.records import Scope
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
@@ -25,6 +26,12 @@ from tests.waiting import until
 __all__ = ["database", "mariadb_server", "mysql_server", "server", "sql"]
 
 pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
 
 
 @pytest.fixture
@@ -62,9 +69,17 @@ def test_a_dump_among_changes_leaves_the_sources_table(
         Writer(server, database, seed, functools.partial(shopping, seed=seed), rest_s=0.004)
         for seed in range(4)
     ]
+
+    def beside() -> None:
+        """Each chunk has changes beside it, however slow the writers are."""
+        done = sum(shop.done for shop in shops)
+        until(lambda: sum(shop.done for shop in shops) > done + 1, "changes beside a chunk")
+
+    failpoints.arm("window.after_select", beside)
     with running_capture(source, tmp_path, DumpSettings(chunk_rows=17)) as running:
         with writing(*shops):
             until(running.dumped, "the dump of all tables")
+            failpoints.disarm()
         caught_up(running, source)
         assert running.content(table) == in_source(server, table)
         assert sum(shop.done for shop in shops) > 20
