@@ -261,7 +261,8 @@ def test_a_table_whose_writer_does_not_end_joins_later_and_holds_nobody_up(
         sql("INSERT INTO t VALUES (1, 'on its way')")
         follows(running, database)
         until(lambda: waits(database), "the triggers wait for the writer", pause_s=0.005)
-        sql("SET lock_timeout = '1s'", "INSERT INTO fresh VALUES (2, 'nor this one')")
+        # Who waited behind them for as long as they may would not end at all.
+        sql("SET lock_timeout = '30s'", "INSERT INTO fresh VALUES (2, 'nor this one')")
         early.execute("INSERT INTO fresh VALUES (3, 'still before')")
         early.commit()
         follows(running, database, fresh)
