@@ -86,6 +86,7 @@ class _SlowDisk:
         longest_s: it goes on without leave after this.
         refuses: whether it fails.
         at_sync: called before each sync.
+        called: set once a sync has called it.
     """
 
     def __init__(self) -> None:
@@ -94,9 +95,11 @@ class _SlowDisk:
         self.longest_s = 60.0
         self.refuses = False
         self.at_sync: Callable[[], None] = lambda: None
+        self.called = threading.Event()
 
     def __call__(self, descriptor: int) -> None:
         self.at_sync()
+        self.called.set()
         self.may.wait(self.longest_s)
         os.fstat(descriptor)
         if self.refuses:
@@ -115,9 +118,11 @@ def test_a_sync_beside_shows_its_blocks_and_no_later_ones(tmp_path, slow_disk):
     reader = ChangeLogReader(tmp_path)
     with ChangeLogWriter.open(tmp_path, SMALL, sync=slow_disk) as writer:
         slow_disk.may.clear()
+        slow_disk.called.clear()
         writer.append(window(1))
         writer.begin_sync()
         writer.append(window(2))
+        assert slow_disk.called.wait(60)
         assert reader.tail().complete_scn == 0
         shown: list[int] = []
         slow_disk.at_sync = lambda: shown.append(reader.tail().complete_scn)
