@@ -94,7 +94,7 @@ class Members:
 
     def silence(self, group: Group) -> None:
         """Let nothing through that the member agrees on, while it goes on delivering."""
-        self.lines[group.member].cut.set()
+        self.lines[group.member].sever()
         self.live.remove(group)
         self.cut.append((group, self.lines[group.member]))
 

@@ -32,23 +32,32 @@ class CutGroupStore:
 
     def __init__(self, store: GroupStore) -> None:
         self._store = store
+        self._line = threading.Lock()
         self.cut = threading.Event()
         self.refused = 0
 
+    def sever(self) -> None:
+        """Cut the line once nothing is on its way: what was would be agreed on after the cut, at any later time."""
+        with self._line:
+            self.cut.set()
+
     def read(self, group: str) -> GroupState | None:
         """As the real one, unless the line is cut."""
-        self._check()
-        return self._store.read(group)
+        with self._line:
+            self._check()
+            return self._store.read(group)
 
     def create(self, group: str, state: GroupState) -> None:
         """As the real one, unless the line is cut."""
-        self._check()
-        self._store.create(group, state)
+        with self._line:
+            self._check()
+            self._store.create(group, state)
 
     def change(self, group: str, act: Callable[[GroupState, int], T]) -> T:
         """As the real one, unless the line is cut."""
-        self._check()
-        return self._store.change(group, act)
+        with self._line:
+            self._check()
+            return self._store.change(group, act)
 
     def load(self, group: str, claim: Claim) -> Place:
         """As the real one."""
