@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -65,6 +67,19 @@ def expected(windows: int) -> dict[tuple[int, int], int]:
     return {(scn, order): 1 for scn in range(1, windows + 1) for order in range(ROWS)}
 
 
+def lines_of(process: subprocess.Popen[str]) -> SimpleQueue[str]:
+    """Return what a process prints, line by line as it comes."""
+    lines: SimpleQueue[str] = SimpleQueue()
+
+    def read() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
 def shared_by_two(members: Members) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
     one, other = members.start(), members.start()
     until(
@@ -79,13 +94,22 @@ def shared_by_two(members: Members) -> tuple[subprocess.Popen[str], subprocess.P
 def test_partitions_of_a_killed_member_move_and_each_change_is_kept_once(log, members):
     log.register(TABLE)
     one, other = shared_by_two(members)
-    log.append(*(window(scn, ROWS) for scn in range(1, 41)))
-    assert one.stdout is not None
-    for _ in range(5):
-        assert one.stdout.readline()
+    written = 40
+    log.append(*(window(scn, ROWS) for scn in range(1, written + 1)))
+    lines = lines_of(one)
+
+    def has_stored() -> bool:
+        # Others may have stored everything so far, where it was stalled for longer than its lease.
+        nonlocal written
+        written += 1
+        log.append(window(written, ROWS))
+        return lines.qsize() >= 5
+
+    until(has_stored, "five windows by the member that is killed")
     one.kill()
-    log.append(*(window(scn, ROWS) for scn in range(41, 61)))
-    until(lambda: members.kept.changes() == expected(60), "every change once", timeout_s=120)
+    log.append(*(window(scn, ROWS) for scn in range(written + 1, written + 21)))
+    everything = expected(written + 20)
+    until(lambda: members.kept.changes() == everything, "every change once", timeout_s=120)
     assert members.owned()[other.pid] == {0, 1, 2, 3}
     assert all(places == sorted(places) for places in members.kept.by_key().values())
 
@@ -96,7 +120,7 @@ def test_a_frozen_member_that_wakes_behind_its_lease_stores_nothing(log, members
     one, other = shared_by_two(members)
     log.append(*(window(scn, ROWS) for scn in range(1, 11)))
     until(lambda: members.kept.changes() == expected(10), "every change once", timeout_s=120)
-    lost = members.owned()[one.pid]
+    lost = until(lambda: members.owned().get(one.pid), "it has partitions")
     # Frozen between transactions: inside one it would hold SQLite's only lock, and everybody would wait for it.
     with members.kept.engine.begin() as connection:
         connection.exec_driver_sql("BEGIN EXCLUSIVE")
