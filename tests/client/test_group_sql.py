@@ -28,10 +28,11 @@ LEASE_US = 10_000_000
 @pytest.fixture(params=["sqlite", "postgres"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/groups.db"
+        # A slow disk holds its lock for longer than the five seconds that SQLite waits by itself.
+        engine = sa.create_engine(f"sqlite:///{tmp_path}/groups.db", connect_args={"timeout": 60})
     else:
-        url = request.getfixturevalue("database").replace("postgresql://", "postgresql+psycopg://")
-    engine = sa.create_engine(url)
+        url = request.getfixturevalue("database")
+        engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     yield engine
     engine.dispose()
 
