@@ -51,9 +51,13 @@ class Following:
         until(lambda: self._sound() and reader.tail().covered_scn >= scn, f"SCN {scn} in the copy")
 
     def said(self, state: str) -> FollowStatus:
-        """Wait until it is in a state, and return what it said."""
-        until(lambda: self._sound() and self.state == state, state)
-        return self.statuses[-1]
+        """Wait until it is in a state, and return what it said then: it may say something else at once."""
+
+        def found() -> FollowStatus | None:
+            last = self.statuses[-1] if self._sound() and self.statuses else None
+            return last if last is not None and last.state == state else None
+
+        return until(found, state)  # type: ignore[return-value]
 
     def _sound(self) -> bool:
         if self.error is not None:
