@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client import FileCheckpoints, NoCheckpoints, Result, Subscription
+from headrace.client import FileCheckpoints, NoCheckpoints, Result, State, Subscription
 from headrace.client.errors import CheckpointUnusable
 from headrace.errors import StateError
 from headrace.wire.place import Place
@@ -98,6 +98,29 @@ def test_a_person_who_resumes_gives_as_many_tries_as_at_first(log, relay):
             suspended(subscription)
             assert len(tries) == count
             subscription.resume()
+
+
+@req("D96")
+def test_a_person_who_resumes_as_soon_as_the_error_is_told_is_heard(log, relay):
+    windows_of(log, 1, 2)
+    errors = []
+
+    class Answering(Recorder):
+        def on_end_window(self, window):
+            return Result.ERROR if window.scn == 2 and not errors else super().on_end_window(window)
+
+        def on_error(self, error):
+            errors.append(error)
+            assert subscription.status.state is State.SUSPENDED_ON_ERROR
+            subscription.resume()
+            return super().on_error(error)
+
+    consumer = Answering()
+    settings = replace(QUICK, retries=0)
+    subscription = Subscription(relay, "shop", consumer, upto=2, settings=settings)
+    with running(subscription):
+        until(lambda: consumer.windows[-1:] == [2], "the window behind the error")
+    assert len(errors) == 1
 
 
 @req("D96")

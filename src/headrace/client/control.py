@@ -89,12 +89,19 @@ class Control:
                     self.state = State.RESUMED
             return not self._turned
 
-    def suspend(self, error: Exception) -> bool:
-        """Wait for a person; return False when that one wants an end or another place."""
+    def suspend(self, error: Exception, tell: Callable[[Exception], object]) -> bool:
+        """Wait for a person; return False when that one wants an end or another place.
+
+        Args:
+            error: why.
+            tell: is given it; whoever answers at once is heard.
+        """
         with self._changed:
             self.state, self.error = State.SUSPENDED_ON_ERROR, error
             before = self._resumed
             self._changed.notify_all()
+        tell(error)
+        with self._changed:
             self._changed.wait_for(lambda: self._resumed != before or self._turned)
             if not self._stopping:
                 self.state = State.RESUMED

@@ -189,8 +189,7 @@ class Delivery:
         if not self._wait_for_people:
             raise error
         _log.error("Suspended: %s", error)
-        self._dispatcher.error(error)
-        go_on = self._control.suspend(error)
+        go_on = self._control.suspend(error, self._dispatcher.error)
         self._failures, self._failed_at = 0, Place(-1)
         return go_on
 

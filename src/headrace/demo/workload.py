@@ -101,10 +101,18 @@ class Traffic:
         for at, step in zip(self.at_s, steps, strict=True):
             if self.stop.wait(max(0.0, started + at - time.monotonic())):
                 return
-            try:
-                _say(happened=step(self.url))
-            except self.kind.refused as error:
-                _say(happened=f"the step at {at:.0f} s failed: {type(error).__name__}")
+            while not self._happened(step, at):
+                # Somebody may have held the table for longer than we wait for it.
+                if self.stop.wait(_RECONNECT_S):
+                    return
+
+    def _happened(self, step: Callable[[str], str], at: float) -> bool:
+        try:
+            _say(happened=step(self.url))
+        except self.kind.refused as error:
+            _say(happened=f"the step at {at:.0f} s is tried again: {type(error).__name__}")
+            return False
+        return True
 
     def _add_column(self, url: str) -> str:
         said = self.kind.add_column(url)

@@ -6,6 +6,9 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from headrace.errors import SourceUnavailable
 from headrace.sources.mysql.prepared import HeldTransactions
 from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
 
@@ -52,10 +55,22 @@ class Counted:
         return None
 
 
-def reader_of(assembler: Counted, folder: Path) -> MysqlLogReader:
+class Silent:
+    """A log in which nothing comes, on a machine that stands still for a while in each wait."""
+
+    def __init__(self, stands_still_s: float) -> None:
+        self.now = 1_000.0
+        self._stands_still_s = stands_still_s
+
+    def ready(self, timeout_s: float) -> bool:
+        self.now += max(timeout_s, 0.0) + self._stands_still_s
+        return False
+
+
+def reader_of(assembler: Counted, folder: Path, log: object = None) -> MysqlLogReader:
     acknowledged = AcknowledgedPosition(folder / "place")
     held = HeldTransactions(folder / "held", lambda *_: False)
-    log = cast("Any", Restless())
+    log = cast("Any", log or Restless())
     return MysqlLogReader(log, cast("Any", assembler), acknowledged, held, silence_s=60.0)
 
 
@@ -71,3 +86,19 @@ def test_whoever_waits_is_answered_in_time_though_nothing_is_kept_of_what_comes(
     assembler = Counted(kept=0)
     assert reader_of(assembler, tmp_path).poll(0.01) is None
     assert assembler.added > 1
+
+
+def test_a_machine_that_stands_still_does_not_count_as_a_server_that_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Silent(stands_still_s=50.0)
+    monkeypatch.setattr("headrace.sources.mysql.stream.time.monotonic", lambda: log.now)
+    reader = reader_of(Counted(kept=0), tmp_path, log)
+
+    def polled(times: int) -> None:
+        for _ in range(times):
+            assert reader.poll(0.5) is None
+
+    polled(100)
+    with pytest.raises(SourceUnavailable, match="said nothing for 60 s"):
+        polled(100)

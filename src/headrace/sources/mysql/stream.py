@@ -105,7 +105,8 @@ class MysqlLogReader:
                     break
                 wait = 0.0 if due else min(deadline, self._next_wake(now)) - now
                 if not self._dump.ready(wait):
-                    self._heard_nothing(time.monotonic() - now)
+                    # A machine that stood still says nothing of the server: no more than was waited for.
+                    self._heard_nothing(min(wait, time.monotonic() - now))
                     break
                 self._silent_s = 0.0
                 # Also where the bytes before ended inside a packet: what has come since may still be alike.
