@@ -24,6 +24,7 @@ from headrace.state.store import StateStore
 from headrace.testing.histories import TABLES
 from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.notation import change_batch
+from headrace.testing.ports import free_port
 from headrace.testing.relay import served
 from headrace.wire import BlockHeader, encode_block, read_header
 from headrace.wire.place import Place
@@ -107,8 +108,8 @@ def test_a_relay_that_starts_anew_is_gone_on_with(log):
     log.register(TABLE)
     log.append(window(1))
     consumer = Recorder()
-    with served({"shop": log.folder}) as url:
-        port = int(url.rsplit(":", 1)[1])
+    port = free_port()
+    with served({"shop": log.folder}, port=port) as url:
         subscription = Subscription(url, "shop", consumer, settings=QUICK)
         running_now = running(subscription)
         running_now.__enter__()

@@ -16,6 +16,7 @@ from headrace.lake.ledger import table_path
 from headrace.model.schema import TableId
 from headrace.relay.server.settings import Role, ServedSource, Token
 from headrace.sources.postgres import PostgresSource
+from headrace.testing.ports import free_port
 from headrace.testing.relay import served
 from tests.certificates import self_signed
 from tests.e2e.pipeline import Replicator
@@ -84,7 +85,8 @@ def test_tables_follow_a_relay_through_restarts_on_either_side(url: str, tmp_pat
 
     with running_capture(PostgresSource(url), first) as running:
         until(running.dumped, "the first copy")
-        with served(sources, **settings) as relay:
+        port = free_port()
+        with served(sources, port=port, **settings) as relay:
             text = file_of("lake", relay, "public.orders, public.b*", pair.certificate)
             replicator = Replicator(second / "lake.yaml", text)
             replicator.succeed("preflight")
@@ -106,7 +108,6 @@ def test_tables_follow_a_relay_through_restarts_on_either_side(url: str, tmp_pat
                 "INSERT INTO bag VALUES (3), (NULL)",
             )
             replicator.running("the changes", lambda: shown(replicator))
-        port = int(relay.rpartition(":")[2])
         run(url, "TRUNCATE bag", "INSERT INTO bag VALUES (42)", "DELETE FROM orders WHERE id > 400")
         with served(sources, port=port, **settings):
             replicator.running("what came while there was no relay", lambda: shown(replicator))

@@ -14,6 +14,7 @@ from headrace.changelog import ChangeLogReader, ChangeLogSettings, ChangeLogWrit
 from headrace.model.block import Block
 from headrace.registry.file import FileRegistry
 from headrace.testing.notation import table_of
+from headrace.testing.ports import free_port
 from headrace.testing.relay import served
 from headrace.wire import encode_block
 from tests.changelog.played import SMALL, STEPS, last_scn, played
@@ -308,8 +309,8 @@ def test_a_segment_dropped_in_mid_stream_ends_it_with_a_named_error(tmp_path):
 @req("D46", "D17")
 def test_a_relay_that_starts_anew_serves_the_same_and_knows_nobody(writer, folder):
     synced(writer, *(window(scn) for scn in range(1, 30)))
-    with served({"shop": folder}) as url:
-        port = int(url.rpartition(":")[2])
+    port = free_port()
+    with served({"shop": folder}, port=port) as url:
         before = ask(url, "/stream", source="shop", after=0, mode="pull").body
         half = scns(pulled(url, after=0, max_bytes=size(window(1)) * 9))
     with served({"shop": folder}, port=port) as again:

@@ -67,10 +67,10 @@ class Silent:
         return False
 
 
-def reader_of(assembler: Counted, folder: Path, log: object = None) -> MysqlLogReader:
+def reader_of(assembler: Counted, folder: Path, given: object = None) -> MysqlLogReader:
     acknowledged = AcknowledgedPosition(folder / "place")
     held = HeldTransactions(folder / "held", lambda *_: False)
-    log = cast("Any", log or Restless())
+    log = cast("Any", given or Restless())
     return MysqlLogReader(log, cast("Any", assembler), acknowledged, held, silence_s=60.0)
 
 
