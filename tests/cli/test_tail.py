@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
 from headrace.cli.stream import filter_of, start_of
+from headrace.cli.tail_consumer import TailConsumer
 from headrace.cli.tail_forms import TableForm
 from headrace.client import Event, Window
 from headrace.errors import ConfigError
@@ -189,7 +191,23 @@ def test_an_update_shows_what_changed_and_nothing_steers_the_terminal(capsys):
     assert shown.rstrip("\n").isprintable()
 
 
-def test_seconds_end_it_and_nothing_is_lost_for_the_next(log, relay, tmp_path):
+def test_seconds_end_it_and_nothing_is_lost_for_the_next(log, relay, tmp_path, monkeypatch):
+    shown, end = threading.Event(), TailConsumer.on_end_window
+
+    def ended(consumer: TailConsumer, window: Window) -> Any:
+        result = end(consumer, window)
+        shown.set()
+        return result
+
+    class Timer(threading.Timer):
+        """Begins to count when a window was shown, which may take longer than the seconds do."""
+
+        def run(self) -> None:
+            assert shown.wait(60)
+            super().run()
+
+    monkeypatch.setattr(TailConsumer, "on_end_window", ended)
+    monkeypatch.setattr(threading, "Timer", Timer)
     simple(log, 1)
     resume = ("--resume", tmp_path / "place", "--format", "json")
     began = time.monotonic()
