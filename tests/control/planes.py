@@ -19,7 +19,7 @@ from headrace.replicator.retries import RestartPolicy
 from headrace.testing.run_process import journal
 from tests.waiting import until
 
-FAST = Limits(RestartPolicy(first_s=0.05, longest_s=0.2, crashes=3), stop_s=5.0)
+FAST = Limits(RestartPolicy(first_s=0.05, longest_s=0.2, crashes=3))
 
 
 def simulated(file: Path) -> tuple[str, ...]:
