@@ -277,6 +277,9 @@ def _lived(
             continue
         where, body = call.filled(world)
         said.append(ask(operation.method, where, body).text)
+        if operation.name == "deploy":
+            # Its file comes once the process of before has ended, and never where it is stopped until then.
+            until(plane.folders.of(row).file(2).exists, "the new configuration")
         if operation.takes_body:
             said.append(ask(operation.method, where, {**(body or {}), "nonsense": 1}).text)
             broken = copy.deepcopy(config)
