@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from headrace.replicator.control import plane as plane_module
 from headrace.replicator.control.lifecycle import Command, State
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.control.asking import Asking, served
@@ -32,12 +35,17 @@ def test_a_database_that_goes_away_ends_nothing_and_is_waited_for(
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", environment()["SHOP_PASSWORD"])
     try:
-        with served(tmp_path, server.url(), lease_s=2) as (plane, url):
+        # Long enough to be renewed by a slow machine; it has ended once the test says so.
+        passed = [0.0]
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
+        monkeypatch.setattr(plane_module, "time", clock)
+        with served(tmp_path, server.url(), lease_s=20) as (plane, url):
             hand, ask = Hand(plane), Asking(url)
             pid = hand.started()
             server.kill()
             refused = ask("GET", f"{NS}/replicators")
             assert (refused.status, refused.error["type"]) == (503, "StateError")
+            passed[0] = 20.0
             until(lambda: not plane.active, "that it knows no better than to stand by")
             late = ask("PUT", f"{NS}/replicators/other", {"config": config_of()})
             assert late.status == 503
