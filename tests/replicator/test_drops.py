@@ -181,6 +181,16 @@ def test_the_webhook_is_told_of_each_table_once_and_when_it_is_back(tmp_path: Pa
             alerts = DropAlerts("shop", Webhook(settings), path)
             alerts.take({drop.table: drop for drop in news})
             until(lambda: len(receiver.taken) >= calls, "the calls", 20)
+            # It is noted behind the answer, which the end waits for only a moment.
+            with contextlib.closing(MinuteStore(path)) as store:
+                until(
+                    lambda: (
+                        json.loads(store.get("drops told") or "{}").keys()
+                        == {drop.table for drop in news}
+                    ),
+                    "the note",
+                    20,
+                )
             alerts.close()
 
         receiver.answers = [503, "cut"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from dataclasses import dataclass, replace
@@ -140,6 +141,13 @@ def test_the_webhook_is_told_once_whatever_it_answers_and_whoever_starts_again(
             for one in attainments:
                 alerts.take(one)
                 until(lambda: len(receiver.taken) >= calls, "the calls", 20)
+            # It is noted behind the answer, which the end waits for only a moment.
+            with contextlib.closing(MinuteStore(path)) as store:
+                until(
+                    lambda: not json.loads(store.get("objective") or "{}").get("calling"),
+                    "the note",
+                    20,
+                )
             alerts.close()
 
         tell(GOOD, calls=0)
