@@ -24,6 +24,7 @@ from headrace.replicator.relaying import relay_settings
 from headrace.replicator.upstream import RelayUpstream
 from headrace.testing.histories import TABLES
 from headrace.testing.line_faults import Damage, FaultyLine
+from headrace.testing.ports import free_port
 from headrace.testing.relay import served
 from tests.certificates import self_signed
 from tests.changelog.windows import TABLE, window
@@ -209,14 +210,14 @@ def test_a_follower_that_lost_its_upstream_says_so_and_serves_what_it_holds(tmp_
         return str(ask(url, "/sources").json["sources"][0]["state"])
 
     tokens = (Token("follower", TOKEN, Role.READER),)
-    with served({"shop": log.folder}, heartbeat_s=0.2, tokens=tokens) as first:
-        port = int(first.rsplit(":", 1)[1])
-        with relay(write(tmp_path, f"{{urls: ['{first}'], token: {TOKEN}}}", "second")) as (
-            second,
-            _,
-        ):
-            until(lambda: ask(second, "/sources").json["sources"][0]["covered_scn"] == 6, "copied")
-            assert ask(second, "/healthz").status == 200
+    # Others are served there in turn, with times in between in which nobody listens.
+    port = free_port()
+    with (
+        served({"shop": log.folder}, port=port, heartbeat_s=0.2, tokens=tokens) as first,
+        relay(write(tmp_path, f"{{urls: ['{first}'], token: {TOKEN}}}", "second")) as (second, _),
+    ):
+        until(lambda: ask(second, "/sources").json["sources"][0]["covered_scn"] == 6, "copied")
+        assert ask(second, "/healthz").status == 200
     with relay(tmp_path / "second.yaml") as (second, _):
         until(lambda: state(second) == "waiting", "nobody upstream")
         assert ask(second, "/healthz").status == 200
