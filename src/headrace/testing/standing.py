@@ -23,8 +23,6 @@ def standing(config: Config, states: dict[str, str] | None = None) -> None:
         f"public.{name}": TableEntry(3, 81, 40 if state != "copying" else None, state)  # type: ignore[arg-type]
         for name, state in chosen.items()
     }
-    now_us = time.time_ns() // 1000
-    FrontierStore(config.lake, config.name).write(Manifest(81, now_us, entries, now_us, 7))
     error = {"name": "MissingBase", "message": "a change left out note."}
     failing = {
         f"public.{name}": {"error": error} for name, state in chosen.items() if state == "failing"
@@ -33,3 +31,6 @@ def standing(config: Config, states: dict[str, str] | None = None) -> None:
     status.write(ProcessState.RUNNING, {"tables": failing})
     with contextlib.closing(StateStore(paths.database)):
         pass
+    # Last: a control plane may look at any moment, and the frontier is what its pictures are waited for by.
+    now_us = time.time_ns() // 1000
+    FrontierStore(config.lake, config.name).write(Manifest(81, now_us, entries, now_us, 7))
