@@ -103,7 +103,7 @@ def test_a_person_who_resumes_gives_as_many_tries_as_at_first(log, relay):
 @req("D96")
 def test_a_person_who_resumes_as_soon_as_the_error_is_told_is_heard(log, relay):
     windows_of(log, 1, 2)
-    errors = []
+    errors: list[Exception] = []
 
     class Answering(Recorder):
         def on_end_window(self, window):
