@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError, LeaseLost, RetriesExhausted, SlotLost
+from headrace.replicator import orphans
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.retries import RestartPolicy
 from headrace.replicator.supervisor import ChildSpec, Supervisor
@@ -336,6 +338,30 @@ def test_what_a_killed_supervisor_left_is_gone_before_the_next_one_starts(tmp_pa
 
     with Supervisor(StatePaths(state), []):
         assert not alive(left)
+
+
+def test_what_is_left_is_gone_with_all_that_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that dies lets go of its environment first: who does not carry the folder may still hold its locks."""
+    left = subprocess.Popen([sys.executable, "-c", FOREVER])
+    carriers = iter([[left.pid], []])
+    monkeypatch.setattr(orphans, "_carriers", lambda _: next(carriers, []))
+    dies = threading.Timer(0.5, os.kill, (left.pid, signal.SIGKILL))
+
+    def kill(_pid: int, _signal: int) -> None:
+        if dies.ident is None:
+            dies.start()
+
+    monkeypatch.setattr(os, "kill", kill)
+    try:
+        assert orphans.end_orphans(tmp_path) == 1
+        assert not alive(left.pid)
+    finally:
+        monkeypatch.undo()
+        dies.cancel()
+        left.kill()
+        left.wait()
 
 
 def test_logs_stay_small(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from headrace.errors import StateError
 from headrace.replicator import orphans
+from headrace.replicator.orphans import birth_of
 
 __all__ = ["FOLDER", "REVISION", "RunProcess", "birth_of", "find", "start"]
 
@@ -24,9 +25,6 @@ FOLDER = "HEADRACE_RUN_FOLDER"
 """Environment variable with the folder of the replicator that a process runs."""
 REVISION = "HEADRACE_RUN_REVISION"
 """Environment variable with the revision of its configuration."""
-
-_GONE = (FileNotFoundError, ProcessLookupError)
-"""What a process that is gone looks like; whatever else goes wrong says nothing about it."""
 
 
 @dataclass(slots=True)
@@ -105,7 +103,7 @@ def find(root: Path) -> dict[Path, list[RunProcess]]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             environment = (entry / "environ").read_bytes()
-        except (PermissionError, *_GONE):
+        except (PermissionError, FileNotFoundError, ProcessLookupError):
             continue
         if prefix not in environment:
             continue
@@ -123,13 +121,3 @@ def find(root: Path) -> dict[Path, list[RunProcess]]:
             process = RunProcess(pid, birth, int(revision))
             found.setdefault(Path(values[FOLDER]), []).append(process)
     return found
-
-
-def birth_of(pid: int) -> str:
-    """Return when a process was born, in the kernel's count; empty when there is none, or it is dead and not buried."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except _GONE:
-        return ""
-    fields = text.rpartition(")")[2].split()
-    return "" if fields[0] in ("Z", "X") else fields[19]
