@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.fixtures_binlog import database, mariadb_server, mysql_server, server, sql
+from tests.sources.mysql.halves import halves
 
-__all__ = ["database", "mariadb_server", "mysql_server", "server", "sql"]
+__all__ = ["database", "halves", "mariadb_server", "mysql_server", "server", "sql"]

@@ -246,6 +246,7 @@ def check(seed: int, transactions: int) -> None:
 
 
 @req("D112")
+@pytest.mark.usefixtures("halves")
 @pytest.mark.parametrize("seed", range(30))
 def test_transactions_are_the_same_taken_at_once_or_event_by_event(seed: int) -> None:
     check(seed, 60)

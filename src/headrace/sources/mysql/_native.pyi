@@ -9,23 +9,32 @@ class Columns:
     @property
     def nbytes(self) -> int: ...
     def clear(self) -> None: ...
+    def append(self, more: Columns) -> None: ...
     def take(
         self, place: int
     ) -> tuple[pa.Buffer | None, pa.Buffer, pa.Buffer | None, int, int]: ...
 
 def walk(data: bytes, at: int, end: int, first: Columns, second: Columns) -> int: ...
-def walk_alike(
+
+class Events:
+    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def images(self, first: int, stop: int) -> int: ...
+
+def walk_events(
     buffer: bytearray,
-    at: int,
-    end: int,
-    model: bytes,
-    checksum: bool,
+    events: Events,
+    first: int,
+    stop: int,
     pairs: bool,
-    first: Columns,
-    second: Columns,
-    most: int,
-) -> tuple[int, int, int, int]: ...
-def walk_transactions(
+    one: Columns,
+    other: Columns,
+) -> None: ...
+def events_alike(
+    buffer: bytearray, at: int, end: int, model: bytes, checksum: bool, most: int
+) -> tuple[int, Events, int]: ...
+def transactions_alike(
     buffer: bytearray,
     at: int,
     end: int,
@@ -33,11 +42,8 @@ def walk_transactions(
     described: bytes,
     model: bytes,
     checksum: bool,
-    pairs: bool,
-    first: Columns,
-    second: Columns,
     most: int,
-) -> tuple[int, list[tuple[bytes, int, int, int]]]: ...
+) -> tuple[int, list[tuple[bytes, int, int, int]], Events]: ...
 def result_row(payload: bytes, columns: Columns) -> None: ...
 def result_rows(
     buffer: bytearray, at: int, end: int, columns: Columns, most: int

@@ -6,7 +6,10 @@ What is rare comes as bytes, and goes on to `headrace.sources.mysql.values` or `
 from __future__ import annotations
 
 import abc
+import functools
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from enum import IntEnum
 
 import numpy as np
@@ -36,6 +39,9 @@ class Op(IntEnum):
     DATETIME = 8
     TIMESTAMP = 9
 
+
+# Of less than this, to wake another thread takes as long as it saves.
+_SHARED_BYTES = 1 << 18
 
 _WHOLE = frozenset({Kind.TINY, Kind.SHORT, Kind.INT24, Kind.LONG, Kind.LONGLONG})
 _OPS = {
@@ -73,18 +79,17 @@ class _Columns(abc.ABC):
     ) -> None:
         self.types = tuple(types)
         self._ops = ops
-        self.columns = _native.Columns(
-            [
-                (
-                    op,
-                    *wire,
-                    0 if op is Op.BYTES else type_.arrow.bit_width // 8,
-                    type_.precision,
-                    type_.scale,
-                )
-                for type_, op, wire in zip(self.types, ops, wires, strict=True)
-            ]
-        )
+        self._plan = [
+            (
+                op,
+                *wire,
+                0 if op is Op.BYTES else type_.arrow.bit_width // 8,
+                type_.precision,
+                type_.scale,
+            )
+            for type_, op, wire in zip(self.types, ops, wires, strict=True)
+        ]
+        self.columns = _native.Columns(self._plan)
 
     @property
     def count(self) -> int:
@@ -128,6 +133,16 @@ class NativeImages(_Columns):
         widths = [-one.prefix if one.width is None else one.width for one in types]
         wires = [Wire(Form.COUNTED, width) for width in widths]
         super().__init__(types, [_logged(type_) for type_ in types], wires)
+        self._beside: _native.Columns | None = None
+
+    @property
+    def beside(self) -> _native.Columns:
+        """Columns for what another thread adds, to be appended to ours."""
+        if self._beside is None:
+            self._beside = _native.Columns(self._plan)
+        # Of events that were refused something may be left.
+        self._beside.clear()
+        return self._beside
 
     def _of_bytes(self, type_: ColumnType, raw: pa.Array, zero_dates: ZeroDates) -> pa.Array:
         if type_.width is None:
@@ -182,9 +197,25 @@ def walk_alike(
     images: tuple[NativeImages, NativeImages],
     most: int,
 ) -> tuple[int, int, int, int]:
-    """Walk through the images of whole packets whose events go on where another one ended; see ``_native.pyx``."""
-    first, second = (one.columns for one in images)
-    return _native.walk_alike(buffer, at, end, model, checksum, pairs, first, second, most)
+    """Walk through the images of whole packets whose events go on where another one ended.
+
+    Args:
+        buffer: holds packets.
+        at: where one begins.
+        end: behind the last byte.
+        model: the event before them up to its first image; those whose table, columns or kind differ are left.
+        checksum: whether events end with one.
+        pairs: whether images come in twos.
+        images: where they are added, in turn.
+        most: bytes of images after which to stop.
+
+    Returns:
+        the place of the first packet that was left, the images, their bytes, and the place behind the last event in its
+        file (32 bits), 0 when there was none.
+    """
+    at, events, end_pos = _native.events_alike(buffer, at, end, model, checksum, most)
+    _walk_events(buffer, events, pairs, images)
+    return at, events.images(0, len(events)), events.nbytes, end_pos
 
 
 def walk_transactions(
@@ -199,8 +230,80 @@ def walk_transactions(
     images: tuple[NativeImages, NativeImages],
     most: int,
 ) -> tuple[int, list[tuple[bytes, int, int, int]]]:
-    """Walk through the images of whole transactions that are like one before them; see ``_native.pyx``."""
-    first, second = (one.columns for one in images)
-    return _native.walk_transactions(
-        buffer, at, end, begin, described, model, checksum, pairs, first, second, most
+    """Walk through the images of whole transactions that are like one before them; else as `walk_alike`.
+
+    Args:
+        buffer: holds packets.
+        at: where one begins.
+        end: behind the last byte.
+        begin: type of the event with which they begin.
+        described: the table's description behind the event's header; of another one they are left.
+        model: an event with rows up to its first image, likewise.
+        checksum: whether events end with one.
+        pairs: whether images come in twos.
+        images: where they are added, in turn.
+        most: bytes of images after which to stop.
+
+    Returns:
+        the place of the first packet that was left, and of each transaction its first event, the place behind it in its
+        file (32 bits), its images and their bytes.
+    """
+    at, found, events = _native.transactions_alike(
+        buffer, at, end, begin, described, model, checksum, most
     )
+    _walk_events(buffer, events, pairs, images)
+    transactions, first = [], 0
+    for event, end_pos, count, size in found:
+        transactions.append((event, end_pos, events.images(first, first + count), size))
+        first += count
+    return at, transactions
+
+
+def _walk_events(
+    buffer: bytearray,
+    events: _native.Events,
+    pairs: bool,
+    images: tuple[NativeImages, NativeImages],
+) -> None:
+    """Add the images of events; of many, another thread adds the second half beside us.
+
+    Which events there are is known by then, and none needs what another one holds. What is left to do in turn is to put
+    the halves together, a tenth of the work. Where the processors are busy and the other thread has not even begun when
+    we are done, its half is ours, too.
+    """
+    one, other = (each.columns for each in images)
+    half = len(events) // 2
+    if not half or events.nbytes < _SHARED_BYTES or not _may_share():
+        _native.walk_events(buffer, events, 0, len(events), pairs, one, other)
+        return
+    # The same columns twice where images have all of them.
+    beside = [images[0].beside] * 2 if other is one else [each.beside for each in images]
+    second = _helper().submit(
+        _native.walk_events, buffer, events, half, len(events), pairs, *beside
+    )
+    try:
+        _native.walk_events(buffer, events, 0, half, pairs, one, other)
+    finally:
+        began = not second.cancel()
+        if began:
+            # Until it is done the buffer must not change.
+            wait([second])
+    if not began:
+        _native.walk_events(buffer, events, half, len(events), pairs, one, other)
+        return
+    second.result()
+    one.append(beside[0])
+    if other is not one:
+        other.append(beside[1])
+
+
+@functools.cache
+def _may_share() -> bool:
+    """Return whether there is a processor for another thread."""
+    return len(os.sched_getaffinity(0)) > 1
+
+
+@functools.cache
+def _helper() -> ThreadPoolExecutor:
+    """Return the thread that walks beside others, of however many logs; it begins with its first work."""
+    return ThreadPoolExecutor(1, "headrace-images")

@@ -8,6 +8,7 @@ after an update leaves out did not change.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -130,6 +131,7 @@ class TableRows:
         self._arrow = change_schema(schema)
         self._key = frozenset(schema.key_indexes)
         self._images: dict[bytes, _Images] = {}
+        self._image_bytes = 0.0
         self._start()
 
     def _start(self) -> None:
@@ -160,6 +162,7 @@ class TableRows:
         op = _OLD if type_ in UPDATES else _DELETE if type_ in DELETES else _INSERT
         if op == _OLD and found & 1:
             raise broken("an update has no second image")
+        self._weigh(found, header.end - header.start)
         self._note(_Run(scn, ord_, ImageKind(op, (before, after)), found))
         return found
 
@@ -174,7 +177,7 @@ class TableRows:
             end: behind the last byte.
             model: the event that was added last, up to its first image.
             checksum: whether events end with one.
-            most: images after which to stop.
+            most: images, about, after which to stop.
         """
         walk = self._engine.walk_alike
         if walk is None or not self._runs:
@@ -182,7 +185,9 @@ class TableRows:
         last = self._runs[-1]
         op, sides = last.kind
         sets = tuple(side.set for side in sides)
-        found = Alike(*walk(buffer, at, end, model, checksum, op == _OLD, sets, most))
+        size = self._bytes_of(most)
+        found = Alike(*walk(buffer, at, end, model, checksum, op == _OLD, sets, size))
+        self._weigh(found.images, found.size)
         last.count += found.images
         self._count += found.images
         return found
@@ -215,14 +220,25 @@ class TableRows:
             model: an event with rows up to its first image.
             kind: what its rows are.
             checksum: whether events end with one.
-            most: images after which to stop.
+            most: images, about, after which to stop.
         """
         walk = self._engine.walk_transactions
         if walk is None:
             return at, []
         sets, pairs = tuple(side.set for side in kind.sides), kind.op == _OLD
-        at, found = walk(buffer, at, end, begin, described, model, checksum, pairs, sets, most)
-        return at, [Taken(*one) for one in found]
+        size = self._bytes_of(most)
+        at, found = walk(buffer, at, end, begin, described, model, checksum, pairs, sets, size)
+        taken = [Taken(*one) for one in found]
+        self._weigh(sum(one.images for one in taken), sum(one.size for one in taken))
+        return at, taken
+
+    def _bytes_of(self, images: int) -> int:
+        """Return the bytes of so many images, if they are as long as those before."""
+        return math.ceil(images * self._image_bytes)
+
+    def _weigh(self, images: int, size: int) -> None:
+        if images:
+            self._image_bytes = size / images
 
     def note(self, scn: int, kind: ImageKind, images: int) -> None:
         """Take note of the transaction to which images belong that were added."""

@@ -118,6 +118,40 @@ cdef int _add_unfit(Column *c, Py_ssize_t row) except -1 nogil:
     return _add_null(c, row)
 
 
+cdef int _append_bits(Column *c, Py_ssize_t rows, Column *more, Py_ssize_t more_rows) except -1 nogil:
+    """Add the validity of ``more_rows`` behind that of ``rows``; neither has any where it has no nulls."""
+    cdef Py_ssize_t row
+    if not c.nulls and not more.nulls:
+        return 0
+    if not c.nulls:
+        _fill(&c.valid, 0xFF, rows >> 3)
+        _fill(&c.valid, (1 << (rows & 7)) - 1, 1)
+    for row in range(more_rows):
+        _bit(&c.valid, rows + row, not more.nulls or more.valid.p[row >> 3] >> (row & 7) & 1)
+    return 0
+
+
+cdef int _append(Column *c, Py_ssize_t rows, Column *more, Py_ssize_t more_rows) except -1 nogil:
+    """Add the cells of ``more_rows`` behind those of ``rows``."""
+    cdef int32_t base = <int32_t> c.data.n, end
+    cdef Py_ssize_t row
+    if not c.out:
+        if c.data.n + more.data.n > 0x7FFFFFF0:
+            _too_much()
+        _room(&c.offsets, 4 * more_rows)
+        for row in range(1, more_rows + 1):
+            memcpy(&end, more.offsets.p + 4 * row, 4)
+            end += base
+            memcpy(c.offsets.p + c.offsets.n, &end, 4)
+            c.offsets.n += 4
+    _append_bits(c, rows, more, more_rows)
+    _put(&c.data, more.data.p, more.data.n)
+    c.nulls += more.nulls
+    c.no_days += more.no_days
+    c.unfit += more.unfit
+    return 0
+
+
 cdef Py_ssize_t _held(Set *set) noexcept nogil:
     """Return the bytes of all values."""
     cdef Py_ssize_t place, total = 0
@@ -189,6 +223,17 @@ cdef class Columns:
             c.nulls = c.no_days = c.unfit = 0
             _begin_bytes(c)
         self.set.count = 0
+
+    def append(self, Columns more not None):
+        """Add the rows of other columns of the same plan behind ours; they are forgotten there."""
+        cdef Py_ssize_t place
+        if more is self or more.set.width != self.set.width:
+            raise ValueError("rows of other columns")
+        with nogil:
+            for place in range(self.set.width):
+                _append(&self.set.columns[place], self.set.count, &more.set.columns[place], more.set.count)
+        self.set.count += more.set.count
+        more.clear()
 
     def take(self, Py_ssize_t place):
         """Hand over a column; to be cleared before the next row.

@@ -43,32 +43,53 @@ cdef Py_ssize_t _image(Set *columns, const uint8_t *data, Py_ssize_t at, Py_ssiz
     return at
 
 
-cdef Py_ssize_t _walk(
-    Set *first, Set *second, const uint8_t *data, Py_ssize_t at, Py_ssize_t end
-) except -1:
-    """Add the images of an event, those of two sets of columns in turn; return how many there are."""
+cdef enum:
+    NO_COLUMNS = 1
+    INSIDE_MASK = 2
+    BEYOND_EVENT = 3
+    WITHOUT_SECOND = 4
+
+_WRONG = {
+    NO_COLUMNS: "images without columns have bytes",
+    INSIDE_MASK: "an image ends inside its mask of nulls",
+    BEYOND_EVENT: "an image goes beyond its event",
+    WITHOUT_SECOND: "an update has no second image",
+}
+
+
+cdef Py_ssize_t _images(
+    Set *first, Set *second, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, int *wrong
+) except -1 nogil:
+    """Add the images of an event, those of two sets of columns in turn; return how many there are, or what is wrong."""
     cdef Py_ssize_t count = 0
     cdef bint two = first != second
     if not first.mask_bytes and not second.mask_bytes and at < end:
-        raise broken("images without columns have bytes")
-    with nogil:
-        while 0 <= at < end:
-            at = _image(second if two and count & 1 else first, data, at, end)
-            count += 1
+        wrong[0] = NO_COLUMNS
+        return 0
+    while 0 <= at < end:
+        at = _image(second if two and count & 1 else first, data, at, end)
+        count += 1
     if at < 0:
-        raise broken("an image ends inside its mask of nulls")
-    if at != end:
-        raise broken("an image goes beyond its event")
-    if two and count & 1:
-        raise broken("an update has no second image")
+        wrong[0] = INSIDE_MASK
+    elif at != end:
+        wrong[0] = BEYOND_EVENT
+    elif two and count & 1:
+        wrong[0] = WITHOUT_SECOND
     return count
 
 
 def walk(bytes data, Py_ssize_t at, Py_ssize_t end, Columns first not None, Columns second not None):
     """Add the images of an event; see the twin."""
+    cdef const uint8_t *bytes_ = <const uint8_t*> PyBytes_AS_STRING(data)
+    cdef Py_ssize_t count
+    cdef int wrong = 0
     if at < 0 or end > PyBytes_GET_SIZE(data):
         raise broken("images lie outside their event")
-    return _walk(&first.set, &second.set, <const uint8_t*> PyBytes_AS_STRING(data), at, end)
+    with nogil:
+        count = _images(&first.set, &second.set, bytes_, at, end, &wrong)
+    if wrong:
+        raise broken(_WRONG[wrong])
+    return count
 
 
 cdef Py_ssize_t _whole_event(const uint8_t *data, Py_ssize_t at, Py_ssize_t end, bint checksum) except -2:
@@ -101,28 +122,94 @@ cdef bint _is_like(const uint8_t *event, Py_ssize_t size, const uint8_t *like, P
     return not memcmp(event + EVENT_HEADER + 8, like + EVENT_HEADER + 8, head - EVENT_HEADER - 8)
 
 
-cdef Py_ssize_t _walk_like(
-    Set *first, Set *second, const uint8_t *event, Py_ssize_t head, Py_ssize_t end, bint pairs
-) except -1:
-    """Add the images of an event that is like another one."""
-    cdef Py_ssize_t count = _walk(first, second, event, head, end)
-    if pairs and count & 1:
-        raise broken("an update has no second image")
-    return count
+cdef struct Place:
+    Py_ssize_t at      # of the first image
+    Py_ssize_t end     # behind the last one
+    Py_ssize_t images  # how many there are, once they were walked through
 
 
-def walk_alike(
+cdef class Events:
+    """Where the images of events lie that are like another one, in a buffer that stays as it is while they are used."""
+
+    cdef Vec places
+
+    def __dealloc__(self):
+        free(self.places.p)
+
+    cdef Py_ssize_t length(self) noexcept:
+        return self.places.n // <Py_ssize_t> sizeof(Place)
+
+    cdef Place *place(self, Py_ssize_t number) noexcept nogil:
+        return <Place*> self.places.p + number
+
+    cdef int add(self, Py_ssize_t at, Py_ssize_t end) except -1:
+        cdef Place place
+        place.at, place.end, place.images = at, end, 0
+        return _put(&self.places, &place, sizeof(Place))
+
+    def __len__(self):
+        return self.length()
+
+    @property
+    def nbytes(self):
+        """Bytes of all images."""
+        cdef Py_ssize_t number, total = 0
+        for number in range(self.length()):
+            total += self.place(number).end - self.place(number).at
+        return total
+
+    def images(self, Py_ssize_t first, Py_ssize_t stop):
+        """Return how many images some of the events have, after `walk_events`."""
+        cdef Py_ssize_t number, total = 0
+        if first < 0 or stop > self.length():
+            raise IndexError(stop)
+        for number in range(first, stop):
+            total += self.place(number).images
+        return total
+
+
+def walk_events(
     bytearray buffer,
-    Py_ssize_t at,
-    Py_ssize_t end,
-    bytes model,
-    bint checksum,
+    Events events not None,
+    Py_ssize_t first,
+    Py_ssize_t stop,
     bint pairs,
-    Columns first not None,
-    Columns second not None,
-    Py_ssize_t most,
+    Columns one not None,
+    Columns other not None,
 ):
-    """Add the images of whole packets whose events go on where another one ended.
+    """Add the images of some of the events; the interpreter is free meanwhile, so others may be walked through beside.
+
+    Args:
+        buffer: in which they lie.
+        events: of `events_alike` or `transactions_alike`.
+        first: number of the first one.
+        stop: behind the last one.
+        pairs: whether images come in twos.
+        one: gets the images, in turn with ``other`` if that is another.
+        other: likewise.
+    """
+    cdef const uint8_t *data = <const uint8_t*> PyByteArray_AS_STRING(buffer)
+    cdef Py_ssize_t number
+    cdef Place *place
+    cdef int wrong = 0
+    if first < 0 or stop > events.length():
+        raise IndexError(stop)
+    with nogil:
+        for number in range(first, stop):
+            place = events.place(number)
+            place.images = _images(&one.set, &other.set, data, place.at, place.end, &wrong)
+            if not wrong and pairs and place.images & 1:
+                wrong = WITHOUT_SECOND
+            if wrong:
+                break
+    if wrong:
+        raise broken(_WRONG[wrong])
+
+
+def events_alike(
+    bytearray buffer, Py_ssize_t at, Py_ssize_t end, bytes model, bint checksum, Py_ssize_t most
+):
+    """Find whole packets whose events go on where another one ended.
 
     Args:
         buffer: holds packets.
@@ -130,31 +217,32 @@ def walk_alike(
         end: behind the last byte.
         model: the event before them up to its first image; those whose table, columns or kind differ are left.
         checksum: whether events end with one.
-        pairs: whether images come in twos.
-        most: images after which to stop.
+        most: bytes of images after which to stop.
 
     Returns:
-        the place of the first packet that was left, the images, their bytes, and the place behind the last event in its
-        file (32 bits), 0 when there was none.
+        the place of the first packet that was left, the events, and the place behind the last one in its file (32 bits),
+        0 when there was none.
     """
     cdef const uint8_t *data = <const uint8_t*> PyByteArray_AS_STRING(buffer)
     cdef const uint8_t *like = <const uint8_t*> PyBytes_AS_STRING(model)
     cdef const uint8_t *event
     cdef Py_ssize_t head = PyBytes_GET_SIZE(model), tail = 4 if checksum else 0
-    cdef Py_ssize_t images = 0, taken = 0, size
+    cdef Py_ssize_t taken = 0, size
     cdef uint32_t place = 0
+    cdef Events events = Events()
     if at < 0 or end > PyByteArray_GET_SIZE(buffer) or head < EVENT_HEADER + 8:
         raise ValueError("packets lie outside their buffer")
-    while images < most:
+    while taken < most:
         size = _whole_event(data, at, end, checksum)
         event = data + at + PACKET_HEADER + 1
         if size < 0 or not _is_like(event, size - tail, like, head):
             break
-        images += _walk_like(&first.set, &second.set, event, head, size - tail, pairs)
+        at += PACKET_HEADER + 1
+        events.add(at + head, at + size - tail)
         taken += size - tail - head
         place = <uint32_t> _little(event + 13, 4)
-        at += PACKET_HEADER + 1 + size
-    return at, images, taken, place
+        at += size
+    return at, events, place
 
 
 cdef bint _begins(const uint8_t *event, Py_ssize_t size, int type_) noexcept nogil:
@@ -177,7 +265,7 @@ cdef bint _is_begin(const uint8_t *event, Py_ssize_t size) noexcept nogil:
     return size - at == 5 and not memcmp(event + at, b"BEGIN", 5)
 
 
-def walk_transactions(
+def transactions_alike(
     bytearray buffer,
     Py_ssize_t at,
     Py_ssize_t end,
@@ -185,12 +273,9 @@ def walk_transactions(
     bytes described,
     bytes model,
     bint checksum,
-    bint pairs,
-    Columns first not None,
-    Columns second not None,
     Py_ssize_t most,
 ):
-    """Add the images of whole transactions that are like one before them: they begin, describe their table, have rows, end.
+    """Find whole transactions that are like one before them: they begin, describe their table, have rows, end.
 
     Args:
         buffer: holds packets.
@@ -200,12 +285,11 @@ def walk_transactions(
         described: the table's description behind the event's header; of another one they are left.
         model: an event with rows up to its first image, likewise.
         checksum: whether events end with one.
-        pairs: whether images come in twos.
-        most: images after which to stop.
+        most: bytes of images after which to stop.
 
     Returns:
-        the place of the first packet that was left, and of each transaction its first event, the place behind it in its
-        file (32 bits), its images and their bytes.
+        the place of the first packet that was left; of each transaction its first event, the place behind it in its file
+        (32 bits), how many events with rows it has, and the bytes of their images; and those events of them all.
     """
     cdef const uint8_t *data = <const uint8_t*> PyByteArray_AS_STRING(buffer)
     cdef const uint8_t *like = <const uint8_t*> PyBytes_AS_STRING(model)
@@ -213,8 +297,9 @@ def walk_transactions(
     cdef const uint8_t *event
     cdef Py_ssize_t head = PyBytes_GET_SIZE(model), length = PyBytes_GET_SIZE(described)
     cdef Py_ssize_t tail = 4 if checksum else 0
-    cdef Py_ssize_t total = 0, size, here, rows, images, taken
+    cdef Py_ssize_t total = 0, size, here, taken, whole
     cdef bytes first_event
+    cdef Events events = Events()
     if at < 0 or end > PyByteArray_GET_SIZE(buffer) or head < EVENT_HEADER + 8:
         raise ValueError("packets lie outside their buffer")
     found = []
@@ -236,24 +321,22 @@ def walk_transactions(
         if size - tail != EVENT_HEADER + length or event[4] != TABLE_MAP or memcmp(event + EVENT_HEADER, table, length):
             break
         here += PACKET_HEADER + 1 + size
-        rows = here
+        whole, taken = events.places.n, 0
         while True:
             size = _whole_event(data, here, end, checksum)
             event = data + here + PACKET_HEADER + 1
             if size < 0 or not _is_like(event, size - tail, like, head):
                 break
-            here += PACKET_HEADER + 1 + size
-        if here == rows or size - tail != EVENT_HEADER + 8 or event[4] != XID:
-            break
-        images = taken = 0
-        at, here = here + PACKET_HEADER + 1 + size, rows
-        while data + here + PACKET_HEADER + 1 != event:
-            size = <Py_ssize_t> _little(data + here, 3) - 1
-            images += _walk_like(
-                &first.set, &second.set, data + here + PACKET_HEADER + 1, head, size - tail, pairs
-            )
+            here += PACKET_HEADER + 1
+            events.add(here + head, here + size - tail)
             taken += size - tail - head
-            here += PACKET_HEADER + 1 + size
-        found.append((first_event, <uint32_t> _little(event + 13, 4), images, taken))
-        total += images
-    return at, found
+            here += size
+        if events.places.n == whole or size - tail != EVENT_HEADER + 8 or event[4] != XID:
+            # Its end has not come yet, or it is of another kind.
+            events.places.n = whole
+            break
+        at = here + PACKET_HEADER + 1 + size
+        count = (events.places.n - whole) // <Py_ssize_t> sizeof(Place)
+        found.append((first_event, <uint32_t> _little(event + 13, 4), count, taken))
+        total += taken
+    return at, found, events
