@@ -268,6 +268,8 @@ def test_packets_are_whole_however_they_arrive(seed: int) -> None:
         while len(found) < len(payloads):
             theirs.sendall(stream[: (size := rng.choice((1, 3, 7, 90_000)))])
             stream = stream[size:]
+            while rng.random() < 0.7 and reader.read_ahead():
+                pass
             while (payload := reader.next(0.0)) is not None:
                 found.append(payload)
         assert found == payloads
@@ -276,6 +278,22 @@ def test_packets_are_whole_however_they_arrive(seed: int) -> None:
         theirs.close()
         with pytest.raises(SourceUnavailable):
             reader.next(1)
+
+
+def test_more_is_read_without_waiting_where_there_is_room() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reader = PacketReader(ours, 100)
+        assert not reader.read_ahead()
+        theirs.sendall(packet(b"a" * 76)[:50])
+        assert not reader.ready(0.0)
+        assert not reader.read_ahead()
+        theirs.sendall(packet(b"a" * 76)[50:] + packet(b"b" * 56))
+        assert [reader.read_ahead(), reader.read_ahead()] == [True, False], "it is full"
+        assert reader.next(0.0) == b"a" * 76
+        # What is held moves to the front.
+        assert [reader.read_ahead(), reader.read_ahead()] == [True, False]
+        assert reader.next(0.0) == b"b" * 56
 
 
 # -- malformed events -----------------------------------------------------------------------------

@@ -47,6 +47,9 @@ class Counted:
         self.added += 1
         self.has_output = self.has_output or bool(self._kept and not self.added % self._kept)
 
+    def add_alike(self, buffer: bytearray, at: int, end: int, checksum: bool) -> int:
+        raise AssertionError("the log hands it over itself")
+
     def take(self) -> int:
         self.has_output = False
         return self.added
@@ -65,6 +68,26 @@ class Silent:
     def ready(self, timeout_s: float) -> bool:
         self.now += max(timeout_s, 0.0) + self._stands_still_s
         return False
+
+
+class Arriving(Restless):
+    """A log whose next transaction has come in part, and comes whole while its reader is busy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handed: list[bool] = []
+        self.whole = False
+
+    def hand(self, take: object) -> bool:
+        self.handed.append(self.whole)
+        return self.whole
+
+    def more(self) -> bool:
+        self.whole = True
+        return True
+
+    def next(self, timeout_s: float) -> object:
+        raise AssertionError("event by event")
 
 
 def reader_of(assembler: Counted, folder: Path, given: object = None) -> MysqlLogReader:
@@ -86,6 +109,13 @@ def test_whoever_waits_is_answered_in_time_though_nothing_is_kept_of_what_comes(
     assembler = Counted(kept=0)
     assert reader_of(assembler, tmp_path).poll(0.01) is None
     assert assembler.added > 1
+
+
+def test_a_transaction_of_which_the_rest_has_come_is_taken_at_once(tmp_path: Path) -> None:
+    assembler, log = Counted(kept=0), Arriving()
+    assembler.expects_alike = True
+    assert reader_of(assembler, tmp_path, log).poll(0.0) is None
+    assert log.handed[:2] == [False, True]
 
 
 def test_a_machine_that_stands_still_does_not_count_as_a_server_that_says_nothing(

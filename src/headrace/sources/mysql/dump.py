@@ -136,6 +136,10 @@ class Dump:
             return False
         return self._packets.hand(lambda buffer, at, end: take(buffer, at, end, self._checksum))
 
+    def more(self) -> bool:
+        """Read what has come meanwhile, where there is room for it; return whether anything had. Raises as `next`."""
+        return not self.ended and self._packets.read_ahead()
+
     @property
     def ahead(self) -> bool:
         """Whether more of the log has been read than was handed out."""

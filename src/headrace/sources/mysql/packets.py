@@ -91,6 +91,15 @@ class PacketReader:
         self._make_room(4 + (self._size() or 0))
         self._fill(_WAIT_S)
 
+    def read_ahead(self) -> bool:
+        """Read once without waiting, where there is room; return whether anything came; raises likewise."""
+        held, room = self._end - self._start, len(self._data)
+        if held == room:
+            return False
+        # In small pieces it would cost more than it brings.
+        self._make_room(min(room, held + room // 2))
+        return self._fill(0.0)
+
     def hand(self, take: Callable[[bytearray, int, int], int]) -> bool:
         """Let somebody take whole packets from what has been read; return whether any was taken.
 

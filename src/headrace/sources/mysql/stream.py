@@ -110,7 +110,12 @@ class MysqlLogReader:
                     break
                 self._silent_s = 0.0
                 # Also where the bytes before ended inside a packet: what has come since may still be alike.
-                if assembler.expects_alike and self._dump.hand(assembler.add_alike):
+                if assembler.expects_alike and (
+                    self._dump.hand(assembler.add_alike)
+                    # Of a transaction that has not come whole, the rest may be there by now: taken at once, it costs a
+                    # quarter of what it does event by event.
+                    or (self._dump.more() and self._dump.hand(assembler.add_alike))
+                ):
                     continue
                 event = self._dump.next(0.0)
                 if event is None:
