@@ -9,11 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from headrace.errors import ControlStandby
+from headrace.replicator.control import leases
 from headrace.replicator.control import plane as plane_module
 from headrace.replicator.control.lifecycle import Command, State
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.control.asking import Asking, served
-from tests.control.planes import Hand, alive, config_of, end_everything, environment
+from tests.control.planes import Hand, alive, config_of, end_everything, environment, running
 from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
@@ -63,3 +65,32 @@ def test_a_database_that_goes_away_ends_nothing_and_is_waited_for(
             assert not alive(pid)
     finally:
         end_everything(tmp_path)
+
+
+def test_a_control_plane_that_stood_still_goes_on_where_nobody_took_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
+    monkeypatch.setattr(plane_module, "time", clock)
+    # It is renewed in the course of a minute; until then who writes finds that it has ended.
+    with running(tmp_path, lease_s=240) as hand:
+        plane = hand.plane
+
+        def active() -> bool:
+            return plane.active
+
+        until(active, "the lease")
+        passed[0] = 240.0
+        assert not active()
+        with plane.writing():
+            assert active()
+
+        lease = plane.store.lease()
+        assert lease is not None
+        leases.release(plane.database, lease)
+        assert leases.take(plane.database, "another", 240)
+        passed[0] = 480.0
+        with pytest.raises(ControlStandby), plane.writing():
+            pass
+        assert not active()

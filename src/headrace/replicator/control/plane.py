@@ -130,6 +130,9 @@ class ControlPlane:
             ControlStandby: another control plane is the active one.
             StateError: the database does not answer.
         """
+        if self._lease is not None and not self.active:
+            # We, or the database, stood still for longer than the lease lasts. Perhaps nobody has taken it yet.
+            self._hold()
         lease = self._lease
         if lease is None or not self.active:
             raise self._standby()
