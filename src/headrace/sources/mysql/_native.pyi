@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -44,6 +45,7 @@ def transactions_alike(
     checksum: bool,
     most: int,
 ) -> tuple[int, list[tuple[bytes, int, int, int]], Events]: ...
+def scns_and_ords(runs: list[Any]) -> tuple[pa.Buffer, pa.Buffer]: ...
 def result_row(payload: bytes, columns: Columns) -> None: ...
 def result_rows(
     buffer: bytearray, at: int, end: int, columns: Columns, most: int

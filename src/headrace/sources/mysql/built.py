@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.sources.mysql import _native
+from headrace.sources.mysql.images import Run
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.texts import column_of_texts
 from headrace.sources.mysql.types import MOST_DIGITS, ColumnType, Kind
 from headrace.sources.mysql.values import of_bytes, of_rows
 from headrace.sources.mysql.wire import Form, Wire, check_wires
 
-__all__ = ["NativeImages", "NativeRows", "walk", "walk_alike", "walk_transactions"]
+__all__ = ["NativeImages", "NativeRows", "scns_and_ords", "walk", "walk_alike", "walk_transactions"]
 
 
 class Op(IntEnum):
@@ -272,7 +273,8 @@ def _walk_events(
     we are done, its half is ours, too.
     """
     one, other = (each.columns for each in images)
-    half = len(events) // 2
+    # Ours is the larger one: the other thread has to wake first.
+    half = len(events) * 9 // 16
     if not half or events.nbytes < _SHARED_BYTES or not _may_share():
         _native.walk_events(buffer, events, 0, len(events), pairs, one, other)
         return
@@ -295,6 +297,16 @@ def _walk_events(
     one.append(beside[0])
     if other is not one:
         other.append(beside[1])
+
+
+def scns_and_ords(runs: Sequence[Run]) -> tuple[pa.Array, pa.Array]:
+    """Return SCNs and ords; see the twin."""
+    scns, ords = _native.scns_and_ords(list(runs))
+    count = scns.size // 8
+    return (
+        pa.Array.from_buffers(pa.int64(), count, [None, scns]),
+        pa.Array.from_buffers(pa.int32(), count, [None, ords]),
+    )
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from headrace.errors import ConfigError
-from headrace.sources.mysql.images import Layout, walk
+from headrace.sources.mysql.images import Layout, Run, scns_and_ords, walk
 from headrace.sources.mysql.selected import SelectedRows
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.types import ColumnType
@@ -69,6 +69,7 @@ class Engine:
         walk: adds the images of an event; see `headrace.sources.mysql.images`.
         walk_alike: adds those of the events behind it that go on where it ended, None: they come one by one.
         walk_transactions: likewise those of whole transactions behind one that has ended.
+        scns_and_ords: makes the columns that say where in the log images stand.
         rows: makes a set of rows of some types, whose cells lie as given.
     """
 
@@ -76,10 +77,11 @@ class Engine:
     walk: Callable[[bytes, int, int, Any, Any], int]
     walk_alike: Callable[..., tuple[int, int, int, int]] | None
     walk_transactions: Callable[..., tuple[int, list[tuple[bytes, int, int, int]]]] | None
+    scns_and_ords: Callable[[Sequence[Run]], tuple[pa.Array, pa.Array]]
     rows: Callable[[Sequence[ColumnType], Sequence[Wire]], Rows]
 
 
-_PYTHON = Engine(Layout, walk, None, None, SelectedRows)
+_PYTHON = Engine(Layout, walk, None, None, scns_and_ords, SelectedRows)
 
 ENGINES: dict[str, Engine] = (
     {
@@ -88,6 +90,7 @@ ENGINES: dict[str, Engine] = (
             built.walk,
             built.walk_alike,
             built.walk_transactions,
+            built.scns_and_ords,
             built.NativeRows,
         ),
         "python": _PYTHON,

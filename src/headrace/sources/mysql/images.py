@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +19,24 @@ from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.types import ColumnType
 from headrace.sources.mysql.values import Cells, column_of
 
-__all__ = ["Layout", "walk"]
+__all__ = ["Layout", "Run", "scns_and_ords", "walk"]
 
 # Masks of nulls whose steps are remembered.
 _KEPT = 4096
+
+
+class Run(Protocol):
+    """Images that follow one another in one transaction.
+
+    Attributes:
+        scn: of the transaction.
+        ord: of the first image.
+        count: images.
+    """
+
+    scn: int
+    ord: int
+    count: int
 
 
 class Layout:
@@ -157,3 +172,13 @@ def walk(data: bytes, at: int, end: int, first: Layout, second: Layout) -> int:
     if first is not second and count & 1:
         raise broken("an update has no second image")
     return count
+
+
+def scns_and_ords(runs: Sequence[Run]) -> tuple[pa.Array, pa.Array]:
+    """Return the SCN (64 bits) and the ord (32 bits) of each image of some runs."""
+    counts = np.array([run.count for run in runs])
+    scns = np.repeat(np.array([run.scn for run in runs], np.int64), counts)
+    # Inside a run they rise with the place.
+    ahead = np.array([run.ord for run in runs]) - (np.cumsum(counts) - counts)
+    ords = np.arange(len(scns)) + np.repeat(ahead, counts)
+    return pa.array(scns), pa.array(ords.astype(np.int32))

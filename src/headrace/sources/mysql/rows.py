@@ -267,11 +267,6 @@ class TableRows:
         counts = np.array([run.count for run in self._runs])
         starts = np.cumsum(counts) - counts
         ops = self._ops(counts, starts)
-        scns = np.repeat(np.array([run.scn for run in self._runs], np.int64), counts)
-        # Inside a run they rise with the place.
-        ahead = np.array([run.ord for run in self._runs]) - starts
-        ords = np.arange(self._count, dtype=np.int32)
-        ords += np.repeat(ahead.astype(np.int32), counts)
         columns, missing = self._columns()
         if missing is not None:
             columns, missing = _completed(columns, missing, ops)
@@ -281,8 +276,7 @@ class TableRows:
             masks = _packed(missing)
         batch = pa.RecordBatch.from_arrays(
             [
-                _numbers(pa.int64(), scns),
-                _numbers(pa.int32(), ords),
+                *self._engine.scns_and_ords(self._runs),
                 _codes(ops),
                 masks,
                 *columns,
@@ -370,11 +364,6 @@ class TableRows:
                 f"{self.schema.table}: a row in the log lacks columns that its table cannot do without.",
                 next_step="see that every session has binlog_row_image=FULL, and dump the table again.",
             )
-
-
-def _numbers(type_: pa.DataType, values: npt.NDArray[np.int32 | np.int64]) -> pa.Array:
-    """Return numbers as they lie; `pa.array` would look for pandas first, a hundredth of a second in a new process."""
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
 def _codes(ops: npt.NDArray[np.int8]) -> pa.Array:

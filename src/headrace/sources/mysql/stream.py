@@ -7,6 +7,7 @@ removed in between is lost by name.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from headrace.durable import replace_file
@@ -87,6 +88,8 @@ class MysqlLogReader:
         self._pending: str | None = None
         self._next_write = 0.0
         self._next_quiet = 0.0
+        # Its thread begins with its first work.
+        self._beside = ThreadPoolExecutor(1, "headrace-binlog")
 
     def poll(self, timeout_s: float) -> LogItem | None:
         """Return what has arrived; see `headrace.sources.base.LogReader`."""
@@ -122,7 +125,7 @@ class MysqlLogReader:
                     break
                 assembler.add(event)
             if assembler.has_output and (assembler.full or not assembler.open):
-                return assembler.take()
+                return self._taken()
             now = time.monotonic()
             if now >= self._next_quiet and (item := assembler.quiet()) is not None:
                 self._next_quiet = now + _QUIET_S
@@ -144,7 +147,20 @@ class MysqlLogReader:
         """Release the connection; what was acknowledged is written."""
         if self._pending is not None:
             self._write()
+        self._beside.shutdown()
         self._dump.close()
+
+    def _taken(self) -> LogItem:
+        """Return everything so far; amid much that is alike, the next bytes are received meanwhile."""
+        assembler = self._assembler
+        if not (assembler.full and assembler.expects_alike):
+            return assembler.take()
+        received = self._beside.submit(self._dump.more)
+        try:
+            return assembler.take()
+        finally:
+            # What was wrong with the connection is found again by whoever reads next.
+            wait([received])
 
     def _heard_nothing(self, waited_s: float) -> None:
         self._silent_s += waited_s
