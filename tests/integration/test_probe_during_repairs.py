@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.timeout(180)]
 
 T = TableId("public", "t")
 ROWS, CHUNK = 200, 10
-LONGEST_S = 30.0
+LONGEST_S = 10.0
 """Longest that a row may take on a machine with much else to do: far below minutes."""
 
 
