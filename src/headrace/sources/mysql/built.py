@@ -9,7 +9,7 @@ import abc
 import functools
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 
 import numpy as np
@@ -289,7 +289,7 @@ def _walk_events(
         began = not second.cancel()
         if began:
             # Until it is done the buffer must not change.
-            wait([second])
+            second.exception()
     if not began:
         _native.walk_events(buffer, events, half, len(events), pairs, one, other)
         return
@@ -301,7 +301,7 @@ def _walk_events(
 
 def scns_and_ords(runs: Sequence[Run]) -> tuple[pa.Array, pa.Array]:
     """Return SCNs and ords; see the twin."""
-    scns, ords = _native.scns_and_ords(list(runs))
+    scns, ords = _native.scns_and_ords(runs)
     count = scns.size // 8
     return (
         pa.Array.from_buffers(pa.int64(), count, [None, scns]),
@@ -311,8 +311,8 @@ def scns_and_ords(runs: Sequence[Run]) -> tuple[pa.Array, pa.Array]:
 
 @functools.cache
 def _may_share() -> bool:
-    """Return whether there is a processor for another thread."""
-    return len(os.sched_getaffinity(0)) > 1
+    """Return whether there is a processor for another thread; one that we may not use takes no half."""
+    return (os.cpu_count() or 1) > 1
 
 
 @functools.cache

@@ -264,9 +264,7 @@ class TableRows:
         Raises:
             UndecodableValue: a value has no exact place in its column's type.
         """
-        counts = np.array([run.count for run in self._runs])
-        starts = np.cumsum(counts) - counts
-        ops = self._ops(counts, starts)
+        ops = self._ops()
         columns, missing = self._columns()
         if missing is not None:
             columns, missing = _completed(columns, missing, ops)
@@ -286,14 +284,13 @@ class TableRows:
         self._start()
         return Body(self.schema_id, self.schema.table, batch)
 
-    def _ops(
-        self, counts: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int8]:
-        """Return what became of each row; ``counts`` and ``starts`` are of the runs."""
+    def _ops(self) -> npt.NDArray[np.int8]:
+        """Return what became of each row."""
+        counts = np.array([run.count for run in self._runs])
         kinds = np.array([run.kind.op for run in self._runs], np.int8)
         ops = np.repeat(kinds, counts)
         if (kinds == _OLD).any():
-            inside = np.arange(self._count) - np.repeat(starts, counts)
+            inside = np.arange(self._count) - np.repeat(np.cumsum(counts) - counts, counts)
             # Of an update the second image is the new one.
             ops += (ops == _OLD) & (inside & 1).astype(bool)
         return ops

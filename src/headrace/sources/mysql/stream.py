@@ -7,7 +7,7 @@ removed in between is lost by name.
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from headrace.durable import replace_file
@@ -159,8 +159,8 @@ class MysqlLogReader:
         try:
             return assembler.take()
         finally:
-            # What was wrong with the connection is found again by whoever reads next.
-            wait([received])
+            # Waits; what was wrong with the connection is found again by whoever reads next.
+            received.exception()
 
     def _heard_nothing(self, waited_s: float) -> None:
         self._silent_s += waited_s

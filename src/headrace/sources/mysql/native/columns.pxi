@@ -95,10 +95,16 @@ cdef inline int _valid(Column *c, Py_ssize_t row) except -1 nogil:
     return 0
 
 
+cdef int _begin_valid(Column *c, Py_ssize_t rows) except -1 nogil:
+    """Write down that the cells of all rows so far have values; until then nothing says so."""
+    _fill(&c.valid, 0xFF, rows >> 3)
+    _fill(&c.valid, (1 << (rows & 7)) - 1, 1)
+    return 0
+
+
 cdef int _add_null(Column *c, Py_ssize_t row) except -1 nogil:
     if not c.nulls:
-        _fill(&c.valid, 0xFF, row >> 3)
-        _fill(&c.valid, (1 << (row & 7)) - 1, 1)
+        _begin_valid(c, row)
     c.nulls += 1
     _bit(&c.valid, row, False)
     if c.out:
@@ -124,8 +130,7 @@ cdef int _append_bits(Column *c, Py_ssize_t rows, Column *more, Py_ssize_t more_
     if not c.nulls and not more.nulls:
         return 0
     if not c.nulls:
-        _fill(&c.valid, 0xFF, rows >> 3)
-        _fill(&c.valid, (1 << (rows & 7)) - 1, 1)
+        _begin_valid(c, rows)
     for row in range(more_rows):
         _bit(&c.valid, rows + row, not more.nulls or more.valid.p[row >> 3] >> (row & 7) & 1)
     return 0

@@ -1,7 +1,7 @@
 # Where images stand in the log: SCN of the transaction, ord inside it.
 
 
-def scns_and_ords(list runs):
+def scns_and_ords(runs):
     """Return SCNs (64 bits) and ords (32 bits) of the images of runs, as buffers; see the twin."""
     cdef Vec scns, ords
     cdef Py_ssize_t total = 0, count, i
