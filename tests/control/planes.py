@@ -15,6 +15,7 @@ from headrace.replicator.control.lifecycle import Command, State
 from headrace.replicator.control.plane import ControlPlane, PlaneSettings
 from headrace.replicator.control.reconcile import Limits
 from headrace.replicator.control.records import Deployed
+from headrace.replicator.orphans import birth_of
 from headrace.replicator.retries import RestartPolicy
 from headrace.testing.run_process import journal
 from tests.waiting import until
@@ -108,7 +109,7 @@ def environment() -> dict[str, str]:
 
 
 def alive(pid: int) -> bool:
-    return bool(processes.birth_of(pid))
+    return bool(birth_of(pid))
 
 
 def end_everything(folder: Path) -> None:

@@ -16,15 +16,13 @@ from pathlib import Path
 
 from headrace.errors import StateError
 
-__all__ = ["MARKER", "PARENT", "birth_of", "die_with_parent", "end_orphans"]
+__all__ = ["MARKER", "PARENT", "birth_of", "die_with_parent", "end_orphans", "lives"]
 
 MARKER = "HEADRACE_STATE_DIR"
 """Environment variable with the state folder, inherited by everything below a supervisor."""
 PARENT = "HEADRACE_SUPERVISOR"
 """Environment variable with the supervisor's process id."""
 
-_GONE = (FileNotFoundError, ProcessLookupError)
-"""What a process that is gone looks like; whatever else goes wrong says nothing about it."""
 _PR_SET_PDEATHSIG = 1
 _DEADLINE_S = 15.0
 
@@ -52,7 +50,7 @@ def end_orphans(state: Path) -> int:
     deadline = time.monotonic() + _DEADLINE_S
     ended: dict[int, str] = {}
     # One that is on its way out carries nothing any more, and still holds its files and the locks on them.
-    while found := {*_carriers(state), *(pid for pid, birth in ended.items() if _is(pid, birth))}:
+    while found := {*_carriers(state), *(pid for pid, birth in ended.items() if lives(pid, birth))}:
         for pid in found:
             ended.setdefault(pid, birth_of(pid))
             try:
@@ -72,13 +70,14 @@ def birth_of(pid: int) -> str:
     """Return when a process was born, in the kernel's count; empty when there is none, or it is dead and not buried."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except _GONE:
+    except (FileNotFoundError, ProcessLookupError):
+        # It is gone; whatever else goes wrong says nothing about it.
         return ""
     fields = text.rpartition(")")[2].split()
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
-def _is(pid: int, birth: str) -> bool:
+def lives(pid: int, birth: str) -> bool:
     """Whether a process is still the one that was born then."""
     return birth_of(pid) == birth != ""
 

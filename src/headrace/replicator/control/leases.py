@@ -14,8 +14,8 @@ from sqlalchemy import Connection, insert, select, update
 from headrace.errors import LeaseLost
 from headrace.replicator.control import tables as t
 from headrace.replicator.control.database import Database
-from headrace.replicator.control.processes import birth_of
 from headrace.replicator.control.records import Lease
+from headrace.replicator.orphans import birth_of
 
 __all__ = ["CONTROL", "fence", "holder_name", "read", "release", "renew", "take"]
 

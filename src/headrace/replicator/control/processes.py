@@ -17,9 +17,9 @@ from pathlib import Path
 
 from headrace.errors import StateError
 from headrace.replicator import orphans
-from headrace.replicator.orphans import birth_of
+from headrace.replicator.orphans import birth_of, lives
 
-__all__ = ["FOLDER", "REVISION", "RunProcess", "birth_of", "find", "start"]
+__all__ = ["FOLDER", "REVISION", "RunProcess", "find", "start"]
 
 FOLDER = "HEADRACE_RUN_FOLDER"
 """Environment variable with the folder of the replicator that a process runs."""
@@ -47,7 +47,7 @@ class RunProcess:
         """Whether it is still there."""
         if self.child is not None:
             return self.child.poll() is None
-        return birth_of(self.pid) == self.birth != ""
+        return lives(self.pid, self.birth)
 
     def exit_code(self) -> int | None:
         """Return its exit code, None where nobody here can know: it lives, or was adopted."""
