@@ -416,6 +416,7 @@ class Capture:
         Also whenever requests were heard, and after them: who sets the pace and then asks for a dump finds no chunk of
         it read at the pace before.
         """
+        assert self.coordinator is not None
         self._steer_at = self._clock() + self._settings.dump.request_interval_s
         pace = self._state.pace()
         if pace.log_rows_per_s != self._pace.log_rows_per_s:
@@ -425,12 +426,11 @@ class Capture:
             self._log.keep(*retained)
             self._retain_at = 0.0
         self._pace = pace
-        if self.coordinator is not None:
-            self.coordinator.pace = self._settings.dump.pace(pace)
-            self.coordinator.own_paces = {
-                request: self._settings.dump.pace(pace.with_own(own))
-                for request, own in self._state.own_paces().items()
-            }
+        self.coordinator.pace = self._settings.dump.pace(pace)
+        self.coordinator.own_paces = {
+            request: self._settings.dump.pace(pace.with_own(own))
+            for request, own in self._state.own_paces().items()
+        }
 
     def _held_back(self, timeout_s: float) -> bool:
         """Whether log delivery is paused, or ahead of its rate; waits a while if so, and nothing is polled.
