@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from urllib.request import urlopen
 import psycopg
 import pytest
 
-from tests.faults.chaos.processes import lasting_port
+from headrace.testing.ports import free_port
 from tests.requirements import req
 from tests.waiting import until
 
@@ -90,7 +89,7 @@ def held(folder: Path) -> dict[int, str]:
 def test_with_every_process_killed_the_source_goes_on_and_a_restart_loses_nothing(
     database: str, tmp_path: Path
 ) -> None:
-    port = lasting_port(random.Random())
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     file = tmp_path / "shop.yaml"
     file.write_text(

@@ -24,7 +24,7 @@ from headrace.wire.place import Place
 from tests.faults.disks import full, small_disk
 from tests.faults.faulty import PUBLIC_T, at_work, failure_of, follows, named, position
 from tests.fixtures_postgres import Sql
-from tests.integration.test_beside_writers import held
+from tests.integration.holding import held
 from tests.requirements import req
 from tests.waiting import until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.integration.running import Running
 from tests.waiting import until
 
-__all__ = ["Writer", "caught_up", "in_source", "shopping", "writing"]
+__all__ = ["Writer", "caught_up", "go_on", "in_source", "shopping", "writing"]
 
 
 def in_source(server: MysqlProtocolServer, table: TableId) -> Counter[tuple[Any, ...]]:
@@ -76,6 +76,12 @@ class Writer(threading.Thread):
         self.join(60)
         if self._error is not None:
             raise self._error
+
+
+def go_on(writers: Sequence[Writer]) -> None:
+    """Return when writers have written some more."""
+    done = sum(writer.done for writer in writers)
+    until(lambda: sum(writer.done for writer in writers) > done + 1, "the writers go on")
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from headrace.state.records import OPEN, RequestState, Scope
 from headrace.state.store import StateStore
 from headrace.watermark.settings import DumpSettings
 from tests.fixtures_postgres import Sql
+from tests.integration.holding import held
 from tests.integration.running import Running, running_capture
 from tests.integration.selected import rows_by_origin
-from tests.integration.test_beside_writers import held
 from tests.integration.traffic import Traffic, traffic
 from tests.requirements import req
 from tests.waiting import until

@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from headrace.sources.postgres.connection import Session
 from headrace.state.records import Scope
 from headrace.watermark.settings import DumpSettings
 from tests.fixtures_postgres import Sql
+from tests.integration.holding import held
 from tests.integration.running import Running, running_capture
 from tests.integration.selected import rows_by_origin
 from tests.observe.taps import ListTap
@@ -45,33 +44,6 @@ def table(sql: Sql) -> None:
         f"INSERT INTO t SELECT n, 'old' FROM generate_series(1, {ROWS}) n",
         "ANALYZE t",
     )
-
-
-class Held:
-    """The first read that comes to a place of its window stays there until it is let go."""
-
-    def __init__(self, place: str) -> None:
-        self.place = place
-        self.there = threading.Event()
-        self._gone = threading.Event()
-
-    def wait(self) -> None:
-        self.there.set()
-        assert self._gone.wait(60), "nobody lets the read go"
-
-    def let_go(self) -> None:
-        failpoints.disarm(self.place)
-        self._gone.set()
-
-
-@contextmanager
-def held(place: str) -> Iterator[Held]:
-    found = Held(place)
-    failpoints.arm(place, found.wait)
-    try:
-        yield found
-    finally:
-        found.let_go()
 
 
 def arrived(running: Running, *values: str) -> bool:

@@ -31,8 +31,8 @@ from tests.fixtures_binlog import (
     sql,
 )
 from tests.integration.binlog import Writer, caught_up, in_source, shopping, writing
+from tests.integration.holding import held
 from tests.integration.running import running_capture
-from tests.integration.test_beside_writers import held
 from tests.requirements import req
 from tests.waiting import until
 

@@ -18,7 +18,7 @@ from headrace.state.records import Scope
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.watermark.settings import DumpSettings
 from tests.fixtures_binlog import Sql, database, mariadb_server, mysql_server, server, sql
-from tests.integration.binlog import Writer, in_source, shopping, writing
+from tests.integration.binlog import Writer, go_on, in_source, shopping, writing
 from tests.integration.running import Running, running_capture
 from tests.requirements import req
 from tests.waiting import until
@@ -69,13 +69,8 @@ def test_a_dump_among_changes_leaves_the_sources_table(
         Writer(server, database, seed, functools.partial(shopping, seed=seed), rest_s=0.004)
         for seed in range(4)
     ]
-
-    def beside() -> None:
-        """Each chunk has changes beside it, however slow the writers are."""
-        done = sum(shop.done for shop in shops)
-        until(lambda: sum(shop.done for shop in shops) > done + 1, "changes beside a chunk")
-
-    failpoints.arm("window.after_select", beside)
+    # Each chunk has changes beside it, however slow the writers are.
+    failpoints.arm("window.after_select", lambda: go_on(shops))
     with running_capture(source, tmp_path, DumpSettings(chunk_rows=17)) as running:
         with writing(*shops):
             until(running.dumped, "the dump of all tables")
