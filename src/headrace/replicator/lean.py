@@ -2,18 +2,25 @@
 
 pyarrow imports pandas, where it is installed, before it makes its first array: capture would pay with start-up time and
 memory for a library that Spark needs and capture never touches. Arrow's own allocator keeps what it has had, a quarter
-of the memory of a busy capture; the C library's gives it back. numpy starts threads for matrices that nobody
-multiplies. And Python's collector would walk over every imported module each time it looks for garbage.
+of the memory of a busy capture; the C library's gives it back, once it is told to keep large blocks out of its heaps.
+numpy starts threads for matrices that nobody multiplies. And Python's collector would walk over every imported module
+each time it looks for garbage.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.abc
 import os
 import sys
 
 __all__ = ["begin_lean", "leave_to_stay"]
+
+
+# Source: mallopt(3).
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGE_BYTES, _KEPT_BYTES = 4 << 20, 64 << 20
 
 
 class _NoPandas(importlib.abc.MetaPathFinder):
@@ -28,6 +35,20 @@ def begin_lean() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _NoPandas())
+    _keep_large_blocks_apart()
+
+
+def _keep_large_blocks_apart() -> None:
+    """Let freed batches go back to the system, each by itself.
+
+    glibc moves its bound for that up to the largest block that was ever freed. Batches then lie in heaps among small
+    blocks that outlive them, and the holes fit the next batch or do not: half as much again as is in use, by chance.
+    What is free at a heap's end stays, as it does when glibc moves the bound; else each batch would begin with faults.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def leave_to_stay() -> None:
