@@ -17,6 +17,7 @@ from tests.changelog.played import SMALL
 from tests.changelog.windows import OTHER, TABLE, commit_us, coverage, scns, synced, window
 from tests.relay.server.asking import ask, pulled, stream
 from tests.requirements import req
+from tests.waiting import until
 
 
 def test_sources_say_what_they_hold(writer, tmp_path):
@@ -126,11 +127,15 @@ def test_metrics_count_what_was_sent(writer, url):
         frames.blocks()
         sent = len(frames.raw)
     ask(url, "/stream", source="shop", after=77)
-    text = ask(url, "/metrics").body.decode()
-    lines = {line.partition("{")[0]: line.rpartition(" ")[2] for line in text.splitlines()}
+
+    def counted() -> dict[str, str]:
+        text = ask(url, "/metrics").body.decode()
+        return {line.partition("{")[0]: line.rpartition(" ")[2] for line in text.splitlines()}
+
+    until(lambda: counted()["headrace_relay_streams"] == "0", "the relay has seen us leave")
+    lines, text = counted(), ask(url, "/metrics").body.decode()
     assert sent < int(lines["headrace_relay_bytes_sent_total"]) < sent + 200
     assert lines["headrace_relay_streams_total"] == "1"
-    assert lines["headrace_relay_streams"] == "0"
     assert lines["headrace_relay_covered_scn"] == "2"
     assert 'type="ScnNotFound"' in text
 
