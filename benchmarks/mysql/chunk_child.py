@@ -6,12 +6,20 @@ takes). Prints what it took from the first connection on, without the start of P
 waited for the server: between a question and its answer, and for rows.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
+
+import sys
+
+from headrace.replicator.lean import begin_lean, leave_to_stay
+
+if "chunks" in sys.argv:
+    # As the capture's own process begins: before anything imports numpy or pyarrow. Others are left as they are.
+    begin_lean()
 
 import argparse
 import json
 import struct
-import sys
 import time
 
 from benchmarks.mysql.server import DATABASE
@@ -94,6 +102,7 @@ def main() -> int:
         waits.watch(PacketReader, "_fill")
         for name in ("rows", "run"):
             waits.watch(connection.Session, name)
+        leave_to_stay()
     elif given.how == "drain":
         with connection.connect(MysqlSettings(given.url)) as session:
             count = session.value(f"SELECT COUNT(*) FROM {DATABASE}.{given.table}")

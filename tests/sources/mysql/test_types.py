@@ -17,6 +17,7 @@ from headrace.sources.mysql.engine import ENGINES, Engine
 from headrace.sources.mysql.results import select
 from headrace.sources.mysql.settings import ZeroDates
 from headrace.sources.mysql.texts import selected
+from headrace.sources.mysql.vendors import vendor_of
 from headrace.sources.mysql.versions import Version, version_of
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.binlog_servers import is_mysql
@@ -96,6 +97,19 @@ def test_a_value_is_the_same_through_the_log_and_by_a_select(
 def bits(column: pa.Array) -> list[object]:
     """Return cells so that what differs in any bit differs."""
     return encode_rows([column]).to_pylist()
+
+
+@req("D112")
+def test_every_collation_that_the_server_lists_is_known(server: MysqlProtocolServer) -> None:
+    with connect(settings(server)) as session:
+        listed = session.texts(vendor_of(session).collations)
+        widths = session.texts(
+            "SELECT character_set_name, maxlen FROM information_schema.character_sets"
+        )
+        found = read_collations(session)
+    assert len(listed) > 200
+    assert found.charsets == {int(number or 0): name for number, name in listed}
+    assert found.widths == {name: int(width or 0) for name, width in widths}
 
 
 @req("D112")

@@ -128,10 +128,11 @@ class MysqlChunkReader:
                 wanted,
                 predicate,
             )
-            nothing = rows_batch(facts, schema, [], self._settings.zero_dates)
             # What is beyond the first batch is let go when the select is closed.
             with contextlib.closing(self._select(session, facts, schema, sql)) as batches:
-                rows, cut = next(batches, (nothing, False))
+                rows, cut = next(batches, (None, False))
+            if rows is None:
+                rows = rows_batch(facts, schema, [], self._settings.zero_dates)
             if rows.num_rows:
                 width = max(1, rows.nbytes // rows.num_rows)
                 self._fitting[table] = self._chunk_bytes // width
