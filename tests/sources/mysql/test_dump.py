@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -294,6 +296,39 @@ def test_more_is_read_without_waiting_where_there_is_room() -> None:
         # What is held moves to the front.
         assert [reader.read_ahead(), reader.read_ahead()] == [True, False]
         assert reader.next(0.0) == b"b" * 56
+
+
+class _Moved(bytearray):
+    """Counts what is written into it but by the socket."""
+
+    count = 0
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.count += len(value)
+        super().__setitem__(place, value)
+
+
+@pytest.mark.parametrize("room", [1_000, 1 << 16])
+def test_whoever_reads_ahead_at_each_small_packet_of_a_backlog_moves_no_byte_twice(
+    room: int,
+) -> None:
+    """Else a backlog that fills the room is moved at each event of it, and grows faster than it is read."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        reader = PacketReader(ours, room)
+        reader._data = moved = _Moved(room)
+        backlog = packet(b"a small event of a transaction") * (1 << 14)
+        sent = memoryview(backlog)
+        for _ in range(1 << 14):
+            # What there is room for is always there.
+            with contextlib.suppress(BlockingIOError):
+                while sent:
+                    sent = sent[theirs.send(sent) :]
+            reader.read_ahead()
+            assert reader.next(1.0) == b"a small event of a transaction"
+        assert not reader.ahead
+        assert moved.count <= len(backlog)
 
 
 # -- malformed events -----------------------------------------------------------------------------

@@ -93,11 +93,11 @@ class PacketReader:
 
     def read_ahead(self) -> bool:
         """Read once without waiting, where there is room; return whether anything came; raises likewise."""
-        held, room = self._end - self._start, len(self._data)
-        if held == room:
+        held, half = self._end - self._start, len(self._data) // 2
+        # In small pieces it would cost more than it brings; and so would moving more than was taken since the last time.
+        if len(self._data) - self._end < half and held > self._start:
             return False
-        # In small pieces it would cost more than it brings.
-        self._make_room(min(room, held + room // 2))
+        self._make_room(held + half)
         return self._fill(0.0)
 
     def hand(self, take: Callable[[bytearray, int, int], int]) -> bool:
