@@ -6,7 +6,6 @@ takes). Prints what it took from the first connection on, without the start of P
 waited for the server: between a question and its answer, and for rows.
 """
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import sys

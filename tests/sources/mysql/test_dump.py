@@ -301,10 +301,10 @@ def test_more_is_read_without_waiting_where_there_is_room() -> None:
 class _Moved(bytearray):
     """Counts what is written into it but by the socket."""
 
-    count = 0
+    written = 0
 
     def __setitem__(self, place: Any, value: Any) -> None:
-        self.count += len(value)
+        self.written += len(value)
         super().__setitem__(place, value)
 
 
@@ -328,7 +328,7 @@ def test_whoever_reads_ahead_at_each_small_packet_of_a_backlog_moves_no_byte_twi
             reader.read_ahead()
             assert reader.next(1.0) == b"a small event of a transaction"
         assert not reader.ahead
-        assert moved.count <= len(backlog)
+        assert moved.written <= len(backlog)
 
 
 # -- malformed events -----------------------------------------------------------------------------

@@ -94,7 +94,7 @@ class PacketReader:
     def read_ahead(self) -> bool:
         """Read once without waiting, where there is room; return whether anything came; raises likewise."""
         held, half = self._end - self._start, len(self._data) // 2
-        # In small pieces it would cost more than it brings; and so would moving more than was taken since the last time.
+        # In small pieces it would cost more than it brings; so would moving more than was taken since the last move.
         if len(self._data) - self._end < half and held > self._start:
             return False
         self._make_room(held + half)
