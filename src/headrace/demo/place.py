@@ -73,13 +73,13 @@ class Place:
         self.root.chmod(0o755)
         (self.root / _MARK).touch()
 
-    def write_config(self, kind: str, url: str) -> Path:
-        """Write the configuration for a source of a kind and return its path."""
+    def write_config(self, source_type: str, url: str) -> Path:
+        """Write the configuration for a source and return its path."""
         # JSON is YAML; quoting is then never in question.
         self.config.write_text(
             "# Written by headrace demo. Works with every headrace command while the server runs.\n"
             "name: shop\n"
-            f'source: {{type: {kind}, url: {json.dumps(url)}, tables: ["shop.*"]}}\n'
+            f'source: {{type: {source_type}, url: {json.dumps(url)}, tables: ["shop.*"]}}\n'
             "target: {type: delta, path: ./lake}\n"
             # Nobody else needs this server: tables are read as fast as they can be.
             "dump: {load: 1}\n"

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from headrace.demo.freshness import Freshness, measure
 from headrace.demo.place import Place
-from headrace.demo.servers import Started, started
+from headrace.demo.servers import KINDS, Started
 from headrace.demo.shops import shop_of
 from headrace.demo.show import Story
 from headrace.demo.traffic import TrafficProcess
@@ -43,7 +43,7 @@ class DemoSettings:
         seconds: how long the traffic lasts, at least; longer when the copy takes longer.
         rate: transactions per second that are tried.
         rows: about how many rows the shop begins with.
-        source: the database to copy from, by its ``source.type``.
+        source: the kind of server to copy from, one of `headrace.demo.servers.KINDS`.
         limit_s: the demo gives up after this long.
     """
 
@@ -175,10 +175,11 @@ def play(settings: DemoSettings, console: Console, show: Show) -> Outcome:
         HeadraceError: something broke on the way.
     """
     story = Story(console)
-    with started(settings.source, settings.place.server) as server:
+    kind = KINDS[settings.source]
+    with kind.start(settings.place.server) as server:
         story.milestone("server", f"{server.name} runs, for this demo alone")
         _fill(server, settings.rows, story)
-        file = settings.place.write_config(settings.source, server.url)
+        file = settings.place.write_config(kind.source_type, server.url)
         config = config_file.load(file)
         _preflight(config, story)
         return _copy(settings, story, show, file, config)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.errors import ConfigError
 
-__all__ = ["Started", "check_kind", "started"]
+__all__ = ["KINDS", "Kind", "Started", "check_kind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,19 @@ class Started:
 
     name: str
     url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of server that the demo has.
+
+    Attributes:
+        source_type: its ``source.type``.
+        start: runs one, whose files lie in a folder, until the block ends.
+    """
+
+    source_type: str
+    start: Callable[[Path], AbstractContextManager[Started]]
 
 
 @contextlib.contextmanager
@@ -62,11 +75,12 @@ def _mysql(folder: Path) -> Iterator[Started]:
         yield Started(f"MySQL {version.partition('-')[0]}", server.url())
 
 
-_KINDS: Mapping[str, Callable[[Path], AbstractContextManager[Started]]] = {
-    "postgres": _postgres,
-    "mysql": _mysql,
-    "mariadb": _mariadb,
+KINDS: Mapping[str, Kind] = {
+    "postgres": Kind("postgres", _postgres),
+    "mysql": Kind("mysql", _mysql),
+    "mariadb": Kind("mysql", _mariadb),
 }
+"""By what people call them."""
 
 
 def check_kind(kind: str) -> None:
@@ -75,16 +89,7 @@ def check_kind(kind: str) -> None:
     Raises:
         ConfigError: it is none.
     """
-    if kind not in _KINDS:
+    if kind not in KINDS:
         raise ConfigError(
-            f"The demo copies from no {kind}.", next_step=f"choose one of {', '.join(_KINDS)}."
+            f"The demo copies from no {kind}.", next_step=f"choose one of {', '.join(KINDS)}."
         )
-
-
-def started(kind: str, folder: Path) -> AbstractContextManager[Started]:
-    """Run a server of a kind, whose files lie in a folder, until the block ends.
-
-    Raises:
-        ConfigError: it is not installed here.
-    """
-    return _KINDS[kind](folder)
