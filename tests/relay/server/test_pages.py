@@ -128,14 +128,18 @@ def test_metrics_count_what_was_sent(writer, url):
         sent = len(frames.raw)
     ask(url, "/stream", source="shop", after=77)
 
-    def counted() -> dict[str, str]:
-        text = ask(url, "/metrics").body.decode()
-        return {line.partition("{")[0]: line.rpartition(" ")[2] for line in text.splitlines()}
+    text, lines = "", dict[str, str]()
 
-    until(lambda: counted()["headrace_relay_streams"] == "0", "the relay has seen us leave")
-    lines, text = counted(), ask(url, "/metrics").body.decode()
+    def left() -> bool:
+        nonlocal text, lines
+        text = ask(url, "/metrics").body.decode()
+        lines = {line.partition("{")[0]: line.rpartition(" ")[2] for line in text.splitlines()}
+        return lines["headrace_relay_streams"] == "0"
+
+    until(left, "the relay has seen us leave")
     assert sent < int(lines["headrace_relay_bytes_sent_total"]) < sent + 200
     assert lines["headrace_relay_streams_total"] == "1"
+    assert lines["headrace_relay_streams"] == "0"
     assert lines["headrace_relay_covered_scn"] == "2"
     assert 'type="ScnNotFound"' in text
 
