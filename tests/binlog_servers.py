@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from tests.waiting import until
 
 __all__ = [
     "expressed",
@@ -14,6 +15,7 @@ __all__ = [
     "is_mysql",
     "let_commits",
     "make_user",
+    "purge_log",
     "reset_log",
 ]
 
@@ -50,6 +52,19 @@ def here(server: MysqlProtocolServer) -> tuple[str, int]:
     words = "BINARY LOG" if is_mysql(server) else "MASTER"
     (row,) = server.query(f"SHOW {words} STATUS")
     return row[0], row[1]
+
+
+def purge_log(server: MysqlProtocolServer) -> None:
+    """Remove the server's log up to now, which nobody reads."""
+    server.execute("FLUSH BINARY LOGS")
+    newest, _ = here(server)
+
+    def gone() -> bool:
+        # A moment after a flush MariaDB still needs the file before, and keeps it without a word.
+        server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+        return len(server.query("SHOW BINARY LOGS")) == 1
+
+    until(gone, "the log is gone")
 
 
 def reset_log(server: MysqlProtocolServer) -> str:

@@ -28,7 +28,7 @@ from headrace.sources.mysql.snapshot import PlaceSnapshot
 from headrace.state.records import Scope
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.watermark.settings import DumpSettings
-from tests.binlog_servers import here, hold_commits, let_commits
+from tests.binlog_servers import here, hold_commits, let_commits, purge_log
 from tests.faults.faulty import OFTEN, at_work, failure_of
 from tests.fixtures_binlog import Sql, database, mariadb_server, mysql_server, server, source, sql
 from tests.integration.binlog import Writer, caught_up, in_source, writing
@@ -57,18 +57,6 @@ def xa(name: str, *statements: str) -> tuple[str, ...]:
 def prepared(name: str, *statements: str) -> tuple[str, ...]:
     """Return what prepares statements."""
     return *xa(name, *statements), f"XA PREPARE '{name}'"
-
-
-def without_the_log_so_far(server: MysqlProtocolServer, source: MysqlSource) -> None:
-    """Remove the server's log up to now, which nobody reads."""
-    server.execute("FLUSH BINARY LOGS")
-    newest, _ = here(server)
-
-    def gone() -> bool:
-        server.execute(f"PURGE BINARY LOGS TO '{newest}'")
-        return len(server.query("SHOW BINARY LOGS")) == 1
-
-    until(gone, "the log is gone")
 
 
 def kept_files(folder: Path) -> list[str]:
@@ -146,7 +134,7 @@ def test_what_is_prepared_counts_from_its_commit_on_when_the_log_it_was_in_is_go
         caught_up(running, source)
         assert running.content(table) == in_source(server, table)
     assert len(kept_files(tmp_path)) == 2
-    without_the_log_so_far(server, source)
+    purge_log(server)
     with at_work(source, tmp_path) as running:
         sql("INSERT INTO t VALUES (5, 5, 'before the commit')")
         sql(f"XA COMMIT '{first}'", f"XA ROLLBACK '{second}'")
@@ -186,7 +174,7 @@ def test_what_was_prepared_before_a_capture_began_is_looked_for_in_the_log(
     sql(*prepared(database, "INSERT INTO t VALUES (900, 1, 'xa')", "DELETE FROM t WHERE id = 1"))
     server.execute("FLUSH BINARY LOGS")
     if not there:
-        without_the_log_so_far(server, source)
+        purge_log(server)
     with at_work(source, tmp_path) as running:
         until(running.dumped, "the first copy")
         assert running.content(table) == in_source(server, table) == {(1, 1, "a"): 1}

@@ -48,11 +48,10 @@ from headrace.sources.mysql.source_events import (
 )
 from headrace.sources.mysql.table_map import parse_table_map
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
-from tests.binlog_servers import is_mysql, make_user
+from tests.binlog_servers import is_mysql, make_user, purge_log
 from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import SERVER_ID, changes, decoded, events, here, settings
-from tests.waiting import until
 
 
 def opened(
@@ -157,25 +156,13 @@ def test_a_server_without_checksums_is_read_as_well(
         sql("SET GLOBAL binlog_checksum = CRC32")
 
 
-def purge(server: MysqlProtocolServer) -> None:
-    """Let the log begin with a file that is new."""
-    server.execute("FLUSH BINARY LOGS")
-
-    def begins_anew() -> bool:
-        # A moment after a flush the server still needs the file before, and keeps it without a word.
-        server.execute(f"PURGE BINARY LOGS TO '{here(server)[0]}'")
-        return len(server.query("SHOW BINARY LOGS")) == 1
-
-    until(begins_anew, "the log begins anew")
-
-
 def test_a_purged_log_is_lost_and_says_so(
     server: MysqlProtocolServer, database: str, sql: Sql
 ) -> None:
     start = here(server)
     gtid = ids(server)
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    purge(server)
+    purge_log(server)
     for begin in (start, gtid):
         with pytest.raises(SlotLost, match=r"no longer has the log") as caught:
             list(events(server, begin))
@@ -194,7 +181,7 @@ def test_a_purged_log_is_lost_and_says_so(
 def test_a_position_of_another_log_is_lost_too(server: MysqlProtocolServer, start: str) -> None:
     # A log that goes back to the server's first day may be read behind ids of which it never heard.
     server.execute("CREATE DATABASE IF NOT EXISTS some")
-    purge(server)
+    purge_log(server)
     if is_mysql(server):
         start = start.format(server.query("SELECT @@server_uuid")[0][0])
     with pytest.raises(SlotLost):
