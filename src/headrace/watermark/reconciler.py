@@ -178,17 +178,22 @@ class Reconciler:
             item.bodies, item.nbytes, item.lost = (), 0, True
 
     def forget(self, seen_by: Visibility) -> None:
-        """Forget the transactions that a snapshot has seen; visibility never shrinks."""
+        """Forget the transactions that a snapshot has seen; visibility never shrinks.
+
+        What is behind one of which nobody can say stays: only that proves that the doubtful one was seen, too, and
+        without it the next chunk would be patched with what the row was before. Source: docs/paper_map.md W4.
+        """
         if not self._recent:
             return
         scn, xid = self.transactions()
-        unseen = seen_by.sees(xid, scn) != YES
+        vis = seen_by.sees(xid, scn)
+        stays = (vis != YES) | np.logical_or.accumulate(vis == UNKNOWN)
         kept = []
-        for item, any_, all_ in zip(self._recent, *self._by_item(unseen), strict=True):
+        for item, any_, all_ in zip(self._recent, *self._by_item(stays), strict=True):
             if all_:
                 kept.append(item)
             elif any_:
-                kept.append(_narrow(item, np.isin(item.scn, scn[unseen])))
+                kept.append(_narrow(item, np.isin(item.scn, scn[stays])))
         self._recent = kept
         self._bytes = sum(item.nbytes for item in kept)
 

@@ -1,0 +1,154 @@
+"""Chunk after chunk of a source that cannot say of each transaction whether a select has seen it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from headrace.model.block import ORIGIN_LOG, Block, Body, transaction_index
+from headrace.model.change import table_arrow_schema
+from headrace.model.snapshot import NO, UNKNOWN, YES
+from headrace.testing.notation import change_batch, table_of
+from headrace.watermark.reconciler import Reconciler
+from tests.requirements import req
+
+THREE = table_of(3)
+KEYS = range(4)
+
+Row = tuple[int | str, ...]
+Change = tuple[str, Row]
+State = dict[int, Row]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is said of transactions by SCN; of those that are not named, that they were not seen."""
+
+    of: dict[int, int]
+
+    def sees(self, xid: npt.NDArray[np.int64], scn: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
+        del xid
+        return np.array([self.of.get(int(one), NO) for one in scn], np.int8)
+
+
+@dataclass
+class Transaction:
+    """Changes as the log has them, the keys that it locked, and what it does to a table."""
+
+    changes: list[Change] = field(default_factory=list)
+    keys: set[int] = field(default_factory=set)
+    sets: list[tuple[int, int, str]] = field(default_factory=list)
+    """Key, column and new value; column 0 puts the whole row or, with no value, removes it."""
+
+    def apply(self, state: State) -> None:
+        for key, column, value in self.sets:
+            if column:
+                row = list(state[key])
+                row[column] = value
+                state[key] = tuple(row)
+            elif value:
+                state[key] = (key, value, value)
+            else:
+                del state[key]
+
+
+def transaction(rng: random.Random, state: State, number: int) -> Transaction:
+    """Return one that changes some keys at random, and carry it out."""
+    made = Transaction()
+    for key in rng.sample(KEYS, rng.randint(1, 2)):
+        value = f"v{number}"
+        made.keys.add(key)
+        if key not in state:
+            made.changes.append(("+I", (key, value, value)))
+            made.sets.append((key, 0, value))
+        elif rng.random() < 0.2:
+            made.changes.append(("-D", (key, "?", "?")))
+            made.sets.append((key, 0, ""))
+        else:
+            column = rng.randint(1, 2)
+            sent: Row = (key, value, "?") if column == 1 else (key, "?", value)
+            before: list[Change] = [("-U", (key, "?", "?"))] if rng.random() < 0.5 else []
+            made.changes += [*before, ("+U" if before else "=U", sent)]
+            made.sets.append((key, column, value))
+    made.apply(state)
+    return made
+
+
+def visible(rng: random.Random, log: list[Transaction], before: set[int]) -> set[int]:
+    """Return transactions that a later select sees: all before one on each of its keys, for that held the locks."""
+    seen: set[int] = set()
+    held: set[int] = set()
+    for scn, one in enumerate(log, 1):
+        if scn in before or (not one.keys & held and rng.random() < 0.8):
+            seen.add(scn)
+        else:
+            held |= one.keys
+    return seen
+
+
+def block_of(scn: int, one: Transaction) -> Block:
+    rows = [(scn, place, op, cells) for place, (op, cells) in enumerate(one.changes)]
+    body = Body(THREE.schema_id, THREE.table, change_batch(THREE, rows))
+    return Block(transaction_index([(scn, 0, scn, 1, ORIGIN_LOG, 1)]), (body,), (), scn)
+
+
+def read(log: list[Transaction], seen: set[int]) -> pa.RecordBatch:
+    """Return what a select has that sees just some transactions."""
+    state: State = {}
+    for scn in sorted(seen):
+        log[scn - 1].apply(state)
+    rows = [(0, place, "+R", state[key]) for place, key in enumerate(sorted(state))]
+    batch = change_batch(THREE, rows)
+    return pa.record_batch(batch.columns[4:], schema=table_arrow_schema(THREE))
+
+
+@req("P49", "P50")
+@pytest.mark.parametrize("runs", [400, pytest.param(5_000, marks=pytest.mark.long)])
+def test_no_row_leaves_that_is_not_what_the_log_amounts_to(runs: int) -> None:
+    """Later ones are seen before earlier ones of other keys; of some nobody says whether they were seen."""
+    left = 0
+    for seed in range(runs):
+        rng = random.Random(seed)
+        reconciler = Reconciler(lambda _: THREE)
+        log: list[Transaction] = []
+        seen: set[int] = set()
+        now: State = {}
+        for _ in range(6):
+            for _ in range(rng.randint(1, 4)):
+                log.append(transaction(rng, now, len(log)))
+                reconciler.remember(block_of(len(log), log[-1]))
+            seen = visible(rng, log, seen)
+            doubt = rng.choice((0.0, 0.3, 0.8))
+            said = Said({scn: UNKNOWN if rng.random() < doubt else YES for scn in seen})
+            unseen = set(range(1, len(log) + 1)) - seen
+            said.of.update({scn: UNKNOWN for scn in unseen if rng.random() < doubt})
+            result = reconciler.reconcile(THREE, read(log, seen), said)
+            reconciler.forget(said)
+            for row in result.rows.to_pylist():
+                cells = tuple(row.values())
+                assert cells == now.get(cells[0]), f"seed {seed}, {len(log)} transactions"
+                left += 1
+    assert left > 3 * runs
+
+
+def test_a_seen_change_behind_a_doubtful_one_is_remembered_as_long_as_the_doubt() -> None:
+    """Without it the next chunk, whose row has both, would be patched with the doubtful one alone."""
+    reconciler = Reconciler(lambda _: THREE)
+    doubtful = Transaction([("=U", (1, "x", "?"))])
+    later = Transaction([("=U", (1, "y", "z"))])
+    reconciler.remember(block_of(1, doubtful))
+    reconciler.remember(block_of(2, later))
+    said = Said({1: UNKNOWN, 2: YES})
+    row = [(0, 0, "+R", (1, "y", "z"))]
+    chunk = pa.record_batch(change_batch(THREE, row).columns[4:], schema=table_arrow_schema(THREE))
+    for _ in range(2):
+        assert reconciler.reconcile(THREE, chunk, said).rows.to_pylist() == chunk.to_pylist()
+        reconciler.forget(said)
+    assert reconciler.remembered == 2
+    reconciler.forget(Said({1: YES, 2: YES}))
+    assert reconciler.remembered == 0
