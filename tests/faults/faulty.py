@@ -28,6 +28,7 @@ __all__ = [
     "PUBLIC_T",
     "AtWork",
     "at_work",
+    "committed_behind",
     "confirmed",
     "copied",
     "failure_of",
@@ -167,6 +168,16 @@ def confirmed(url: str, slot: str = "headrace") -> int:
             "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s",
             (slot,),
         ).fetchone()
+    assert row is not None
+    return parse_lsn(row[0])
+
+
+def committed_behind(url: str, *statements: str) -> int:
+    """Carry out one transaction; return a place in the source's log that is behind its rows and before its commit."""
+    with psycopg.connect(url) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
     return parse_lsn(row[0])
 

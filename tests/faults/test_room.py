@@ -17,7 +17,7 @@ from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import RequestState
 from tests.faults import disks
-from tests.faults.faulty import AtWork, at_work, confirmed, follows, position
+from tests.faults.faulty import AtWork, at_work, committed_behind, confirmed, follows, position
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.waiting import until
@@ -69,8 +69,7 @@ def test_a_full_disk_is_waited_out_and_nothing_is_acknowledged_meanwhile(
         until(running.dumped, "the first copy")
         free = os.statvfs(small_disk)
         ballast.write_bytes(b"x" * (free.f_bavail * free.f_bsize - 64 * 1024))
-        before = position(database)
-        sql(FILL.format(1000))
+        before = committed_behind(database, FILL.format(1000))
         until(
             lambda: running.error is not None or running.said("waiting for room"),
             "it waits for room",
@@ -79,7 +78,7 @@ def test_a_full_disk_is_waited_out_and_nothing_is_acknowledged_meanwhile(
         assert any(
             "change log" in s.detail for s in running.statuses if s.state == "waiting for room"
         )
-        assert confirmed(database, SLOT) <= before + 1
+        assert confirmed(database, SLOT) <= before
         ballast.unlink()
         sql("DELETE FROM t WHERE id >= 1500")
         follows(running, database)
@@ -92,14 +91,13 @@ def test_a_limit_on_the_size_of_files_is_waited_out(
 ) -> None:
     with at_work(source, tmp_path) as running:
         until(running.dumped, "the first copy")
-        before = position(database)
         with files_at_most(4096):
-            sql(FILL.format(1000))
+            before = committed_behind(database, FILL.format(1000))
             until(
                 lambda: running.error is not None or running.said("waiting for room"),
                 "it waits for room",
             )
-            assert confirmed(database, SLOT) <= before + 1
+            assert confirmed(database, SLOT) <= before
         follows(running, database)
     assert running.error is None
 
