@@ -42,8 +42,8 @@ class Transaction:
 
     changes: list[Change] = field(default_factory=list)
     keys: set[int] = field(default_factory=set)
-    sets: list[tuple[int, int, str]] = field(default_factory=list)
-    """Key, column and new value; column 0 puts the whole row or, with no value, removes it."""
+    sets: list[tuple[int, int, str | int]] = field(default_factory=list)
+    """Key, column and new value; of column 0 the whole row's, nothing for a row that goes, or where it moves to."""
 
     def apply(self, state: State) -> None:
         for key, column, value in self.sets:
@@ -51,6 +51,8 @@ class Transaction:
                 row = list(state[key])
                 row[column] = value
                 state[key] = tuple(row)
+            elif isinstance(value, int):
+                state[value] = (value, *state.pop(key)[1:])
             elif value:
                 state[key] = (key, value, value)
             else:
@@ -63,6 +65,13 @@ def transaction(rng: random.Random, state: State, number: int) -> Transaction:
     for key in rng.sample(KEYS, rng.randint(1, 2)):
         value = f"v{number}"
         made.keys.add(key)
+        free = next((k for k in KEYS if k not in state and k not in made.keys), None)
+        if key in state and free is not None and rng.random() < 0.3:
+            # The rest of the row is not sent.
+            made.keys.add(free)
+            made.changes += [("-U", (key, "?", "?")), ("+U", (free, "?", "?"))]
+            made.sets.append((key, 0, free))
+            break
         if key not in state:
             made.changes.append(("+I", (key, value, value)))
             made.sets.append((key, 0, value))
