@@ -213,9 +213,7 @@ def test_oracle_finds_a_missing_visibility_guard(monkeypatch: pytest.MonkeyPatch
 
 @req("P44", "A-17", "H04")
 def test_oracle_finds_a_missing_collision_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    def keep_all(
-        schema: TableSchema, rows: pa.RecordBatch, keys: pa.Array, folded: pa.Table
-    ) -> Reconciled:
+    def keep_all(schema: TableSchema, rows: pa.RecordBatch, *_: object) -> Reconciled:
         return Reconciled(rows, np.zeros(rows.num_rows, np.int8), rows.slice(0, 0))
 
     monkeypatch.setattr(reconciler_module, "_meet", keep_all)
@@ -227,14 +225,18 @@ def test_oracle_finds_a_missing_partial_image_rule(monkeypatch: pytest.MonkeyPat
     meet = reconciler_module._meet
 
     def any_event_collides(
-        schema: TableSchema, rows: pa.RecordBatch, keys: pa.Array, folded: pa.Table
+        schema: TableSchema,
+        rows: pa.RecordBatch,
+        keys: pa.Array,
+        changes: list[pa.RecordBatch],
+        folded: pa.Table,
     ) -> Reconciled:
         whole = folded
         for name in ("_missing", *(origin_name(key) for key in schema.key)):
             field = whole.schema.field(name)
             nothing = pa.nulls(whole.num_rows, field.type)
             whole = whole.set_column(whole.schema.get_field_index(name), field, nothing)
-        return meet(schema, rows, keys, whole)
+        return meet(schema, rows, keys, changes, whole)
 
     monkeypatch.setattr(reconciler_module, "_meet", any_event_collides)
     # Found by about one history in fifty; begins near one that does, so as not to search each time.

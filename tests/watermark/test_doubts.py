@@ -161,3 +161,26 @@ def test_a_seen_change_behind_a_doubtful_one_is_remembered_as_long_as_the_doubt(
     assert reconciler.remembered == 2
     reconciler.forget(Said({1: YES, 2: YES}))
     assert reconciler.remembered == 0
+
+
+def test_a_row_that_came_back_to_its_key_is_read_again_where_another_one_may_have_been_there() -> (
+    None
+):
+    """In between the chunk saw the other row: patched with nothing it would leave as what the key holds."""
+    reconciler = Reconciler(lambda _: THREE)
+    log: list[list[Change]] = [
+        [("-U", (3, "?", "?")), ("+U", (2, "?", "?"))],
+        [("+I", (3, "other", "other"))],
+        [("-U", (3, "?", "?")), ("+U", (1, "?", "?"))],
+        [("-U", (2, "?", "?")), ("+U", (3, "?", "?"))],
+    ]
+    for scn, changes in enumerate(log, 1):
+        reconciler.remember(block_of(scn, Transaction(changes)))
+    rows: list[tuple[int, int, str, Row]] = [
+        (0, 0, "+R", (2, "own", "own")),
+        (0, 1, "+R", (3, "other", "other")),
+    ]
+    chunk = pa.record_batch(change_batch(THREE, rows).columns[4:], schema=table_arrow_schema(THREE))
+    result = reconciler.reconcile(THREE, chunk, Said(dict.fromkeys(range(1, 5), UNKNOWN)))
+    assert result.rows.num_rows == 0
+    assert [row["k"] for row in result.unsettled.to_pylist()] == [3]

@@ -220,7 +220,7 @@ class Reconciler:
         if changes or truncates:
             keys = encode_rows([rows.column(name) for name in schema.key])
             if truncates or _may_meet(schema, keys, changes):
-                result = _meet(schema, rows, keys, fold(schema, changes, truncates))
+                result = _meet(schema, rows, keys, changes, fold(schema, changes, truncates))
         return replace(result, met=tuple(changes), truncates=tuple(truncates))
 
     def transactions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -374,7 +374,11 @@ def _may_meet(schema: TableSchema, keys: pa.Array, changes: list[pa.RecordBatch]
 
 
 def _meet(
-    schema: TableSchema, rows: pa.RecordBatch, chunk_keys: pa.Array, folded: pa.Table
+    schema: TableSchema,
+    rows: pa.RecordBatch,
+    chunk_keys: pa.Array,
+    changes: list[pa.RecordBatch],
+    folded: pa.Table,
 ) -> Reconciled:
     """Return what is left of the chunk's rows after the folded effect of what it did not see."""
     if folded.num_rows == 0:
@@ -385,6 +389,10 @@ def _meet(
     keys = encode_rows([folded[name] for name in schema.key])
     origins = encode_rows([folded[origin_name(name)] for name in schema.key])
     own = np.asarray(pc.equal(keys, origins))
+    for batch in changes:
+        # A row that left its key and came back may have met another one there, which is what a chunk in doubt has.
+        back = moved_in(schema, batch)[1]
+        own &= ~np.asarray(pc.is_in(keys, value_set=encode_rows([back[n] for n in schema.key])))
     # A row that one event carried whole has no origin; patches that add up to a whole row still need the chunk's,
     # since a target that misses the base skips each of them.
     grown = np.asarray(folded[origin_name(schema.key[0])].combine_chunks().is_valid())

@@ -345,11 +345,16 @@ def test_opened_is_what_the_port_promises(database: str, sql: Sql, tmp_path: Pat
 
 @pytest.mark.skipif(ENGINES[0] != "native", reason="installed without the C parts")
 def test_a_wait_whose_time_has_passed_returns_at_once_also_while_the_socket_is_emptied_beside(
-    database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str,
+    sql: Sql,
+    tmp_path: Path,
+    postgres_server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headrace.sources.postgres.intake._QUIET_MS", PATIENT_MS)
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    with opened(database, tmp_path) as log:
+    # Debian's server would encrypt what comes by TCP.
+    with opened(postgres_server.socket_url(name_of(database)), tmp_path) as log:
         stream = log.reader._stream
         assert isinstance(stream, SocketTransport)
         # It has been since the stream began: what waited for us comes so.
