@@ -5,17 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
 from headrace.model.block import ORIGIN_LOG, Block, Body, transaction_index
-from headrace.model.change import table_arrow_schema
-from headrace.model.snapshot import NO, UNKNOWN, YES
 from headrace.testing.notation import change_batch, table_of
 from headrace.watermark.reconciler import Reconciler
 from tests.requirements import req
+from tests.watermark.test_reconciler import block_of, chunk_rows, emitted, saw
 
 THREE = table_of(3)
 KEYS = range(4)
@@ -23,17 +20,6 @@ KEYS = range(4)
 Row = tuple[int | str, ...]
 Change = tuple[str, Row]
 State = dict[int, Row]
-
-
-@dataclass(frozen=True)
-class Said:
-    """What is said of transactions by SCN; of those that are not named, that they were not seen."""
-
-    of: dict[int, int]
-
-    def sees(self, xid: npt.NDArray[np.int64], scn: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
-        del xid
-        return np.array([self.of.get(int(one), NO) for one in scn], np.int8)
 
 
 @dataclass
@@ -100,7 +86,7 @@ def visible(rng: random.Random, log: list[Transaction], before: set[int]) -> set
     return seen
 
 
-def block_of(scn: int, one: Transaction) -> Block:
+def streamed(scn: int, one: Transaction) -> Block:
     rows = [(scn, place, op, cells) for place, (op, cells) in enumerate(one.changes)]
     body = Body(THREE.schema_id, THREE.table, change_batch(THREE, rows))
     return Block(transaction_index([(scn, 0, scn, 1, ORIGIN_LOG, 1)]), (body,), (), scn)
@@ -111,9 +97,7 @@ def read(log: list[Transaction], seen: set[int]) -> pa.RecordBatch:
     state: State = {}
     for scn in sorted(seen):
         log[scn - 1].apply(state)
-    rows = [(0, place, "+R", state[key]) for place, key in enumerate(sorted(state))]
-    batch = change_batch(THREE, rows)
-    return pa.record_batch(batch.columns[4:], schema=table_arrow_schema(THREE))
+    return chunk_rows(THREE, [state[key] for key in sorted(state)])
 
 
 @req("P49", "P50")
@@ -130,17 +114,15 @@ def test_no_row_leaves_that_is_not_what_the_log_amounts_to(runs: int) -> None:
         for _ in range(6):
             for _ in range(rng.randint(1, 4)):
                 log.append(transaction(rng, now, len(log)))
-                reconciler.remember(block_of(len(log), log[-1]))
+                reconciler.remember(streamed(len(log), log[-1]))
             seen = visible(rng, log, seen)
             doubt = rng.choice((0.0, 0.3, 0.8))
-            said = Said({scn: UNKNOWN if rng.random() < doubt else YES for scn in seen})
-            unseen = set(range(1, len(log) + 1)) - seen
-            said.of.update({scn: UNKNOWN for scn in unseen if rng.random() < doubt})
+            unknown = {scn for scn in range(1, len(log) + 1) if rng.random() < doubt}
+            said = saw(*(seen - unknown), unknown=tuple(unknown))
             result = reconciler.reconcile(THREE, read(log, seen), said)
             reconciler.forget(said)
-            for row in result.rows.to_pylist():
-                cells = tuple(row.values())
-                assert cells == now.get(cells[0]), f"seed {seed}, {len(log)} transactions"
+            for cells in emitted(result.rows):
+                assert cells in now.values(), f"seed {seed}, {len(log)} transactions"
                 left += 1
     assert left > 3 * runs
 
@@ -148,18 +130,14 @@ def test_no_row_leaves_that_is_not_what_the_log_amounts_to(runs: int) -> None:
 def test_a_seen_change_behind_a_doubtful_one_is_remembered_as_long_as_the_doubt() -> None:
     """Without it the next chunk, whose row has both, would be patched with the doubtful one alone."""
     reconciler = Reconciler(lambda _: THREE)
-    doubtful = Transaction([("=U", (1, "x", "?"))])
-    later = Transaction([("=U", (1, "y", "z"))])
-    reconciler.remember(block_of(1, doubtful))
-    reconciler.remember(block_of(2, later))
-    said = Said({1: UNKNOWN, 2: YES})
-    row = [(0, 0, "+R", (1, "y", "z"))]
-    chunk = pa.record_batch(change_batch(THREE, row).columns[4:], schema=table_arrow_schema(THREE))
+    reconciler.remember(block_of(THREE, "=U(1,x,?) | =U(1,y,z)"))
+    said = saw(2, unknown=(1,))
+    chunk = chunk_rows(THREE, [(1, "y", "z")])
     for _ in range(2):
-        assert reconciler.reconcile(THREE, chunk, said).rows.to_pylist() == chunk.to_pylist()
+        assert emitted(reconciler.reconcile(THREE, chunk, said).rows) == [(1, "y", "z")]
         reconciler.forget(said)
     assert reconciler.remembered == 2
-    reconciler.forget(Said({1: YES, 2: YES}))
+    reconciler.forget(saw(1, 2))
     assert reconciler.remembered == 0
 
 
@@ -168,19 +146,9 @@ def test_a_row_that_came_back_to_its_key_is_read_again_where_another_one_may_hav
 ):
     """In between the chunk saw the other row: patched with nothing it would leave as what the key holds."""
     reconciler = Reconciler(lambda _: THREE)
-    log: list[list[Change]] = [
-        [("-U", (3, "?", "?")), ("+U", (2, "?", "?"))],
-        [("+I", (3, "other", "other"))],
-        [("-U", (3, "?", "?")), ("+U", (1, "?", "?"))],
-        [("-U", (2, "?", "?")), ("+U", (3, "?", "?"))],
-    ]
-    for scn, changes in enumerate(log, 1):
-        reconciler.remember(block_of(scn, Transaction(changes)))
-    rows: list[tuple[int, int, str, Row]] = [
-        (0, 0, "+R", (2, "own", "own")),
-        (0, 1, "+R", (3, "other", "other")),
-    ]
-    chunk = pa.record_batch(change_batch(THREE, rows).columns[4:], schema=table_arrow_schema(THREE))
-    result = reconciler.reconcile(THREE, chunk, Said(dict.fromkeys(range(1, 5), UNKNOWN)))
-    assert result.rows.num_rows == 0
+    log = "-U(3,?,?) +U(2,?,?) | +I(3,other,other) | -U(3,?,?) +U(1,?,?) | -U(2,?,?) +U(3,?,?)"
+    reconciler.remember(block_of(THREE, log))
+    chunk = chunk_rows(THREE, [(2, "own", "own"), (3, "other", "other")])
+    result = reconciler.reconcile(THREE, chunk, saw(unknown=(1, 2, 3, 4)))
+    assert emitted(result.rows) == []
     assert [row["k"] for row in result.unsettled.to_pylist()] == [3]
