@@ -11,34 +11,36 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.changelog import ChangeLogReader
-from headrace.model.block import Block
 
 _WAIT_S = 1.0
 _COMMITTED = pa.array(["+I", "+U", "=U"])
 END_ID = -1
 
 
-def _rows(block: Block, table: str, seen_us: int) -> list[np.ndarray]:
-    found = []
-    for body in block.bodies:
-        if body.table.name != table:
-            continue
-        # What a dump reads again is no commit; a Python object for each of its rows would hold the next commit up.
-        batch = body.batch.filter(pc.is_in(body.batch.column("_op"), value_set=_COMMITTED))
-        if not batch.num_rows:
-            continue
-        scns = batch.column("_scn").to_numpy()
-        commits = block.index["commit_us"][np.searchsorted(block.index["scn"], scns)]
-        columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in ("id", "at_us")]
-        rows = np.stack([*columns, commits, np.full(len(scns), seen_us)], axis=1)
-        found.append(rows.astype(np.int64))
-    return found
+class _Seen(NamedTuple):
+    """What one look brought: the table's rows, the index of their transactions, and when, microseconds since 1970."""
+
+    rows: pa.RecordBatch
+    index: npt.NDArray[np.void]
+    at_us: int
+
+
+def _times(seen: _Seen) -> npt.NDArray[np.int64]:
+    """Return what is kept of each row, in four columns."""
+    # What a dump reads again is no commit.
+    rows = seen.rows.filter(pc.is_in(seen.rows.column("_op"), value_set=_COMMITTED))
+    scns = rows.column("_scn").to_numpy()
+    commits = seen.index["commit_us"][np.searchsorted(seen.index["scn"], scns)]
+    columns = [rows.column(name).to_numpy(zero_copy_only=False) for name in ("id", "at_us")]
+    return np.stack([*columns, commits, np.full(len(scns), seen.at_us)], axis=1).astype(np.int64)
 
 
 def main() -> int:
@@ -49,21 +51,20 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
     reader = ChangeLogReader(given.folder)
-    at, rows, ended = reader.tail().covered_scn, [np.empty((0, 4), np.int64)], False
+    at, seen = reader.tail().covered_scn, list[_Seen]()
     print("waiting", flush=True)
-    while not ended:
+    while not seen or seen[-1].rows.column("id")[-1].as_py() != END_ID:
         if not reader.wait(at + 1, _WAIT_S):
             continue
-        covered = reader.tail().covered_scn
         for block in reader.blocks(at):
-            fresh = _rows(block, given.table, time.time_ns() // 1000)
-            if fresh and len(rows) == 1:
+            at_us = time.time_ns() // 1000
+            # Nothing more, before the last row: a reader at work on one commit sees the next one later.
+            found = [body.batch for body in block.bodies if body.table.name == given.table]
+            if found and not seen:
                 print("warm", flush=True)
-            rows += fresh
-            ended = ended or any((part[:, 0] == END_ID).any() for part in fresh)
-            covered = max(covered, block.covered_scn)
-        at = covered
-    every = np.concatenate(rows)
+            seen += [_Seen(rows, block.index, at_us) for rows in found if rows.num_rows]
+            at = max(at, block.covered_scn)
+    every = np.concatenate([_times(each) for each in seen])
     np.save(given.out, every[every[:, 0] >= 0])
     return 0
 

@@ -50,6 +50,27 @@ def test_one_torn_slot_leaves_the_other(tmp_path, torn):
     assert found.length in (4096, 5000)
 
 
+def test_a_reader_that_looks_while_a_record_is_written_finds_it_whole_afterwards(tmp_path):
+    page = TailFile(tmp_path, RECORD)
+    page.publish(replace(RECORD, length=5000))
+    view = TailView(tmp_path)
+    found = view.read()
+    assert found is not None
+    assert found.length == 5000
+    data = TailRecord(3, 10, SegmentName(2, 17), 6000, 15, Tail(100, 300, 310, 999)).encode()
+    with (tmp_path / "tail").open("r+b") as file:
+        # All but the checksum has been written when the reader looks.
+        file.write(data[:-4])
+        file.flush()
+        assert view.read() == found
+        file.write(data[-4:])
+        file.flush()
+        now = view.read()
+    assert now is not None
+    assert now.length == 6000
+    page.close()
+
+
 @pytest.mark.parametrize("size", [0, 100, 4096])
 def test_a_damaged_page_is_a_named_error(tmp_path, size):
     (tmp_path / "tail").write_bytes(b"x" * size)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import time
+import weakref
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -271,6 +273,36 @@ def test_while_nothing_is_dumped_an_eighth_of_the_memory_keeps_the_oldest_rows()
     assert reconciler.can_reconcile
     rows = chunk_rows(TWO, [(1, "a"), (2, "b"), (3, "c")])
     assert emitted(reconciler.reconcile(TWO, rows, saw(3)).rows) != emitted(rows)
+
+
+def remembered_rows(reconciler: Reconciler, scns: range, text: str) -> weakref.ReferenceType[Any]:
+    """Let transactions of one row each be remembered, and return a reference to the last one's rows."""
+    for scn in scns:
+        rows = change_batch(TWO, [(scn, 0, "=U", (scn, text))])
+        index = transaction_index([(scn, 0, scn, 1, ORIGIN_LOG, 1)])
+        reconciler.remember(Block(index, (Body(TWO.schema_id, TWO.table, rows),), (), scn))
+    return weakref.ref(rows)
+
+
+def test_the_log_does_not_wait_for_the_memory_of_a_second_to_be_given_back() -> None:
+    reconciler = Reconciler(lambda _: TWO)
+    last = remembered_rows(reconciler, range(1, 201), "x")
+    reconciler.forget(saw(*range(1, 201)))
+    assert (reconciler.remembered, reconciler.nbytes) == (0, 0)
+    # By and by, and all of it while a quarter as many come: it never adds up.
+    remembered_rows(reconciler, range(201, 250), "y")
+    assert last() is not None
+    remembered_rows(reconciler, range(250, 251), "y")
+    assert last() is None
+
+
+def test_much_memory_is_given_back_at_once() -> None:
+    reconciler = Reconciler(lambda _: TWO)
+    before = pa.total_allocated_bytes()
+    remembered_rows(reconciler, range(1, 41), "x" * (1 << 20))
+    assert pa.total_allocated_bytes() - before >= 40 << 20
+    reconciler.forget(saw(*range(1, 41)))
+    assert pa.total_allocated_bytes() - before < 8 << 20
 
 
 @req("H07", "P65")

@@ -98,9 +98,16 @@ class TailRecord:
         return data + _CRC.pack(zlib.crc32(data))
 
     @classmethod
+    def sequences(cls, page: bytes | mmap.mmap) -> tuple[int, int]:
+        """Return the sequence of each slot, unchecked."""
+        (first,) = _SEQUENCE.unpack_from(page, _SEQUENCE_AT)
+        (second,) = _SEQUENCE.unpack_from(page, _SLOT + _SEQUENCE_AT)
+        return first, second
+
+    @classmethod
     def newest(cls, page: bytes | mmap.mmap) -> TailRecord | None:
         """Return the newest whole record of a page, None when both slots are torn."""
-        first, second = (_SEQUENCE.unpack_from(page, at + _SEQUENCE_AT)[0] for at in (0, _SLOT))
+        first, second = cls.sequences(page)
         # The one that was written last, as a rule; where that is torn, its sequence means nothing.
         newest, other = (0, _SLOT) if first >= second else (_SLOT, 0)
         found = cls._slot(page, newest)
@@ -212,6 +219,8 @@ class TailView:
         self._bell: Bell | None = None
         self._rung = 0
         self._identity: tuple[int, int] | None = None
+        self._newest: TailRecord | None = None
+        self._sequences: tuple[int, int] | None = None
 
     def read(self) -> TailRecord | None:
         """Return the newest record, None when there is no change log here.
@@ -226,7 +235,14 @@ class TailView:
                 return None
             # Before the record: what is published in between rings again.
             self._rung = self._bell.rung if self._bell is not None else 0
+            # Before the record, too: with neither of them changed, what was the newest record still is.
+            sequences = TailRecord.sequences(page)
+            if sequences == self._sequences and self._newest is not None:
+                return self._newest
             if record := TailRecord.newest(page):
+                # Of one that is being written only the sequence may be there: that is looked for again.
+                self._sequences = sequences if record.sequence == max(sequences) else None
+                self._newest = record
                 return record
             if time.monotonic() > deadline:
                 raise damaged_tail(self._path.parent)
@@ -250,7 +266,7 @@ class TailView:
         page = self._current_page()
         if page is None:
             return -1
-        return sum(_SEQUENCE.unpack_from(page, at + _SEQUENCE_AT)[0] for at in (0, _SLOT))
+        return sum(TailRecord.sequences(page))
 
     def _current_page(self) -> mmap.mmap | None:
         try:
@@ -266,6 +282,7 @@ class TailView:
             self._identity = _identity(status)
             self._page = mmap.mmap(descriptor, _PAGE, access=mmap.ACCESS_READ)
             self._bell = Bell(self._page, _BELL_AT)
+            self._sequences = None
         finally:
             os.close(descriptor)
         return self._page

@@ -232,8 +232,8 @@ class ChangeLogWriter:
 
         Raises:
             DiskFull: or another `ChangeLogError`: a sync before this one failed; the log must be opened again.
-            LeaseLost: another writer has taken over.
-            ChangeLogLost: the folder was removed.
+            LeaseLost: another writer had taken over when the sync before this one ended.
+            ChangeLogLost: the folder was removed then.
         """
         active = self._unsynced()
         if active is not None:
@@ -254,7 +254,7 @@ class ChangeLogWriter:
             failpoint("log.before_sync")
             self._synced(active, partial(active.sync, self._sync))
             failpoint("log.after_sync")
-            # Again: had somebody taken over before the bytes were written, they would not be in its log.
+            # Had somebody taken over before the bytes were written, they would not be in its log.
             self._tail.check()
             self._publish(self._links[-1], self._progress)
         return self.tail
@@ -322,6 +322,11 @@ class ChangeLogWriter:
 
     def _check(self) -> None:
         """Refuse to go on after a failed sync, and when somebody else writes."""
+        self._check_open()
+        self._tail.check()
+
+    def _check_open(self) -> None:
+        """Refuse to go on after a failed sync."""
         if self._lock < 0:
             raise ValueError("the change log is closed")
         if self._broken:
@@ -329,7 +334,6 @@ class ChangeLogWriter:
                 f"The change log {self._folder} stopped at a failed sync: {self._broken}",
                 next_step="open it again; the source sends what was not acknowledged once more.",
             )
-        self._tail.check()
 
     def _append(self, pieces: Sequence[tuple[BlockHeader, Sequence[Readable]]]) -> None:
         """Write blocks, each with its header and in parts."""
@@ -416,10 +420,14 @@ class ChangeLogWriter:
         )
 
     def _unsynced(self) -> ActiveSegment | None:
-        """Settle what was begun, and return the segment whose end no sync has covered yet, if there is one."""
-        self._check()
+        """Settle what was begun, and return the segment whose end no sync has covered yet, if there is one.
+
+        Where there is one, `TailFile.check` is for after its sync: only then does the answer count.
+        """
+        self._check_open()
         self._settle()
         if self._active is None or self._is_published(self._links[-1]):
+            self._tail.check()
             return None
         return self._active
 

@@ -459,7 +459,7 @@ class Capture:
             # leaves unobserved was not acknowledged either, and comes again.
             self._unobserved = item.block
         else:
-            self.coordinator.observe(item.block)
+            self._observe(item.block)
         fresh = item.block.after(held)
         if len(fresh.index) or fresh.covered_scn > self._log.covered_scn:
             self._append(fresh)
@@ -470,6 +470,7 @@ class Capture:
             for block in self.coordinator.receive(item.mark, reads_on=reads_on):
                 failpoint("window.before_emit")
                 self._append(block)
+                self._large.append(block)
             failpoint("window.after_emit")
         before, self._unsettled = self._unsettled, item
         if item.more:
@@ -498,7 +499,7 @@ class Capture:
         self._owed = item.position
         block, self._unobserved = self._unobserved, None
         if block is not None:
-            self.coordinator.observe(block)
+            self._observe(block)
         if not (owe and self.coordinator.may_owe):
             self._pay()
 
@@ -525,10 +526,14 @@ class Capture:
             self._telling.requests(self._state.requests)
             failpoint("capture.after_progress")
 
+    def _observe(self, block: Block) -> None:
+        assert self.coordinator is not None
+        self.coordinator.observe(block)
+        self._large.append(block)
+
     def _append(self, block: Block) -> None:
         self._log.append(block)
         self._telling.appended(block)
-        self._large.append(block)
         self._counted.append(block.index, self._log.complete_scn)
 
     def _log_blocks(self, after_scn: int) -> Iterator[Block]:

@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 __all__ = ["Counted"]
 
+_HELD = 256
+"""Blocks that may wait to be counted."""
+
 
 class Counted:
     """Changes of one process; what a lost connection takes back counts when it comes again.
@@ -23,10 +26,12 @@ class Counted:
         self._appended: deque[npt.NDArray[np.void]] = deque()
 
     def append(self, index: npt.NDArray[np.void], complete_scn: int) -> None:
-        """Take the transaction index of a block that was appended and is not durable yet; count what is by now."""
-        self.durable(complete_scn)
+        """Take the transaction index of a block that was appended and is not durable yet; count what is, now and then."""
         if len(index):
             self._appended.append(index)
+        # Readers wait for the sync that follows, and nobody for the count.
+        if len(self._appended) > _HELD:
+            self.durable(complete_scn)
 
     def durable(self, complete_scn: int) -> None:
         """Count what lies at or below the last whole transaction that is durable."""

@@ -18,6 +18,7 @@ Source: DBLog, Algorithm 1 steps 6 and 7; docs/paper_map.md.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -36,6 +37,11 @@ from headrace.model.snapshot import UNKNOWN, YES, Visibility
 __all__ = ["DROPPED", "KEPT", "PATCHED", "Reconciled", "Reconciler", "moved_in"]
 
 _IDLE_SHARE = 8
+
+_LEFT_BYTES = 1 << 22
+_LEFT_AT_ONCE = 4
+"""What was forgotten is let go of by and by, so many blocks with each that comes: to give the memory of a second's
+small blocks back takes five thousandths of a second, for which the log would stand still."""
 
 KEPT, DROPPED, PATCHED = 0, 1, 2
 """What became of a row of a chunk: it leaves as it was read, yields to the log, or took cells from it."""
@@ -97,6 +103,8 @@ class Reconciler:
         self._schema_of = schema_of
         self._memory_bytes = memory_bytes
         self._recent: list[_Remembered] = []
+        self._left: deque[_Remembered] = deque()
+        self._left_bytes = 0
         self._bytes = 0
         self._remembered_scn = 0
 
@@ -131,6 +139,7 @@ class Reconciler:
                 be seen; rows beyond are let go, and no chunk is reconciled until a snapshot has seen their
                 transactions.
         """
+        self._let_go(_LEFT_AT_ONCE)
         block = block.after(self._remembered_scn)
         if not len(block.index):
             return
@@ -192,10 +201,20 @@ class Reconciler:
         for item, any_, all_ in zip(self._recent, *self._by_item(stays), strict=True):
             if all_:
                 kept.append(item)
-            elif any_:
-                kept.append(_narrow(item, np.isin(item.scn, scn[stays])))
+            else:
+                self._left.append(item)
+                self._left_bytes += item.nbytes
+                if any_:
+                    kept.append(_narrow(item, np.isin(item.scn, scn[stays])))
         self._recent = kept
         self._bytes = sum(item.nbytes for item in kept)
+        while self._left_bytes > _LEFT_BYTES:
+            self._let_go(_LEFT_AT_ONCE)
+
+    def _let_go(self, most: int) -> None:
+        """Give the memory of some blocks back that were forgotten."""
+        for _ in range(min(most, len(self._left))):
+            self._left_bytes -= self._left.popleft().nbytes
 
     def changes_of(self, table: TableId) -> Iterator[tuple[TableSchema, pa.RecordBatch]]:
         """Yield the remembered changes of a table, each batch with its version; none of those that were let go."""
