@@ -28,6 +28,7 @@ def summarise(records: Runs) -> dict[str, float]:
     backlog = select(records, part="backlog")
     found |= _against_recvlogical(backlog)
     found |= _against_bare(backlog)
+    found |= _by_transport(backlog)
     found |= _against_debezium(backlog)
     found |= _heap(records, backlog)
     found |= _latency(records)
@@ -86,6 +87,28 @@ def _against_bare(backlog: Runs) -> dict[str, float | None]:
                 ours_alone.append(used - least_used if used and least_used else None)
         found[f"{kind}_vs_bare_client"] = least(ratios)
         found[f"cpu_s_per_million_rows_{kind}_over_bare"] = most(ours_alone)
+    return found
+
+
+def _by_transport(backlog: Runs) -> dict[str, float | None]:
+    """Say where a load's time goes: the server's work over our run's time, and what each transport costs a client."""
+    found: dict[str, float | None] = {}
+    for transport in sorted({run["transport"] for run in backlog}):
+        at = select(backlog, transport=transport)
+        ours = select(at, contender=US)
+        for load in (*_loads(backlog, True), *_loads(backlog, False)):
+            shares = [
+                {"share": run["server_cpu_s_per_million"] * run["rows_per_s"] / 1e6}
+                for run in select(ours, load=load)
+                if run.get("server_cpu_s_per_million") is not None
+            ]
+            found[f"{load}_{transport}_server_share"] = median(shares, "share")
+        for label, runs in (("", ours), ("_bare", select(at, contender=BARE))):
+            found[f"cpu_s_per_million_rows_{transport}{label}"] = most(
+                median(select(runs, load=load), "cpu_s_per_million")
+                for load in _loads(backlog, True)
+                if load != "w3f"
+            )
     return found
 
 

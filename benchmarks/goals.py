@@ -57,6 +57,20 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         ),
         "cpu_s_per_million_rows_identity_full": Figure("the same with identity FULL", most=1.2),
         "cpu_s_per_million_rows_wide": Figure("the same, rows of 2.5 KB"),
+        **{
+            f"cpu_s_per_million_rows_{transport}{label}": Figure(
+                f"CPU seconds per million changes, worst narrow load, {through}{whose}"
+            )
+            for transport, through in (("tcp", "by TCP"), ("unix", "by a Unix socket"))
+            for label, whose in (("", ""), ("_bare", ": of a client that only keeps bytes"))
+        },
+        **{
+            f"{load}_{transport}_server_share": Figure(
+                "processor time of the server during our run over the run's time: its walsender is one process"
+            )
+            for load in ("w1", "w2", "w3d", "w3f", "w4", "w5")
+            for transport in ("tcp", "unix")
+        },
         "narrow_vs_bare_client": Figure(
             f"worst narrow load and transport, beside a client that only keeps bytes, {_OURS}"
         ),

@@ -26,10 +26,10 @@ END_ID = -1
 
 
 class _Seen(NamedTuple):
-    """What one look brought: the table's rows, the index of their transactions, and when, microseconds since 1970."""
+    """What one look brought: the table's rows, their transactions, and when, microseconds since 1970."""
 
     rows: pa.RecordBatch
-    index: npt.NDArray[np.void]
+    transactions: npt.NDArray[np.void]
     at_us: int
 
 
@@ -38,7 +38,7 @@ def _times(seen: _Seen) -> npt.NDArray[np.int64]:
     # What a dump reads again is no commit.
     rows = seen.rows.filter(pc.is_in(seen.rows.column("_op"), value_set=_COMMITTED))
     scns = rows.column("_scn").to_numpy()
-    commits = seen.index["commit_us"][np.searchsorted(seen.index["scn"], scns)]
+    commits = seen.transactions["commit_us"][np.searchsorted(seen.transactions["scn"], scns)]
     columns = [rows.column(name).to_numpy(zero_copy_only=False) for name in ("id", "at_us")]
     return np.stack([*columns, commits, np.full(len(scns), seen.at_us)], axis=1).astype(np.int64)
 

@@ -57,6 +57,22 @@ def test_the_worst_narrow_load_and_transport_stands_for_all() -> None:
     assert found["wide_vs_pg_recvlogical"] == pytest.approx(0.4)
 
 
+def test_a_load_that_the_server_alone_takes_time_for_is_told_apart() -> None:
+    records = [
+        # 200 a second at 5,000 s of the server for a million: it is at work all the time.
+        *backlog("w2", "headrace", [200, 200], "unix", server_cpu_s_per_million=5_000.0),
+        *backlog("w2", "bare client", [250], "unix"),
+        *backlog("w4", "headrace", [100], "unix", server_cpu_s_per_million=2_500.0),
+        *backlog("w3f", "headrace", [10], "unix"),
+    ]
+    found = capture_summary.summarise(records)
+    assert found["w2_unix_server_share"] == pytest.approx(1.0)
+    assert found["w4_unix_server_share"] == pytest.approx(0.25)
+    assert "w3f_unix_server_share" not in found
+    assert found["cpu_s_per_million_rows_unix"] == pytest.approx(500)
+    assert found["cpu_s_per_million_rows_unix_bare"] == pytest.approx(400)
+
+
 def test_debezium_is_met_at_its_best_setting() -> None:
     records = [
         *backlog("w2", "headrace", [300]),

@@ -26,7 +26,7 @@ class Counted:
         self._appended: deque[npt.NDArray[np.void]] = deque()
 
     def append(self, index: npt.NDArray[np.void], complete_scn: int) -> None:
-        """Take the transaction index of a block that was appended and is not durable yet; count what is, now and then."""
+        """Take the transaction index of a block that was appended and is not durable yet; at times count what is."""
         if len(index):
             self._appended.append(index)
         # Readers wait for the sync that follows, and nobody for the count.
