@@ -18,6 +18,8 @@ US = "headrace"
 BARE = "bare client"
 PEER = "pg_recvlogical"
 _KEPT = 0.95
+_FULL = "w3f"
+"""Updates with identity FULL, which have a goal of their own."""
 
 Runs = Sequence[Mapping[str, Any]]
 
@@ -58,16 +60,15 @@ def _against_recvlogical(backlog: Runs) -> dict[str, float | None]:
             else None
         )
 
-    def cpu(loads: Iterable[str]) -> float | None:
-        return most(median(select(ours, load=load), "cpu_s_per_million") for load in loads)
-
     narrow, wide = _loads(backlog, True), _loads(backlog, False)
     return {
         "narrow_vs_pg_recvlogical": worst(narrow),
         "wide_vs_pg_recvlogical": worst(wide),
-        "cpu_s_per_million_rows": cpu(load for load in narrow if load != "w3f"),
-        "cpu_s_per_million_rows_identity_full": cpu(load for load in narrow if load == "w3f"),
-        "cpu_s_per_million_rows_wide": cpu(wide),
+        "cpu_s_per_million_rows": _cpu(ours, (load for load in narrow if load != _FULL)),
+        "cpu_s_per_million_rows_identity_full": _cpu(
+            ours, (load for load in narrow if load == _FULL)
+        ),
+        "cpu_s_per_million_rows_wide": _cpu(ours, wide),
         "rss_mib": most(run["rss_mib"] for run in ours),
         **ratios,
     }
@@ -104,12 +105,14 @@ def _by_transport(backlog: Runs) -> dict[str, float | None]:
             ]
             found[f"{load}_{transport}_server_share"] = median(shares, "share")
         for label, runs in (("", ours), ("_bare", select(at, contender=BARE))):
-            found[f"cpu_s_per_million_rows_{transport}{label}"] = most(
-                median(select(runs, load=load), "cpu_s_per_million")
-                for load in _loads(backlog, True)
-                if load != "w3f"
-            )
+            plain = (load for load in _loads(backlog, True) if load != _FULL)
+            found[f"cpu_s_per_million_rows_{transport}{label}"] = _cpu(runs, plain)
     return found
+
+
+def _cpu(runs: Runs, loads: Iterable[str]) -> float | None:
+    """Return the CPU seconds per million changes of the dearest of some loads."""
+    return most(median(select(runs, load=load), "cpu_s_per_million") for load in loads)
 
 
 def _best_setting(runs: Runs, prefix: str, field: str) -> Runs:

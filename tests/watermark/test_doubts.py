@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from headrace.model.block import ORIGIN_LOG, Block, Body, transaction_index
-from headrace.testing.notation import change_batch, table_of
+from headrace.testing.notation import table_of
 from headrace.watermark.reconciler import Reconciler
 from tests.requirements import req
-from tests.watermark.test_reconciler import block_of, chunk_rows, emitted, saw
+from tests.watermark.test_reconciler import block_at, block_of, chunk_rows, emitted, saw
 
 THREE = table_of(3)
 KEYS = range(4)
@@ -86,12 +85,6 @@ def visible(rng: random.Random, log: list[Transaction], before: set[int]) -> set
     return seen
 
 
-def streamed(scn: int, one: Transaction) -> Block:
-    rows = [(scn, place, op, cells) for place, (op, cells) in enumerate(one.changes)]
-    body = Body(THREE.schema_id, THREE.table, change_batch(THREE, rows))
-    return Block(transaction_index([(scn, 0, scn, 1, ORIGIN_LOG, 1)]), (body,), (), scn)
-
-
 def read(log: list[Transaction], seen: set[int]) -> pa.RecordBatch:
     """Return what a select has that sees just some transactions."""
     state: State = {}
@@ -114,7 +107,7 @@ def test_no_row_leaves_that_is_not_what_the_log_amounts_to(runs: int) -> None:
         for _ in range(6):
             for _ in range(rng.randint(1, 4)):
                 log.append(transaction(rng, now, len(log)))
-                reconciler.remember(streamed(len(log), log[-1]))
+                reconciler.remember(block_at(THREE, len(log), log[-1].changes))
             seen = visible(rng, log, seen)
             doubt = rng.choice((0.0, 0.3, 0.8))
             unknown = {scn for scn in range(1, len(log) + 1) if rng.random() < doubt}

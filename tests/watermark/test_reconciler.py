@@ -6,6 +6,7 @@ import ast
 import inspect
 import time
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.watermark import reconciler as module
 from headrace.watermark.reconciler import Reconciler, moved_in
 from tests.requirements import req
+
+Row = tuple[int | str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def survivors(schema: TableSchema, log: str, chunk: str, what: Saw) -> list[tupl
     return emitted(reconciler.reconcile(schema, chunk_rows(schema, rows), what).rows)
 
 
-def chunk_rows(schema: TableSchema, rows: list[tuple[int | str | None, ...]]) -> pa.RecordBatch:
+def chunk_rows(schema: TableSchema, rows: list[Row]) -> pa.RecordBatch:
     batch = change_batch(schema, [(0, i, "+R", row) for i, row in enumerate(rows)])
     return pa.record_batch(batch.columns[4:], schema=table_arrow_schema(schema))
 
@@ -275,13 +278,19 @@ def test_while_nothing_is_dumped_an_eighth_of_the_memory_keeps_the_oldest_rows()
     assert emitted(reconciler.reconcile(TWO, rows, saw(3)).rows) != emitted(rows)
 
 
+def block_at(schema: TableSchema, scn: int, changes: Sequence[tuple[str, Row]]) -> Block:
+    """Return the streamed block of one transaction: operations and cells."""
+    rows = [(scn, place, op, cells) for place, (op, cells) in enumerate(changes)]
+    body = Body(schema.schema_id, schema.table, change_batch(schema, rows))
+    return Block(transaction_index([(scn, 0, scn, 1, ORIGIN_LOG, 1)]), (body,), (), scn)
+
+
 def remembered_rows(reconciler: Reconciler, scns: range, text: str) -> weakref.ReferenceType[Any]:
     """Let transactions of one row each be remembered, and return a reference to the last one's rows."""
     for scn in scns:
-        rows = change_batch(TWO, [(scn, 0, "=U", (scn, text))])
-        index = transaction_index([(scn, 0, scn, 1, ORIGIN_LOG, 1)])
-        reconciler.remember(Block(index, (Body(TWO.schema_id, TWO.table, rows),), (), scn))
-    return weakref.ref(rows)
+        block = block_at(TWO, scn, [("=U", (scn, text))])
+        reconciler.remember(block)
+    return weakref.ref(block.bodies[0].batch)
 
 
 def test_the_log_does_not_wait_for_the_memory_of_a_second_to_be_given_back() -> None:

@@ -94,7 +94,8 @@ class PostgresSettings:
         heartbeat_s: after so much silence in the log we write a small message of our own.
         failover: make our own slot one that standbys keep in step (from 17 on; before, it is left out).
         block_rows: rows after which a block is handed over, in the middle of a transaction if need be.
-        block_bytes: the same in bytes of the stream; more than a processor's cache holds is written at half the rate.
+        block_bytes: the same in bytes of the stream; wide rows take longer in
+            more than a processor's cache holds (ADR 0076).
         block_interval_s: least time between two blocks while the log does not pause; less is fresher and costs
             capture more.
         spool_folder: where large open transactions wait for their commit; the system's temporary folder when None.
