@@ -340,8 +340,9 @@ class Coordinator:
             # Every chunk brings its own snapshot; only rows that were let go need one before it.
             interval = self._settings.snapshot_interval_s
             soon = self._snapshot_at - interval + min(interval, _SEEN_S)
-            return not self._reconciler.can_reconcile and now >= soon
-        return self._reconciler.remembered > 0 and now >= self._snapshot_at
+            return now >= soon and not self._reconciler.can_reconcile
+        # The time first: whatever is remembered, block by block, would be counted in every round.
+        return now >= self._snapshot_at and self._reconciler.remembered > 0
 
     def _start(self, task: Task) -> None:
         table = task.progress.table
