@@ -15,7 +15,9 @@ from headrace.changelog import ChangeLogReader, ChangeLogSettings
 from headrace.errors import HeadraceError
 from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings, CaptureStatus
+from headrace.relay.capture import Capture
+from headrace.relay.settings import CaptureSettings
+from headrace.relay.status import CaptureStatus
 from headrace.replicator.capture_log import CaptureLog
 from headrace.sources.base import Source
 from headrace.sources.postgres.lsn import parse_lsn

@@ -17,7 +17,8 @@ from headrace.model.schema import TableId
 from headrace.model.succession import NO_NUMBERS, Numbers, successors, told_numbers
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings
+from headrace.relay.capture import Capture
+from headrace.relay.settings import CaptureSettings
 from headrace.replicator.capture_log import CaptureLog
 from headrace.sources.base import Source
 from headrace.state.store import RequestState, StateStore

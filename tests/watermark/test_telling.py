@@ -9,7 +9,8 @@ import pytest
 
 from headrace.errors import SourceUnavailable, WatermarkOutOfOrder
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings
+from headrace.relay.capture import Capture
+from headrace.relay.settings import CaptureSettings
 from headrace.sources.base import LogItem
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.state.store import StateStore

@@ -15,8 +15,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from headrace.errors import (
     DiskBudgetReached,
@@ -32,9 +30,11 @@ from headrace.observe.tap import NO_TAP, Tap
 from headrace.relay.again import SentAgain
 from headrace.relay.continuity import check_log, life_of, sent_again
 from headrace.relay.counted import Counted
-from headrace.relay.large import LargeSeen, LargeValues
+from headrace.relay.large import LargeValues
 from headrace.relay.log import Log, streamed
 from headrace.relay.renumbered import RenumberedReader
+from headrace.relay.settings import CaptureSettings
+from headrace.relay.status import CaptureStatus
 from headrace.sources.base import FollowsOthers, LogItem, LogReader, SchemaStore, Source
 from headrace.state.incarnation import Incarnation
 from headrace.state.pace import Pace
@@ -43,13 +43,12 @@ from headrace.watermark.catalog import Catalog
 from headrace.watermark.coordinator import Coordinator
 from headrace.watermark.reads import Reads
 from headrace.watermark.reconciler import Reconciler
-from headrace.watermark.settings import DumpSettings
-from headrace.watermark.slow import SlowQueries, SlowSeen
+from headrace.watermark.slow import SlowQueries
 from headrace.watermark.tasks import TaskQueue
 from headrace.watermark.telling import SILENT, Telling
 from headrace.watermark.window import Window
 
-__all__ = ["Capture", "CaptureSettings", "CaptureStatus"]
+__all__ = ["Capture"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,61 +63,6 @@ _SETTLE_WITHIN_S = 0.002
 
 _ANSWER_S = 0.002
 """How often an answer of the source is looked for that does not come through the log; a dump begins with several."""
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureSettings:
-    """Settings of a capture.
-
-    Attributes:
-        dump: how dumps are paced.
-        poll_s: longest wait for the log in one round.
-        retry_s: pause before a lost source or a full disk is tried again.
-        spool_folder: where tables without a key wait for their window to close.
-        adopted: whether a table's first copy is a dump made elsewhere, which capture only waits for.
-        slow_query_s: a query of the reading side that takes longer is counted as slow.
-        large_value_bytes: from here on a value is counted as large.
-    """
-
-    dump: DumpSettings = field(default_factory=DumpSettings)
-    poll_s: float = 0.05
-    retry_s: float = 1.0
-    spool_folder: Path = Path("spool")
-    adopted: Callable[[TableId], bool] = lambda _table: False
-    slow_query_s: float = 5.0
-    large_value_bytes: int = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureStatus:
-    """What a capture is doing; made at most a few times a second.
-
-    Attributes:
-        state: ``streaming``, ``log paused``, ``waiting for source`` or ``waiting for room``.
-        detail: the error behind a wait, empty otherwise.
-        complete_scn: last durable transaction; ``covered_scn``: the log is whole up to here.
-        commit_us: commit time of the last transaction, microseconds since 1970 UTC.
-        changes: change rows and system events that this process brought into the log, durable and each once.
-        tables: progress of every dump that is not superseded.
-        remembered: streamed transactions that no snapshot has seen.
-        chunk_rows: rows of the next chunk.
-        log_rows_per_s: most change rows delivered per second, 0 for no limit.
-        slow: queries that took long at the source.
-        large: large values that came into the log.
-    """
-
-    state: str
-    detail: str
-    complete_scn: int
-    covered_scn: int
-    commit_us: int
-    changes: int
-    tables: list[DumpProgress]
-    remembered: int
-    chunk_rows: int = 0
-    log_rows_per_s: float = 0.0
-    slow: SlowSeen = field(default_factory=SlowSeen)
-    large: LargeSeen = field(default_factory=LargeSeen)
 
 
 class Capture:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from headrace.lake.pieces import Sizes
     from headrace.lake.sql.session import Warehouse
     from headrace.model.schema import TableId
-    from headrace.relay.capture import Capture, CaptureStatus
+    from headrace.relay.capture import Capture
+    from headrace.relay.status import CaptureStatus
     from headrace.replicator.adopt import Adopted
     from headrace.replicator.assess.looks import Looks
     from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig
@@ -171,8 +172,9 @@ def capture(
     from headrace.changelog.jobs import jobs, register_job
     from headrace.lake.settings import settings_for
     from headrace.registry.file import FileRegistry
-    from headrace.relay.capture import Capture, CaptureSettings
+    from headrace.relay.capture import Capture
     from headrace.relay.recovery import begin_again
+    from headrace.relay.settings import CaptureSettings
     from headrace.replicator import resync
     from headrace.replicator.asked import table_settings
     from headrace.replicator.capture_log import CaptureLog

@@ -11,8 +11,9 @@ from typing import Any
 from headrace.model.schema import TableId
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.registry.file import FileRegistry
-from headrace.relay.capture import Capture, CaptureSettings
+from headrace.relay.capture import Capture
 from headrace.relay.log import Log
+from headrace.relay.settings import CaptureSettings
 from headrace.sources.scripted import ScriptedSource
 from headrace.state.store import StateStore
 from headrace.watermark.settings import DumpSettings
