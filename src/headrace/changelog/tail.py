@@ -219,8 +219,7 @@ class TailView:
         self._bell: Bell | None = None
         self._rung = 0
         self._identity: tuple[int, int] | None = None
-        self._newest: TailRecord | None = None
-        self._sequences: tuple[int, int] | None = None
+        self._seen: tuple[tuple[int, int], TailRecord] | None = None
 
     def read(self) -> TailRecord | None:
         """Return the newest record, None when there is no change log here.
@@ -237,12 +236,11 @@ class TailView:
             self._rung = self._bell.rung if self._bell is not None else 0
             # Before the record, too: with neither of them changed, what was the newest record still is.
             sequences = TailRecord.sequences(page)
-            if sequences == self._sequences and self._newest is not None:
-                return self._newest
+            if self._seen is not None and self._seen[0] == sequences:
+                return self._seen[1]
             if record := TailRecord.newest(page):
                 # Of one that is being written only the sequence may be there: that is looked for again.
-                self._sequences = sequences if record.sequence == max(sequences) else None
-                self._newest = record
+                self._seen = (sequences, record) if record.sequence == max(sequences) else None
                 return record
             if time.monotonic() > deadline:
                 raise damaged_tail(self._path.parent)
@@ -282,7 +280,7 @@ class TailView:
             self._identity = _identity(status)
             self._page = mmap.mmap(descriptor, _PAGE, access=mmap.ACCESS_READ)
             self._bell = Bell(self._page, _BELL_AT)
-            self._sequences = None
+            self._seen = None
         finally:
             os.close(descriptor)
         return self._page
