@@ -221,6 +221,25 @@ def test_a_b_a_during_dump_removes_the_row() -> None:
     assert survivors(schema, "-U(1,a)+U(1,b) | -U(1,b)+U(1,a)", "+R(1,a)", saw()) == []
 
 
+@req("P50")
+def test_patches_of_a_version_that_came_back_add_up_in_their_order() -> None:
+    """Rows of one version share a body: here one holds what came before the other version's rows, and behind them."""
+    grown = table_of(4)
+    reconciler = Reconciler({THREE.schema_id: THREE, grown.schema_id: grown}.__getitem__)
+    shaped = [(THREE, [(0, "x"), (4, "z")]), (grown, [(2, "y")])]
+    bodies = tuple(
+        Body(
+            schema.schema_id,
+            schema.table,
+            change_batch(schema, [(1, order, "=U", (1, text)) for order, text in rows]),
+        )
+        for schema, rows in shaped
+    )
+    reconciler.remember(Block(transaction_index([(1, 0, 1, 3, ORIGIN_LOG, 1)]), bodies, (), 1))
+    found = reconciler.reconcile(THREE, chunk_rows(THREE, [(1, "a", "big")]), saw())
+    assert emitted(found.rows) == [(1, "z", "big")]
+
+
 @req("P47")
 def test_transactions_are_forgotten_once_a_snapshot_has_seen_them() -> None:
     reconciler = Reconciler(lambda _: TWO)

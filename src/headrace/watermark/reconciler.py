@@ -295,7 +295,7 @@ class Reconciler:
         if not changes:
             return [], truncates
         # As one batch: a busy log leaves many blocks of one row each.
-        rows = pa.concat_batches(changes)
+        rows = _in_order(pa.concat_batches(changes))
         of_rows = vis[np.searchsorted(scn, rows.column("_scn").to_numpy())]
         unseen = _drop_seen(schema, rows, of_rows, seen_truncate)
         return [unseen] if unseen.num_rows else [], truncates
@@ -310,15 +310,18 @@ class Reconciler:
 
     def _rows_of(self, schema: TableSchema, item: _Remembered) -> list[pa.RecordBatch]:
         """Return an item's rows of the table in the chunk's version."""
-        rows = [
+        return [
             promote(body.batch, self._schema_of(body.schema_id), schema)
             for body in item.bodies
             if body.table == schema.table
         ]
-        if len(rows) > 1:
-            # Two versions of one table in one block: rows of the older come first.
-            rows.sort(key=lambda batch: batch.column("_scn")[0].as_py())
-        return rows
+
+
+def _in_order(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows by ``(scn, ord)``: two versions of a table in one block may each hold rows from among the other's."""
+    scn, order = (rows.column(name).to_numpy() for name in ("_scn", "_ord"))
+    rises = (scn[1:] > scn[:-1]) | ((scn[1:] == scn[:-1]) & (order[1:] > order[:-1]))
+    return rows if rises.all() else rows.take(pa.array(np.lexsort((order, scn))))
 
 
 def _narrow(item: _Remembered, keep: npt.NDArray[np.bool_]) -> _Remembered:

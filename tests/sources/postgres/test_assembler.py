@@ -220,6 +220,22 @@ def test_cells_that_were_not_sent_are_null_and_in_the_mask() -> None:
     ]
 
 
+@req("T2")
+def test_a_key_that_the_new_image_leaves_out_is_that_of_the_old_one() -> None:
+    """So the server sends a key that is stored out of line: both images though it has not changed, and one value."""
+    made = assembler()
+    feed(made, wire.begin(20, 5, 2))
+    feed(made, wire.update(T, [UNCHANGED, b"x"], "K", [b"1", None]))
+    feed(made, wire.update(T, [UNCHANGED, UNCHANGED], "K", [b"2", None]), wire.commit(20, 24, 5))
+    (body,) = made.take().block.bodies
+    assert [(r["_op"], r["_missing"], r["id"], r["v"]) for r in body.batch.to_pylist()] == [
+        ("-U", b"\2", 1, None),
+        ("+U", None, 1, "x"),
+        ("-U", b"\2", 2, None),
+        ("+U", b"\2", 2, None),
+    ]
+
+
 @pytest.mark.parametrize("check", [KeyCheck.DEFERRED, KeyCheck.NONE])
 @pytest.mark.parametrize(
     "message", [wire.update(T, [b"1", b"a"]), wire.update(T, [b"1", b"a"], "K", [b"2", None]),

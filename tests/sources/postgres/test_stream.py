@@ -94,6 +94,23 @@ def test_a_column_that_was_not_sent_is_missing_and_never_null(
         assert changes[5][3] == "?"
 
 
+@req("T2")
+def test_a_key_that_is_stored_out_of_line_keeps_its_value(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    key = "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 70) n)"
+    sql(
+        "CREATE TABLE t (id text PRIMARY KEY, n int, big text)",
+        "ALTER TABLE t ALTER id SET STORAGE EXTERNAL, ALTER big SET STORAGE EXTERNAL",
+        f"INSERT INTO t VALUES ({key}, 1, {WIDE})",
+    )
+    with opened(database, tmp_path) as log:
+        sql("UPDATE t SET n = 2")
+        (_, key, *_), (op, again, n, big) = log.collect().changes("t")
+        assert (op, again, n, big) == ("+U", key, 2, "?")
+        assert len(key) == 70 * 32
+
+
 def test_full_identity_sends_whole_old_rows_and_fills_what_the_new_one_left_out(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

@@ -240,3 +240,24 @@ def test_what_fails_beside_is_told_by_the_next_poll(
         monkeypatch.setattr(Spool, "read_into", torn)
         with pytest.raises(SourceError, match="torn"):
             log.collect()
+
+
+@pytest.mark.parametrize("name", ["ab", "abcé", "west"])
+def test_the_origin_of_an_open_transaction_has_no_id_before_it(
+    impatient: str, sql: Sql, tmp_path: Path, name: str
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    origin = f"{name} {tmp_path.name}" if name == "west" else name
+    with opened(impatient, tmp_path) as log, writing(impatient) as one:
+        one.execute("SELECT pg_replication_origin_create(%s)", [origin])
+        one.commit()
+        try:
+            one.execute("SELECT pg_replication_origin_session_setup(%s)", [origin])
+            one.commit()
+            insert(one, 1)
+            one.execute("SELECT pg_replication_origin_xact_setup('0/100', now())")
+            one.commit()
+            assert ids(log.collect()) == list(range(1, 1 + MANY))
+            one.execute("SELECT pg_replication_origin_session_reset()")
+        finally:
+            one.execute("SELECT pg_replication_origin_drop(%s)", [origin])

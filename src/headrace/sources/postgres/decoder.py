@@ -348,7 +348,7 @@ class PythonDecoder:
             self.cold_frame = b"w"
             self.sent_us = _HEAD.unpack_from(frame, 6)[2] + POSTGRES_EPOCH_US
             self.cold = frame[30:]
-            if self.prefixed and len(frame) >= 35:
+            if self._has_xid(frame):
                 self.cold_xid = _SIZE.unpack_from(frame, 31)[0]
                 self.cold = frame[30:31] + frame[35:]
 
@@ -368,7 +368,7 @@ class PythonDecoder:
             return True
         message = frame[30:]
         if self.prefixed:
-            if len(frame) < 35:
+            if not self._has_xid(frame):
                 return False
             # What describes a table counts even where its subtransaction does not.
             if kind not in b"RY" and self._is_aborted(_SIZE.unpack_from(frame, 31)[0]):
@@ -381,6 +381,10 @@ class PythonDecoder:
         if kind == b"C" and not self.prefixed:
             return self._commit(message)
         return False
+
+    def _has_xid(self, frame: bytes) -> bool:
+        """Whether the message says which (sub)transaction it is of: all of a streamed one do, but its origin."""
+        return self.prefixed and len(frame) >= 35 and frame[30:31] != b"O"
 
     def _keep_alive(self, frame: bytes) -> bool:
         if len(frame) != 23:

@@ -43,9 +43,10 @@ class ChangeRows:
         self._width = len(schema.columns)
         self._forms = tuple(forms) or (Form.UNKNOWN,) * self._width
         self._text_only = {i for i, form in enumerate(self._forms) if form is Form.UNKNOWN}
+        self._key = {i for i, name in enumerate(schema.names) if name in schema.key}
         # A key-only old image has a cell for every column, null where the column is not in the key.
         self._key_only = pack_missing(
-            (i for i, name in enumerate(schema.names) if name not in schema.key), self._width
+            (i for i in range(self._width) if i not in self._key), self._width
         )
         self._arrow = change_schema(schema)
         self._scns: list[int] = []
@@ -89,6 +90,11 @@ class ChangeRows:
             new = [before if cell is UNCHANGED else cell for cell, before in self._pairs(new, old)]
         else:
             self._add_key(scn, ord_, UPDATE_OLD, old)
+            # A key that is stored out of line has an old image though it has not changed, and the new one lacks it.
+            new = [
+                before if cell is UNCHANGED and place in self._key else cell
+                for place, (cell, before) in enumerate(self._pairs(new, old))
+            ]
         self._add(scn, ord_ + 1, UPDATE_NEW, new)
         return 2
 

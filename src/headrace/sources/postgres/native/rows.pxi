@@ -327,7 +327,8 @@ cdef int _add_message(
     if at >= end or msg[at] != c'N':
         return 0
     at += 1
-    if not _add_tuple(r, msg, &at, end, T_AFTER_OLD if part == c'O' else T_WHOLE):
+    # Behind a key, too: one that is stored out of line has an old image though it has not changed.
+    if not _add_tuple(r, msg, &at, end, T_AFTER_OLD):
         return 0
     if at != end:
         return 0

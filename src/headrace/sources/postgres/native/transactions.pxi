@@ -157,7 +157,8 @@ cdef class NativeDecoder:
             if buffer[first] == c'd' and size > 30 and buffer[first + 5] == c'w':
                 self.cold_frame = b"w"
                 self.sent_us = <int64_t> hr_be64(&buffer[first + 22]) + US_TO_2000
-                if self.prefixed and size >= 35:
+                # All messages of a streamed transaction say of which part they are, but its origin does not.
+                if self.prefixed and size >= 35 and buffer[first + 30] != c'O':
                     self.cold_xid = hr_be32(&buffer[first + 31])
                     self.cold = bytes(buffer[first + 30 : first + 31]) + bytes(
                         buffer[first + 35 : first + size]
@@ -235,7 +236,7 @@ cdef class NativeDecoder:
         if kind == c'I' or kind == c'U' or kind == c'D':
             return self._row(p, size, kind)
         if self.prefixed:
-            if size < 35:
+            if size < 35 or kind == c'O':
                 return _COLD
             # What describes a table counts even where its subtransaction does not.
             if kind != c'R' and kind != c'Y' and self._is_aborted(hr_be32(p + 31)):
