@@ -5,6 +5,7 @@ No row is touched by an application afterwards, so nothing but the catalog tells
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -93,4 +94,29 @@ def test_several_migrations_and_rows_in_one_transaction(
         until(running.dumped, "the second copy")
         sql("UPDATE t SET s = 'late' WHERE id = 8")
         follows(running, database)
+    assert running.error is None
+
+
+@req("P33", "A-11")
+@pytest.mark.parametrize("described", [True, False], ids=["after it was described", "before"])
+def test_a_generated_column_that_becomes_one_of_the_others(
+    database: str, sql: Sql, tmp_path: Path, described: bool
+) -> None:
+    """Its values are in no log; and where the log's first words on the table come later, they name one column less."""
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id * 2) STORED, n int)",
+        "INSERT INTO t (id, n) SELECT i, i FROM generate_series(1, 3) i",
+    )
+    with at_work(PostgresSource(database, name="shapes"), tmp_path) as running:
+        running.judged = False
+        until(running.dumped, "the first copy")
+        sql("UPDATE t SET n = n + 10 WHERE id = 1")
+        if described:
+            kept = Counter([(1, 11), (2, 2), (3, 3)])
+            until(lambda: running.holds(PUBLIC_T, kept), "the first change")
+        sql("ALTER TABLE t ALTER g DROP EXPRESSION")
+        sql("UPDATE t SET g = 7 WHERE id = 1")
+        follows(running, database)
+        until(running.dumped, "the second copy")
+        assert dumps(running) == 1
     assert running.error is None

@@ -35,15 +35,17 @@ SELECT c.oid, n.nspname, c.relname,
 _SCHEMAS = "SELECT oid, nspname FROM pg_namespace"
 
 # Storage, then for each column its number, the transaction that last wrote its description, type, modifier,
-# whether rows from before it came may hold a value, and a hash of its name, which may hold any character.
+# whether rows from before it came may hold a value (2: it is generated, and in no log), and a hash of its name, which
+# may hold any character.
 _SHAPES = """
 SELECT c.oid, %s
   FROM (SELECT c.oid, concat(c.relfilenode, '|', string_agg(concat_ws(':', a.attnum, a.xmin, a.atttypid,
-               a.atttypmod, (a.atthasmissing OR a.atthasdef OR a.attidentity <> '')::int,
+               a.atttypmod, CASE WHEN a.attgenerated <> '' THEN 2
+               ELSE (a.atthasmissing OR a.atthasdef OR a.attidentity <> '')::int END,
                left(md5(a.attname), 12)), ','
                ORDER BY a.attnum)) AS shape
           FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
-               AND NOT a.attisdropped AND a.attgenerated = ''
+               AND NOT a.attisdropped
          WHERE c.oid = ANY ($1::oid[]) GROUP BY c.oid, c.relfilenode) c
 """
 
@@ -183,14 +185,14 @@ def _shapes(
 def restates(before: str, now: str) -> bool:
     """Return whether rows may hold values now that no log event carried.
 
-    A column that came with a default gave its value to every row, and one that took over another's name makes old
-    values of that name wrong. A change of a column's type may have computed each value anew (``USING``), if it wrote
-    the heap anew; that a column's description changed together with the heap tells it from maintenance, also when
-    the type is the old one again.
+    A column that came with a default gave its value to every row, one that was generated keeps what it was computed
+    to, and one that took over another's name makes old values of that name wrong. A change of a column's type may have
+    computed each value anew (``USING``), if it wrote the heap anew; that a column's description changed together with
+    the heap tells it from maintenance, also when the type is the old one again.
     """
-    old_storage, old = _parse(before)
-    storage, columns = _parse(now)
-    if any(column.filled for number, column in columns.items() if number not in old):
+    old_storage, old, generated = _parse(before)
+    storage, columns, _ = _parse(now)
+    if any(number in generated or columns[number].filled for number in columns.keys() - old.keys()):
         return True
     numbers = {column.name: number for number, column in old.items()}
     if any(numbers.get(column.name, number) != number for number, column in columns.items()):
@@ -214,11 +216,14 @@ class _Column(NamedTuple):
     name: str
 
 
-def _parse(shape: str) -> tuple[int, dict[str, _Column]]:
-    """Return storage and columns by number."""
+def _parse(shape: str) -> tuple[int, dict[str, _Column], set[str]]:
+    """Return storage, columns by number, and the numbers of those that are generated."""
     storage, _, listed = shape.partition("|")
-    columns = {}
+    columns, generated = {}, set()
     for column in filter(None, listed.split(",")):
         number, writer, type_, modifier, filled, name = column.split(":")
-        columns[number] = _Column(writer, (type_, modifier), filled == "1", name)
-    return int(storage), columns
+        if filled == "2":
+            generated.add(number)
+        else:
+            columns[number] = _Column(writer, (type_, modifier), filled == "1", name)
+    return int(storage), columns, generated

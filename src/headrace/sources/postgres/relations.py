@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -237,7 +237,8 @@ class CatalogVersions:
 
         The log does not tell them, only their order. A column of one name may be another one later, so either every
         column has to be there, in the same place and of the same type; or the table has never lost a column, so
-        that any shape it ever had is its first columns, whatever they were called.
+        that any shape it ever had is its first columns, whatever they were called. Unless one of them was generated
+        then, and not in the log.
         """
         if facts is None:
             return {}
@@ -248,7 +249,7 @@ class CatalogVersions:
         ]:
             return known.numbers
         every = [a.number for a in there] == [*range(1, len(facts.attributes) + 1)]
-        if every and len(relation.columns) <= len(there):
+        if every and not _lacks_some([c.name for c in relation.columns], [a.name for a in there]):
             return {c.name: column_number(facts.oid, n) for n, c in enumerate(relation.columns, 1)}
         return {}
 
@@ -276,6 +277,14 @@ class CatalogVersions:
         if last is not None and needs_dump(last, schema, filled, rewritten=rewritten):
             payload["needs_dump"] = True
         return payload
+
+
+def _lacks_some(names: Sequence[str], there: Sequence[str]) -> bool:
+    """Whether a shape is no beginning of what is there, or is what is there without columns in between."""
+    if len(names) >= len(there):
+        return len(names) > len(there)
+    left = iter(there)
+    return list(names) != list(there[: len(names)]) and all(name in left for name in names)
 
 
 def _with_text(schema: TableSchema, kept: Collection[str]) -> TableSchema:
