@@ -50,6 +50,24 @@ def test_a_draft_that_does_not_read_is_refused(operator: Asking, body: Any) -> N
     assert operator.one(f"{NS}/drafts") == []
 
 
+@pytest.mark.parametrize(
+    "config",
+    ['{"a":' * 50 + "1" + "}" * 50, '{"a": "\\ud800"}', '{"\\ud800": 1}', '{"a": NaN}'],
+    ids=["deep", "text", "name", "number"],
+)
+def test_a_configuration_that_cannot_be_shown_is_not_kept(operator: Asking, config: str) -> None:
+    raw = f'{{"config": {{"in": {config}}}}}'.encode()
+    for method, path in (
+        ("PUT", f"{NS}/drafts/d"),
+        ("PUT", SHOP),
+        ("POST", f"{NS}/assessPipeline"),
+    ):
+        answer = operator(method, path, raw=raw)
+        assert (answer.status, answer.error["type"]) == (422, "BadRequest")
+        assert "config" in answer.error["message"]
+    assert operator.one(f"{NS}/drafts") == []
+
+
 @req("C70", "C93")
 @pytest.mark.parametrize(
     ("section", "place"),
