@@ -78,6 +78,9 @@ def test_a_configuration_that_cannot_be_shown_is_not_kept(operator: Asking, conf
         ({"target": {"store": {"secret_access_key": "open-sesame"}}}, "target.store.secret"),
         ({"relay": {"tokens": [{"token": "open-sesame"}]}}, r"relay.tokens\[0\].token"),
         ({"spark": {"conf": {"fs.s3a.secret.key": "open-sesame"}}}, "fs.s3a.secret.key"),
+        ({"source": {"password": 123456789}}, "source.password"),
+        ({"source": {"password": 1.5}}, "source.password"),
+        ({"x_token": ["${env:A}", ["open-sesame"]]}, r"x_token\[1\]\[0\]"),
         (
             {"stages": [{"plugin": {"properties": {"password": "open-sesame"}}}]},
             r"stages\[0\].plugin.properties.password",
