@@ -228,6 +228,8 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
             "tables.public.t.mod: unknown name; did you mean mode?",
         ),
         ("name: shop", "name: [shop", "not valid YAML at line 3"),
+        ("target:", "dump: {rows_per_s: .inf}\ntarget:", "rows_per_s: expected a finite number"),
+        ("target:", "changelog: {retain_s: inf}\ntarget:", "retain_s: expected a finite number"),
         ("./lake", '"./a\\0b"', "target.path: expected a path without zero bytes"),
         ("./lake", '"./\\ud800"', "target.path: expected a path without zero bytes"),
         ("./lake", "~nobody-here/lake", "target.path: expected a path that begins with no user"),

@@ -12,7 +12,9 @@ __all__ = ["Section"]
 class Section(BaseModel):
     """A part of the file: unknown keys are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
 
     @field_validator("*")
     @classmethod
