@@ -228,6 +228,30 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
             "tables.public.t.mod: unknown name; did you mean mode?",
         ),
         ("name: shop", "name: [shop", "not valid YAML at line 3"),
+        ("target:", "dump: {rows_per_s: .inf}\ntarget:", "rows_per_s: expected a finite number"),
+        ("target:", "changelog: {retain_s: inf}\ntarget:", "retain_s: expected a finite number"),
+        ("./lake", '"./a\\0b"', "target.path: expected a path without zero bytes"),
+        ("./lake", '"./\\ud800"', "target.path: expected a path without zero bytes"),
+        ("./lake", "~nobody-here/lake", "target.path: expected a path that begins with no user"),
+        (
+            "target:",
+            'state: {dir: "a\\0b"}\ntarget:',
+            "state.dir: expected a path without zero bytes",
+        ),
+        (
+            "target:",
+            "lineage: {file: ~nobody-here/told}\ntarget:",
+            "lineage.file: expected a path that begins with no user",
+        ),
+        ("name: shop", "name: shop\nname: store", "name stands twice, again at line 3"),
+        ("path:", "path: ./pond, path:", "path stands twice, again at line 4"),
+        ("name: shop", "name: shop\n1: a\n'1': b", "1 stands twice, again at line 4"),
+        ("name: shop", "name: 2026-02-30", "not valid YAML at line 2, column 7"),
+        ("name: shop", f"name: {'9' * 5_000}", "not valid YAML at line 2, column 7"),
+        ("name: shop", "name: !!bool perhaps", "not valid YAML at line 2, column 7"),
+        ("name: shop", "name: &a {x: *a}", "holds itself, or more than 50 sections"),
+        ("name: shop", f"name: {'[' * 60}{']' * 60}", "more than 50 sections"),
+        ("name: shop", f"name: {'[' * 5_000}", "more than 50 sections"),
     ],
 )
 def test_each_mistake_is_named_with_its_place(
@@ -238,6 +262,35 @@ def test_each_mistake_is_named_with_its_place(
     message = refused(tmp_path, SMALLEST.replace(old, new)).message
     assert expected in message
     assert "?." not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"name": "shop", "tables": {"a.b": {}, "a.b": {}}}', "a.b stands twice in one section"),
+        (f'{{"name": {"9" * 5_000}}}', "not valid JSON"),
+        (f'{{"name": {"[" * 100_000}', "more than 50 sections"),
+    ],
+    ids=["twice", "digits", "deep"],
+)
+def test_json_is_refused_as_yaml_is(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        load(write(tmp_path, text, "shop.json"))
+
+
+def test_a_section_takes_in_others_and_says_some_of_their_names_itself(tmp_path: Path) -> None:
+    text = """tables:
+  public.a: &a {mode: append, drop: [x]}
+  public.b: &b {<<: *a, mode: mirror}
+  public.c: {<<: [*a, *b], drop: [y]}
+"""
+    tables = load(write(tmp_path, SMALLEST + text)).tables
+
+    assert [(tables[f"public.{n}"].mode, tables[f"public.{n}"].drop) for n in "abc"] == [
+        ("append", ("x",)),
+        ("mirror", ("x",)),
+        ("append", ("y",)),
+    ]
 
 
 @req("C75")
@@ -270,6 +323,8 @@ def test_no_refusal_repeats_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         SMALLEST + "spark: {driver_memory: swordfish}\n",
         SMALLEST + "spark: {master: 'sc://host:15002/;token=swordfish'}\n",
         SMALLEST + 'password: "swordfish\n',
+        SMALLEST + "password: swordfish\npassword: swordfish\n",
+        SMALLEST + "password: !!int swordfish\n",
     ]
 
     for text in mistakes:

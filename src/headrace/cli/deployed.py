@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from headrace.errors import ConfigError
+from headrace.replicator.document_file import parse
 from headrace.replicator.relative_paths import make_absolute
 
-__all__ = ["body_of", "document_in"]
+__all__ = ["body_of"]
 
 
 def body_of(
@@ -38,7 +36,7 @@ def body_of(
                 "deploy: a draft has no name of a replicator.", next_step="give one: --name NAME."
             )
         return name, {"draft": draft}
-    document = document_in(file)
+    document = parse(file)
     if is_here:
         make_absolute(document, file.absolute().parent)
     chosen = name or document.get("name")
@@ -47,25 +45,3 @@ def body_of(
             f"{file}: names no replicator.", next_step="add name to the file, or give --name NAME."
         )
     return chosen, {"config": document}
-
-
-def document_in(file: Path) -> dict[str, Any]:
-    """Return what a file holds, references unresolved.
-
-    Raises:
-        ConfigError: it does not read; no line of it is repeated.
-    """
-    try:
-        text = file.read_text(encoding="utf-8")
-        document = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"{file}: cannot be read as YAML or JSON ({type(error).__name__}).",
-            next_step="name an existing file with names and values.",
-        ) from None
-    if not isinstance(document, dict):
-        raise ConfigError(
-            f"{file}: holds no mapping of names to values.",
-            next_step="start from the smallest form: name, source and target; see the README.",
-        )
-    return document

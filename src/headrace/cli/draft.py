@@ -65,10 +65,10 @@ def put(
 
     [bold]Example[/bold]  headrace draft put d1 shop.yaml
     """
-    from headrace.cli.deployed import document_in
+    from headrace.replicator.document_file import parse
     from headrace.replicator.relative_paths import make_absolute
 
-    asked, document = Server(server, namespace, ca), document_in(file)
+    asked, document = Server(server, namespace, ca), parse(file)
     if asked.is_here:
         make_absolute(document, file.absolute().parent)
     shown = asked.within("PUT", f"drafts/{name}", {"label": label, "config": document})

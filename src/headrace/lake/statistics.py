@@ -63,14 +63,23 @@ def _bounds(column: pa.ChunkedArray) -> tuple[str, str] | None:
     found = pc.min_max(column).as_py()
     low, high = found["min"], found["max"]
     if pa.types.is_string(kind):
-        cut = high if len(high) <= _TEXT_CHARS else high[:_TEXT_CHARS] + _LAST_CHAR
-        return json.dumps(low[:_TEXT_CHARS]), json.dumps(cut)
+        return json.dumps(low[:_TEXT_CHARS]), json.dumps(_cut(high))
     if pa.types.is_decimal(kind):
         return format(low, "f"), format(high, "f")
     if pa.types.is_floating(kind):
         # Both zeros are equal to readers, and either may be the bound.
         low, high = low or -0.0, high or 0.0
     return json.dumps(low), json.dumps(high)
+
+
+def _cut(high: str) -> str:
+    """Return the greatest text, or where that is long a shorter one above it."""
+    rest = high[_TEXT_CHARS:]
+    if not rest:
+        return high
+    # One more than stand there already: those would reach as far as the text itself.
+    standing = len(rest) - len(rest.lstrip(_LAST_CHAR))
+    return high[:_TEXT_CHARS] + _LAST_CHAR * (standing + 1)
 
 
 def _dates(column: pa.ChunkedArray) -> tuple[str, str] | None:

@@ -8,7 +8,6 @@ of the file are never repeated in a message: any of them may be a secret.
 from __future__ import annotations
 
 import difflib
-import json
 import logging
 import os
 import re
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -38,6 +36,7 @@ from headrace.replicator.config import (
     TargetConfig,
     TriggerConfig,
 )
+from headrace.replicator.document_file import parse
 from headrace.replicator.follower_config import FollowerConfig
 from headrace.replicator.relay_config import FollowingRelayConfig
 from headrace.replicator.secret_references import SecretMissing
@@ -298,43 +297,6 @@ def _refuse_what_the_target_lacks(config: Config) -> None:
         from headrace.replicator.asked import refuse_what_the_target_lacks
 
         refuse_what_the_target_lacks(config)
-
-
-def parse(path: Path) -> dict[str, Any]:
-    """Return what a file holds, references unresolved.
-
-    Raises:
-        ConfigError: it cannot be read, or is no mapping in YAML or JSON.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8 text'}).",
-            next_step="name an existing YAML or JSON file; the README shows the smallest one. A control plane's "
-            "replicator goes by its name where the command says FILE|NAME; for all others: headrace api.",
-        ) from error
-    try:
-        document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
-        # The parsers' own messages quote the line, which may hold a secret.
-        raise ConfigError(
-            f"{path}: not valid {'JSON' if path.suffix == '.json' else 'YAML'}{_place(error)}.",
-            next_step="correct the syntax there.",
-        ) from None
-    if not isinstance(document, dict):
-        raise ConfigError(
-            f"{path}: holds no mapping of names to values.",
-            next_step="start from the smallest form: name, source and target; see the README.",
-        )
-    return document
-
-
-def _place(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f" at line {error.lineno}, column {error.colno}"
-    mark = getattr(error, "problem_mark", None)
-    return f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
 def _resolve(value: Any, place: str, problems: list[Mistake]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -26,4 +27,6 @@ def make_absolute(document: dict[str, Any], base: Path) -> None:
             held = held.get(name) if isinstance(held, dict) else None
         value = held.get(last) if isinstance(held, dict) else None
         if isinstance(value, str) and "://" not in value and not value.startswith("${"):
-            held[last] = os.path.normpath(base / Path(value).expanduser())
+            # Of a user that there is not: whoever reads the configuration names the place.
+            with contextlib.suppress(RuntimeError):
+                held[last] = os.path.normpath(base / Path(value).expanduser())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, field_validator
 
 __all__ = ["Section"]
 
@@ -10,4 +12,25 @@ __all__ = ["Section"]
 class Section(BaseModel):
     """A part of the file: unknown keys are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _can_be_a_path(cls, value: object) -> object:
+        if isinstance(value, Path):
+            _refuse_what_is_no_path(value)
+        return value
+
+
+def _refuse_what_is_no_path(path: Path) -> None:
+    try:
+        path.expanduser()
+        if b"\0" not in str(path).encode():
+            return
+    except UnicodeEncodeError:
+        pass
+    except RuntimeError:
+        raise ValueError("a path that begins with no user, or with one of this machine") from None
+    raise ValueError("a path without zero bytes, in characters that UTF-8 has")

@@ -50,6 +50,24 @@ def test_a_draft_that_does_not_read_is_refused(operator: Asking, body: Any) -> N
     assert operator.one(f"{NS}/drafts") == []
 
 
+@pytest.mark.parametrize(
+    "config",
+    ['{"a":' * 50 + "1" + "}" * 50, '{"a": "\\ud800"}', '{"\\ud800": 1}', '{"a": NaN}'],
+    ids=["deep", "text", "name", "number"],
+)
+def test_a_configuration_that_cannot_be_shown_is_not_kept(operator: Asking, config: str) -> None:
+    raw = f'{{"config": {{"in": {config}}}}}'.encode()
+    for method, path in (
+        ("PUT", f"{NS}/drafts/d"),
+        ("PUT", SHOP),
+        ("POST", f"{NS}/assessPipeline"),
+    ):
+        answer = operator(method, path, raw=raw)
+        assert (answer.status, answer.error["type"]) == (422, "BadRequest")
+        assert "config" in answer.error["message"]
+    assert operator.one(f"{NS}/drafts") == []
+
+
 @req("C70", "C93")
 @pytest.mark.parametrize(
     ("section", "place"),
@@ -60,6 +78,9 @@ def test_a_draft_that_does_not_read_is_refused(operator: Asking, body: Any) -> N
         ({"target": {"store": {"secret_access_key": "open-sesame"}}}, "target.store.secret"),
         ({"relay": {"tokens": [{"token": "open-sesame"}]}}, r"relay.tokens\[0\].token"),
         ({"spark": {"conf": {"fs.s3a.secret.key": "open-sesame"}}}, "fs.s3a.secret.key"),
+        ({"source": {"password": 123456789}}, "source.password"),
+        ({"source": {"password": 1.5}}, "source.password"),
+        ({"x_token": ["${env:A}", ["open-sesame"]]}, r"x_token\[1\]\[0\]"),
         (
             {"stages": [{"plugin": {"properties": {"password": "open-sesame"}}}]},
             r"stages\[0\].plugin.properties.password",

@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.errors import IncompatibleSchemaChange, TargetConflict
 from headrace.fold import fold
+from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.session import Warehouse
 from headrace.model.change import change_schema, pack_missing
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema, render_type
@@ -115,6 +117,30 @@ def test_rows_without_key_are_told_apart_by_every_bit(warehouse: Warehouse) -> N
     minus_zero = [cell.slice(len(cell) - 1) for cell in cells]
     apply(warehouse, schema, changed(schema, 3, "-D", minus_zero), 3)
     expect(warehouse, schema, [cell.slice(0, len(cell) - 1) for cell in cells])
+
+
+def lettered(schema: TableSchema, scn: int, operation: str, letters: str) -> pa.Table:
+    cells = [pa.array([7] * len(letters), pa.int64()), pa.array(list(letters), pa.string())]
+    return changed(schema, scn, operation, cells)
+
+
+@pytest.mark.parametrize("name", ["rowid", "ROWID"])
+def test_a_column_that_hides_duckdbs_own_loses_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    warehouse = DuckdbWarehouse(tmp_path / "file.duckdb")
+    columns = (Column(name, pa.int64(), "x"), Column("v", pa.string(), "x"))
+    schema = TableSchema(TableId("public", "t"), columns, (), KeyCheck.NONE)
+    keyed = TableSchema(TableId("public", "keyed"), columns, (name,), KeyCheck.IMMEDIATE)
+    with pytest.raises(IncompatibleSchemaChange, match="tells rows apart"):
+        apply(warehouse, schema, lettered(schema, 1, "+I", "abc"), 1)
+    apply(warehouse, keyed, lettered(keyed, 1, "+I", "a"), 1)
+    # As a file has it that was made before such a column was refused.
+    monkeypatch.setattr(type(warehouse.dialect), "check_names", lambda *_: None)
+    apply(warehouse, schema, lettered(schema, 1, "+I", "abc"), 1)
+    with pytest.raises(TargetConflict, match="more of its rows would go"):
+        apply(warehouse, schema, lettered(schema, 2, "-D", "a"), 2)
+    assert content(warehouse, schema).num_rows == 3
 
 
 def test_infinite_dates_and_times_are_infinite_there_too(warehouse: Warehouse) -> None:

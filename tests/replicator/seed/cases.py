@@ -91,6 +91,7 @@ CASES = (
     warning("artifact-ignored", "stages[0].plugin.artifact", plugin={"artifact": {"name": "ora"}}),
     Case("stages-unfit", "stages", {"stages": []}, says="source"),
     Case("connections-unfit", "connections", {"connections": []}),
+    Case("connections-unfit", "connections", {"connections": [{"from": [], "to": {}}]}),
     Case("connections-unfit", "connections", {"connections": [{"from": "lake", "to": "db"}]}),
     warning("property-unknown", f"{SOURCE}.colour", source={"colour": "red"}, says="colour"),
     warning("field-unknown", "owner", over={"owner": "me"}),

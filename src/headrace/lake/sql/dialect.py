@@ -13,7 +13,7 @@ import sqlglot
 from sqlglot import exp
 
 from headrace.errors import IncompatibleSchemaChange
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import KeyCheck, TableId, TableSchema
 
 __all__ = [
     "CATALOG",
@@ -140,7 +140,9 @@ class Dialect:
         for name in schema.names:
             if self.folds_case and (twin := seen.get(name.lower())):
                 raise refused_name(schema, name, f"differs from {twin} by case alone")
-            if name.lower() == self.row_id and not self.joins_deletes:
+            # A column of that name hides the warehouse's own, by which these rows are removed.
+            by_row_id = not self.joins_deletes or schema.key_check is KeyCheck.NONE
+            if by_row_id and (name.lower() if self.folds_case else name) == self.row_id:
                 raise refused_name(
                     schema, name, "is that by which the warehouse itself tells rows apart"
                 )

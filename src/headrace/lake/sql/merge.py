@@ -5,7 +5,7 @@ Source: docs/paper_map.md, decision table of the apply step.
 
 from __future__ import annotations
 
-from headrace.errors import NegativeCount
+from headrace.errors import NegativeCount, TargetConflict
 from headrace.lake.sql.cells import Cells
 from headrace.lake.sql.dialect import Dialect, table_name
 from headrace.lake.sql.session import Session
@@ -37,6 +37,7 @@ def merge(
     Raises:
         MissingBase: a complete table lacks the row that a change patches.
         NegativeCount: a complete table without a key holds a row less often than it is removed.
+        TargetConflict: a table without a key would lose more rows than are removed.
     """
     work = _Work(session, dialect, place, schema, staged, complete)
     if schema.key_check is KeyCheck.NONE:
@@ -100,6 +101,12 @@ class _Work:
         )
         query = f"SELECT coalesce(sum(-copies), 0) FROM {self.stage} WHERE copies < 0"
         ((wanted,),) = self.session.rows(query)
+        if removed > wanted:
+            raise TargetConflict(
+                f"{self.schema.table} has no key, and more of its rows would go than the source removed.",
+                next_step=f"rename its column {self.dialect.row_id} at the source, or leave it out: source.columns; "
+                f"then copy the table again: headrace dump start FILE --table {self.schema.table}.",
+            )
         if removed < wanted and self.complete:
             raise NegativeCount(
                 f"{self.schema.table} has no key, and a change removes a row more often than the target holds it.",

@@ -105,6 +105,8 @@ class MysqlDialect(Dialect):
         Raises:
             IncompatibleSchemaChange: names the table and the name.
         """
+        if own := next((name for name in schema.names if name.lower() == ROW_ID), None):
+            raise refused_name(schema, own, "is that of headrace's own column")
         # Not through `super()`: with slots this class is another one than it was when its methods were compiled.
         Dialect.check_names(self, schema, place)
         seen: dict[str, str] = {}
@@ -112,8 +114,6 @@ class MysqlDialect(Dialect):
             if refused := _refusal(name):
                 raise refused_name(schema, name, refused)
         for name in schema.names:
-            if name.lower() == ROW_ID:
-                raise refused_name(schema, name, "is that of headrace's own column")
             if twin := seen.get(_folded(name)):
                 raise refused_name(schema, name, f"is the same to the server as {twin}")
             seen[_folded(name)] = name

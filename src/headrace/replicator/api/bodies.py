@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from headrace.replicator.document_file import MOST_LEVELS, is_too_deep
 
 __all__ = [
     "ActivityShown",
@@ -42,6 +45,20 @@ ReplicatorName = Annotated[str, Path(pattern=_NAME, max_length=40)]
 DraftName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)]
 
 
+def _can_be_shown(config: dict[str, Any]) -> dict[str, Any]:
+    if is_too_deep(config):
+        raise ValueError(f"at most {MOST_LEVELS} sections inside one another")
+    try:
+        json.dumps(config, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        raise ValueError("numbers and text that JSON has, in UTF-8") from None
+    return config
+
+
+_Config = Annotated[dict[str, Any], AfterValidator(_can_be_shown)]
+"""A configuration that can be kept, and be part of an answer."""
+
+
 class Asked(BaseModel):
     """A body: unknown names are refused, and no value is repeated in an error."""
 
@@ -56,7 +73,7 @@ class DraftBody(Asked):
     """A draft to keep."""
 
     label: str = Field("", max_length=1000, description="For people.")
-    config: dict[str, Any] = Field(
+    config: _Config = Field(
         description="A configuration, finished or not, in headrace's form or the Replicator's; secrets by reference."
     )
 
@@ -64,7 +81,7 @@ class DraftBody(Asked):
 class ConfigBody(Asked):
     """A configuration to assess, without keeping it."""
 
-    config: dict[str, Any] = Field(description="As of a draft.")
+    config: _Config = Field(description="As of a draft.")
 
 
 class TableBody(Asked):
@@ -79,7 +96,7 @@ class TableInConfigBody(Asked):
     """A table, and the configuration to assess it with."""
 
     db_table: TableBody = Field(alias="dBTable")
-    config: dict[str, Any] = Field(alias="deltaConfig", description="As of a draft.")
+    config: _Config = Field(alias="deltaConfig", description="As of a draft.")
 
 
 class RewindBody(Asked):
@@ -103,7 +120,7 @@ class StateBody(Asked):
 class DeployBody(Asked):
     """What a replicator is to do; either a configuration, or a draft that has one."""
 
-    config: dict[str, Any] | None = Field(None, description="As of a draft, and complete.")
+    config: _Config | None = Field(None, description="As of a draft, and complete.")
     draft: str | None = Field(None, max_length=200, description="Name of a draft of the namespace.")
     start: bool = Field(False, description="Start it at once.")
 

@@ -7,8 +7,10 @@ one after the other and takes no more than a fifth of one core; whoever wants a 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +22,8 @@ from headrace.replicator.control.records import Deployed
 from headrace.replicator.picture import Observer, Picture
 
 __all__ = ["Pictures", "Seen"]
+
+_log = logging.getLogger(__name__)
 
 _SHARE = 4.0
 """How many times as long as it has looked the thread rests."""
@@ -119,6 +123,12 @@ class Pictures:
         except OSError as caught:
             self._forget(place)
             error = f"{type(caught).__name__} while looking at it"
+        except Exception as caught:  # noqa: BLE001 - the others are looked at all the same
+            self._forget(place)
+            error = f"{type(caught).__name__} while looking at it"
+            if place.seen is None or place.seen.error != error:
+                frames = "".join(traceback.format_tb(caught.__traceback__))
+                _log.error("%s: %s\n%s", row.full_name, type(caught).__name__, frames)
         if sum(other.observer is not None for other in list(self._places.values())) > _MOST_OPEN:
             self._forget(place)
         return Seen(picture, time.monotonic(), time.time_ns() // 1_000_000, error)

@@ -91,15 +91,29 @@ def _in_clear(value: Any, place: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             below = f"{place}.{key}" if place else str(key)
-            secret = _is_secret(str(key)) or below in _PLACES
-            if isinstance(inner, str) and secret and not _is_reference(inner):
-                yield below
+            if _is_secret(str(key)) or below in _PLACES:
+                yield from _values_in_clear(inner, below)
             else:
                 yield from _in_clear(inner, below)
     elif isinstance(value, list | tuple):
         for number, inner in enumerate(value):
             yield from _in_clear(inner, f"{place}[{number}]")
     elif isinstance(value, str) and _url_holds_secret(value):
+        yield place
+
+
+def _values_in_clear(value: Any, place: str) -> Iterator[str]:
+    """Yield the places at or below one of a secret's name that hold a value, and no reference."""
+    if isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _values_in_clear(inner, f"{place}[{number}]")
+    elif isinstance(value, Mapping):
+        # A section: its own names say which of them are secrets.
+        yield from _in_clear(value, place)
+    elif isinstance(value, str):
+        if not _is_reference(value):
+            yield place
+    elif value is not None and not isinstance(value, bool):
         yield place
 
 

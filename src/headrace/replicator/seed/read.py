@@ -251,8 +251,10 @@ class _Reader:
                     "Take it away.",
                     Severity.WARNING,
                 )
-        fits = len(links) == 1 and links[0].get("from") in ends["source"]
-        if not fits or links[0].get("to") not in ends["target"]:
+        # A list or mapping may stand in the place of a name.
+        named = [(str(link.get("from")), str(link.get("to"))) for link in links]
+        fits = [source in ends["source"] and target in ends["target"] for source, target in named]
+        if fits != [True]:
             self._add(
                 "connections-unfit",
                 "connections",
