@@ -159,9 +159,12 @@ class Dispatcher:
         self._remembered(self.place)
 
     def pass_over(self, piece: Piece) -> None:
-        """Take note that somebody else took a piece; remember that behind the last one of its window."""
+        """Take note that somebody else took a piece; remember that behind the last one of its window.
+
+        Not while the consumer keeps windows back: they would be taken for processed.
+        """
         self.place = piece.place
-        if piece.ends:
+        if piece.ends and self._may_be_idle():
             self.checkpoint()
 
     def give_way(self) -> None:
