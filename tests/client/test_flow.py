@@ -258,6 +258,18 @@ def test_a_failure_in_a_worker_rolls_back(log, relay):
     assert sorted(held, key=lambda told: told[:2]) == [t for t in told_by(log.blocks) if t[4]]
 
 
+def test_an_exit_in_a_worker_ends_the_run(log, relay):
+    log.append(*random_blocks(95))
+
+    class Exiting(Consumer):
+        def on_data_event(self, event):
+            sys.exit(3)
+
+    subscription = Subscription(relay, "shop", Exiting(), settings=replace(QUICK, workers=3))
+    with running(subscription) as join, pytest.raises(SystemExit):
+        join()
+
+
 def test_workers_hold_a_bounded_number_of_tasks():
     gate, done = threading.Event(), []
     workers = Workers(1)
