@@ -157,6 +157,20 @@ def test_a_block_larger_than_is_allowed_is_refused_by_name(log, relay):
 
 
 @req("B-3")
+def test_a_block_that_is_too_large_at_every_relay_is_not_asked_for_for_ever(log, relay):
+    log.append(wide(10, 3), wide(20, 300))
+    settings = replace(QUICK, max_block_bytes=50_000)
+    with served({"shop": log.folder}) as second:
+        consumer = Recorder()
+        subscription = Subscription([relay, second], "shop", consumer, settings=settings)
+        with running(subscription):
+            suspended(subscription)
+            assert isinstance(subscription.status.error, BlockTooLarge)
+    assert consumer.windows == [10]
+    assert subscription.status.connections == 2
+
+
+@req("B-3")
 def test_a_pull_asks_for_more_when_the_next_block_needs_it(log, relay):
     log.append(wide(10, 300), wide(20, 3))
     settings = replace(QUICK, pull=True, pull_bytes=10_000, pull_wait_ms=10)
