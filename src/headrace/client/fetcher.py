@@ -80,6 +80,7 @@ class Fetcher:
         self._refused_inside_at = Place(-1)
         self._refused_since = 0.0
         self._inside = False
+        self._full_after: Place | None = None
         self._damaged = 0
         self.connections = 0
         self.last_error: HeadraceError | None = None
@@ -121,6 +122,10 @@ class Fetcher:
         if self._request.upto is not None and after.after_scn >= self._request.upto:
             return True
         self._inside = False
+        if self._full_after == after:
+            # Pieces of one transaction that bring nobody on: the same again would never end.
+            self._ask_for(self._request.max_bytes * 2)
+        self._full_after = None
         relay = self._relays.current()
         stream = relay.stream(replace(self._request, after=after))
         self.connections += 1
@@ -136,6 +141,8 @@ class Fetcher:
             self._after = max(self._after, reading.place)
         if reading.is_drained:
             self._stop.wait(self._pull_every_s)
+        elif reading.finished is False:
+            self._full_after = after
         return reading.finished is True
 
     def _read(self, reading: Reading) -> None:
@@ -185,5 +192,9 @@ class Fetcher:
         """Ask for more from now on, as far as such a block would be taken."""
         if error.needed_bytes > self._relays.max_block_bytes:
             return False
-        self._request = replace(self._request, max_bytes=error.needed_bytes)
+        self._ask_for(error.needed_bytes)
         return True
+
+    def _ask_for(self, max_bytes: int) -> None:
+        most = max(self._request.max_bytes, self._relays.max_block_bytes)
+        self._request = replace(self._request, max_bytes=min(max_bytes, most))
