@@ -12,13 +12,17 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from headrace.client import Consumer, Event, Subscription
 from headrace.client.buffer import _QUIET_S, ByteBuffer
 from headrace.client.fetcher import _FLOWS_S
 from headrace.client.workers import Workers
+from headrace.model.block import Block, Body, transaction_index
+from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.relay.server.feed import _LONGEST_PACE_S
+from headrace.testing.notation import change_batch
 from headrace.wire import encode_block
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, window
@@ -256,6 +260,43 @@ def test_a_failure_in_a_worker_rolls_back(log, relay):
     Subscription(relay, "shop", Failing(), upto=end, settings=replace(QUICK, workers=3)).run()
     assert failed.is_set()
     assert sorted(held, key=lambda told: told[:2]) == [t for t in told_by(log.blocks) if t[4]]
+
+
+def test_workers_keep_the_order_of_a_key_that_is_equal_to_no_other(log, relay):
+    table = TableSchema(
+        TableId("public", "measures"),
+        tuple(Column(name, pa.float64(), "double precision") for name in "kn"),
+        ("k",),
+        KeyCheck.IMMEDIATE,
+    )
+    log.register(table)
+    rows = [(1, i, "+I" if not i else "=U", (float("nan"), float(i))) for i in range(60)]
+    body = Body(table.schema_id, table.table, change_batch(table, rows))
+    log.append(Block(transaction_index([(1, 1, 1, 60, 0, 1)]), (body,), (), 1))
+    rng = random.Random(1)
+    told: list[float] = []
+
+    class Slow(Consumer):
+        def on_data_event(self, event):
+            threading.Event().wait(rng.random() * 0.002)
+            told.append(event.row["n"])
+
+    settings = replace(QUICK, workers=4)
+    subscription = Subscription(relay, "shop", Slow(), upto=1, settings=settings)
+    subscription.run()
+    assert told == [float(i) for i in range(60)]
+
+
+def test_an_exit_in_a_worker_ends_the_run(log, relay):
+    log.append(*random_blocks(95))
+
+    class Exiting(Consumer):
+        def on_data_event(self, event):
+            sys.exit(3)
+
+    subscription = Subscription(relay, "shop", Exiting(), settings=replace(QUICK, workers=3))
+    with running(subscription) as join, pytest.raises(SystemExit):
+        join()
 
 
 def test_workers_hold_a_bounded_number_of_tasks():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import replace
 from typing import Any
@@ -198,5 +199,24 @@ def test_a_fatal_answer_ends_the_member_and_frees_what_it_owned(log, members):
     state = members.store.read("g")
     assert state is not None
     assert not state.members
+    assert {p.owner for p in state.partitions} == {None}
+    members.live.remove(group)
+
+
+class Exiting(Consumer):
+    """Wants the end of its process with what its partition is told."""
+
+    def on_data_event(self, event: Event) -> None:
+        sys.exit(3)
+
+
+def test_an_exit_in_a_partition_ends_the_member_and_frees_what_it_owned(log, members):
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    group = members.join(lambda _: Exiting())
+    members.threads[group.member].join(60)
+    assert [type(error) for error in members.failed] == [SystemExit]
+    state = members.store.read("g")
+    assert state is not None
     assert {p.owner for p in state.partitions} == {None}
     members.live.remove(group)

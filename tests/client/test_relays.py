@@ -14,9 +14,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.changelog import ChangeLogSettings, register_job
-from headrace.client import Backoff, Consumer, NoCheckpoints, State, Subscription
+from headrace.client import Backoff, Consumer, HttpSettings, NoCheckpoints, State, Subscription
 from headrace.client.errors import ClockWentBack
 from headrace.client.reading import _Order
+from headrace.client.relays import Relays
+from headrace.client.transport import Relay
 from headrace.errors import ConfigError, ProtocolError, ScnNotFound
 from headrace.model.block import Block, Body, transaction_index
 from headrace.relay.server.settings import ServedSource
@@ -143,6 +145,29 @@ def test_a_routing_document_is_followed_without_a_restart(log, tmp_path):
             line.cut()
             log.append(window(2))
             until(lambda: consumer.windows == [1, 2], "the window from the other relay")
+
+
+@pytest.mark.parametrize(
+    ("url", "taken"),
+    [
+        ("http://one:1", ["http://two:2", "https://three:3"]),
+        ("https://one:1", ["https://three:3"]),
+    ],
+)
+def test_a_relay_leads_to_no_folder_and_from_tls_to_tls_alone(monkeypatch, url, taken):
+    named = ["file:///etc", "http://two:2", "https://three:3"]
+    document = {"version": 5, "sources": {"shop": {"relays": named}}}
+    monkeypatch.setattr(Relay, "routes", lambda _: document)
+    relays = Relays(
+        [url],
+        "shop",
+        HttpSettings(token="secret"),
+        max_block_bytes=2**20,
+        backoff=Backoff(),
+        rng=random.Random(1),
+    )
+    relays.follow(5)
+    assert sorted(relays.urls) == taken
 
 
 @req("D48")

@@ -160,6 +160,25 @@ def test_a_poison_window_is_put_aside_whole_and_passed(log, relay, tmp_path):
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "dead").iterdir())
 
 
+def test_what_a_consumer_keeps_back_is_not_overtaken_by_a_skipped_window(log, relay, tmp_path):
+    windows_of(log, 1, 2, 3, 4, 5)
+
+    class Buffering(Consumer):
+        def on_end_window(self, window):
+            return Result.ERROR if window.scn == 4 else Result.SKIP_CHECKPOINT
+
+    checkpoints = NoCheckpoints()
+    settings = replace(QUICK, retries=0)
+    subscription = Subscription(
+        relay, "shop", Buffering(), checkpoints, settings=settings, dead_letters=tmp_path / "dead"
+    )
+    with running(subscription):
+        suspended(subscription)
+        subscription.skip_window()
+        until(lambda: subscription.status.place == Place(5), "the window behind it")
+    assert checkpoints.load() == Place(0)
+
+
 def test_a_window_that_worked_after_all_is_in_nobodys_way(log, relay):
     windows_of(log, 1, 2, 3)
     failures = iter([True])

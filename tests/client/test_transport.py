@@ -39,6 +39,7 @@ from headrace.testing.relay import served
 from headrace.wire import decode_block, encode_block
 from headrace.wire.notes import encode_note
 from headrace.wire.place import Place
+from tests.changelog.windows import TABLE, window
 from tests.client.conftest import QUICK, running, suspended
 from tests.client.logs import commit_us, random_blocks, told_by
 from tests.client.recording import Recorder, Told
@@ -157,6 +158,20 @@ def test_a_block_larger_than_is_allowed_is_refused_by_name(log, relay):
 
 
 @req("B-3")
+def test_a_block_that_is_too_large_at_every_relay_is_not_asked_for_for_ever(log, relay):
+    log.append(wide(10, 3), wide(20, 300))
+    settings = replace(QUICK, max_block_bytes=50_000)
+    with served({"shop": log.folder}) as second:
+        consumer = Recorder()
+        subscription = Subscription([relay, second], "shop", consumer, settings=settings)
+        with running(subscription):
+            suspended(subscription)
+            assert isinstance(subscription.status.error, BlockTooLarge)
+    assert consumer.windows == [10]
+    assert subscription.status.connections == 2
+
+
+@req("B-3")
 def test_a_pull_asks_for_more_when_the_next_block_needs_it(log, relay):
     log.append(wide(10, 300), wide(20, 3))
     settings = replace(QUICK, pull=True, pull_bytes=10_000, pull_wait_ms=10)
@@ -165,6 +180,21 @@ def test_a_pull_asks_for_more_when_the_next_block_needs_it(log, relay):
     with running(subscription):
         until(lambda: consumer.windows == [10, 20], "both windows")
     assert by_place(consumer.told) == told_by(log.blocks)
+
+
+def test_a_pull_asks_for_more_when_pieces_of_a_transaction_bring_it_no_further(log, relay):
+    """What a filter leaves of them has no place from which to go on, and takes bytes all the same."""
+    log.register(TABLE)
+    log.append(*(window(10, first=2 * i, last=i == 40) for i in range(41)), window(20, 3))
+    settings = replace(QUICK, pull=True, pull_bytes=1_000, pull_wait_ms=10)
+    filter_ = {"where": {str(TABLE.table): "k > 1"}}
+    consumer = Recorder()
+    subscription = Subscription(
+        relay, "shop", consumer, filter=filter_, upto=20, settings=settings, on_suspended="raise"
+    )
+    with running(subscription) as join:
+        join()
+    assert [told[:2] for told in consumer.told] == [(20, 2)]
 
 
 def test_pull_tells_the_same_as_push(log, relay):

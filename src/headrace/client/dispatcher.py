@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.client.checkpoints import Checkpoints
@@ -24,6 +24,9 @@ from headrace.wire.place import Place
 __all__ = ["Dispatcher"]
 
 _log = logging.getLogger(__name__)
+
+_NAN = "NaN"
+"""Stands for every NaN of a key."""
 
 
 class Dispatcher:
@@ -159,9 +162,12 @@ class Dispatcher:
         self._remembered(self.place)
 
     def pass_over(self, piece: Piece) -> None:
-        """Take note that somebody else took a piece; remember that behind the last one of its window."""
+        """Take note that somebody else took a piece; remember that behind the last one of its window.
+
+        Not while the consumer keeps windows back: they would be taken for processed.
+        """
         self.place = piece.place
-        if piece.ends:
+        if piece.ends and self._may_be_idle():
             self.checkpoint()
 
     def give_way(self) -> None:
@@ -220,13 +226,13 @@ class Dispatcher:
         """Let workers take the events, each key always the same one."""
         names = part.schema.key
         for event in part.events():
-            before = event.before
-            if before is not None and tuple(before.get(name) for name in names) != event.key:
+            before, key = event.before, _comparable(event.key)
+            if before is not None and _comparable(before.get(name) for name in names) != key:
                 # It belongs behind the events of both keys, and ahead of those that follow.
                 workers.settle()
                 self._one_event(event)
             else:
-                workers.submit((event.table, event.key), self._one_event, event)
+                workers.submit((event.table, key), self._one_event, event)
 
     def _one_event(self, event: Event) -> None:
         self._call("on_data_event", event.place, event)
@@ -285,6 +291,11 @@ class Dispatcher:
             what = f"it took {took:.3f} s of {self._settings.budget_s:g}"
             raise BudgetExceeded(name, place, what)
         return answer or Result.SUCCESS
+
+
+def _comparable(key: Iterable[Any]) -> tuple[Any, ...]:
+    """Return a key whose cells are equal, and hash alike, where databases say so: a NaN is equal to no other."""
+    return tuple(_NAN if cell != cell else cell for cell in key)
 
 
 def _callbacks(consumer: Consumer) -> dict[str, Callable[..., Result | None]]:

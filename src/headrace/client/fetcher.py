@@ -76,7 +76,11 @@ class Fetcher:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-fetch", daemon=True)
         self._refusals: dict[str, HeadraceError] = {}
+        self._refused_inside: dict[str, HeadraceError] = {}
+        self._refused_inside_at = Place(-1)
         self._refused_since = 0.0
+        self._inside = False
+        self._full_after: Place | None = None
         self._damaged = 0
         self.connections = 0
         self.last_error: HeadraceError | None = None
@@ -117,9 +121,15 @@ class Fetcher:
         after = max(self._after, self._delivered())
         if self._request.upto is not None and after.after_scn >= self._request.upto:
             return True
+        self._inside = False
+        if self._full_after == after:
+            # Pieces of one transaction that bring nobody on: the same again would never end.
+            self._ask_for(self._request.max_bytes * 2)
+        self._full_after = None
         relay = self._relays.current()
         stream = relay.stream(replace(self._request, after=after))
         self.connections += 1
+        self._inside = True
         self._refusals.clear()
         self._relays.follow(stream.routes)
         self._buffer.put(Began())
@@ -131,6 +141,8 @@ class Fetcher:
             self._after = max(self._after, reading.place)
         if reading.is_drained:
             self._stop.wait(self._pull_every_s)
+        elif reading.finished is False:
+            self._full_after = after
         return reading.finished is True
 
     def _read(self, reading: Reading) -> None:
@@ -157,20 +169,32 @@ class Fetcher:
             return self._damaged >= _MOST_DAMAGED
         if error.retry is Retry.TIMED:
             return False
-        if not self._refusals:
-            self._refused_since = self._clock()
-        self._refusals[self._relays.current().url] = error
+        if self._after > self._refused_inside_at:
+            self._refused_inside.clear()
+        if self._inside and not isinstance(error, ScnNotFound):
+            # That a stream begins, here or elsewhere, changes nothing about what lies in its way.
+            self._refused_inside[self._relays.current().url] = error
+            self._refused_inside_at = self._after
+        else:
+            if not self._refusals:
+                self._refused_since = self._clock()
+            self._refusals[self._relays.current().url] = error
         if isinstance(error, ScnNotFound):
             # Who is above the newest asks a relay that is behind, or one of another log; who is below the oldest
             # fell off.
             waited = self._clock() - self._refused_since >= self._patience_s
             if waited or error.scn > error.newest:
                 return waited
-        return set(self._relays.urls) <= self._refusals.keys()
+        refused = self._refusals.keys() | self._refused_inside.keys()
+        return set(self._relays.urls) <= refused
 
     def _grown(self, error: BlockTooLarge) -> bool:
         """Ask for more from now on, as far as such a block would be taken."""
         if error.needed_bytes > self._relays.max_block_bytes:
             return False
-        self._request = replace(self._request, max_bytes=error.needed_bytes)
+        self._ask_for(error.needed_bytes)
         return True
+
+    def _ask_for(self, max_bytes: int) -> None:
+        most = max(self._request.max_bytes, self._relays.max_block_bytes)
+        self._request = replace(self._request, max_bytes=min(max_bytes, most))

@@ -57,7 +57,7 @@ class Share:
         ended: Callable[[], None],
     ) -> None:
         self.claim = claim
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._ended = ended
         self._over = threading.Event()
         checkpoints = PartitionCheckpoints(store, group, claim, self.stop)
@@ -82,9 +82,10 @@ class Share:
     def _run(self) -> None:
         try:
             self.subscription.run()
-        except Exception as error:  # noqa: BLE001 - the member judges it
+        except BaseException as error:  # noqa: BLE001 - the member judges it, a SystemExit too
             self.error = error
-        self._over.set()
+        finally:
+            self._over.set()
         if self.error is None:
             # What failed is looked at when it is the member's turn again, no sooner: it may fail at once once more.
             self._ended()

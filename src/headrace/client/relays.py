@@ -118,7 +118,8 @@ class Relays:
     def follow(self, version: int) -> None:
         """Ask the current relay for its routing document when it names a version that is not known from it.
 
-        A document that does not come or read leaves the list as it is: the relay that serves matters more.
+        A document that does not come or read leaves the list as it is: the relay that serves matters more. Of one that
+        comes only what a relay may name is taken.
         """
         relay = self.current()
         if not version or self._routes.get(relay.url) == version:
@@ -126,7 +127,8 @@ class Relays:
         asked = self.open(relay.url)
         try:
             said = asked.routes()
-            urls = [str(url) for url in said["sources"][self._source]["relays"]]
+            named = [str(url) for url in said["sources"][self._source]["relays"]]
+            urls = [url for url in named if _may_name(relay.url, url)]
             for url in urls:
                 self.open(url)
         except (HeadraceError, KeyError, TypeError):
@@ -160,3 +162,13 @@ class Relays:
             with contextlib.suppress(OSError):
                 self._relay.close()
         self._relay = None
+
+
+def _may_name(url: str, other: str) -> bool:
+    """Whether a relay may lead to another one.
+
+    A folder is this machine's own affair, and a token that goes over TLS must not be asked for in the clear.
+    """
+    return other.startswith("https:") or (
+        other.startswith("http:") and not url.startswith("https:")
+    )

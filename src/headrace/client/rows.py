@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.client.consumer import Batch, Event
+from headrace.client.errors import Unconvertible
 from headrace.client.shapes import Shape
 from headrace.model.block import Body
 from headrace.model.change import META, UPDATE_NEW, UPDATE_OLD, missing_matrix
@@ -75,7 +76,7 @@ class Rows:
         """Yield rows as events; the two images of an update are one.
 
         Raises:
-            Unconvertible: a row does not fit the model that was asked for.
+            Unconvertible: a row does not fit the model that was asked for, or Python.
         """
         at = start
         while at < stop:
@@ -150,12 +151,25 @@ class _Held:
         self.ops: list[str] = batch.column("_op").to_pylist()
         self._names = batch.schema.names[len(META) :]
         self.key = [name for name in schema.key if name in self._names]
-        columns = [column.to_pylist() for column in batch.columns[len(META) :]]
+        self._table = str(schema.table)
+        self._unreadable: dict[int, str] = {}
+        sent = zip(self._names, batch.columns[len(META) :], strict=True)
+        columns = [self._values(name, column) for name, column in sent]
         self._cells: list[tuple[Any, ...]] = list(zip(*columns, strict=True))
         self._missing = _missing_names(batch, self._names)
 
     def row(self, i: int) -> tuple[dict[str, Any], frozenset[str]]:
-        """Return the cells that were sent, and the names of those that were not."""
+        """Return the cells that were sent, and the names of those that were not.
+
+        Raises:
+            Unconvertible: a cell has no value in Python.
+        """
+        if i in self._unreadable:
+            raise Unconvertible(
+                self._table,
+                self._unreadable[i],
+                "a value is none of Python's, such as an infinite date or a year beyond 9999",
+            )
         # A table of which no column was asked for has rows of nothing.
         row = dict(zip(self._names, self._cells[i], strict=True)) if self._cells else {}
         missing = self._missing.get(i)
@@ -164,6 +178,20 @@ class _Held:
         for name in missing:
             del row[name]
         return row, missing
+
+    def _values(self, name: str, column: pa.Array) -> list[Any]:
+        try:
+            return cast("list[Any]", column.to_pylist())
+        except (OverflowError, ValueError):
+            # Told when its row is: the windows before it are in order.
+            return [self._value(i, name, cell) for i, cell in enumerate(column)]
+
+    def _value(self, i: int, name: str, cell: pa.Scalar) -> Any:
+        try:
+            return cell.as_py()
+        except (OverflowError, ValueError):
+            self._unreadable.setdefault(i, name)
+            return None
 
     def follows(self, i: int) -> bool:
         """Whether the next row is the new image of the update whose old one this is."""

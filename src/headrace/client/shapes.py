@@ -148,7 +148,15 @@ def _widened(column: pa.Array, wanted: pa.DataType, schema: TableSchema, name: s
             name,
             f"{have} of the source does not fit into {wanted} in every case",
         )
-    return column.cast(wanted)
+    try:
+        return column.cast(wanted)
+    except pa.ArrowInvalid:
+        # Its message quotes the value.
+        raise Unconvertible(
+            str(schema.table),
+            name,
+            f"a value of {have}, such as an infinite date, is none of {wanted}",
+        ) from None
 
 
 def _holds(have: pa.DataType, wanted: pa.DataType) -> bool:

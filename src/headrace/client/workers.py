@@ -27,7 +27,7 @@ class Workers:
         self._room = [threading.Semaphore(_WAITING) for _ in range(count)]
         self._changed = threading.Condition()
         self._busy = 0
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._work, args=(i,), name=f"headrace-worker-{i}", daemon=True)
             for i in range(count)
@@ -39,7 +39,7 @@ class Workers:
         """Have something done, behind everything that was submitted with an equal key.
 
         Raises:
-            Exception: what an earlier one raised.
+            BaseException: what an earlier one raised.
         """
         if self._error is not None:
             self.settle()
@@ -53,7 +53,7 @@ class Workers:
         """Wait until everything is done.
 
         Raises:
-            Exception: what the first one that failed raised; what waited behind it was not done.
+            BaseException: what the first one that failed raised; what waited behind it was not done.
         """
         error = self._idle()
         if error is not None:
@@ -71,7 +71,7 @@ class Workers:
         for thread in self._threads:
             thread.join()
 
-    def _idle(self) -> Exception | None:
+    def _idle(self) -> BaseException | None:
         with self._changed:
             while self._busy:
                 self._changed.wait()
@@ -84,7 +84,7 @@ class Workers:
             try:
                 if self._error is None:
                     work(what)
-            except Exception as error:  # noqa: BLE001 - whoever settles raises it
+            except BaseException as error:  # noqa: BLE001 - whoever settles raises it, a SystemExit too
                 with self._changed:
                     self._error = self._error or error
             finally:

@@ -116,12 +116,14 @@ class NdjsonOutput(Consumer):
             return answer
         with _refused(path):
             os.fsync(file.fileno())
-            self._durable_bytes = file.tell()
-            if place.whole and self._is_due():
-                file.close()
+            durable = file.tell()
+            if place.whole and self._is_due(durable):
+                # A name that is refused leaves the file open, and what the rollback has to cut off known.
                 path.rename(_free_name(path, place.scn))
-                sync_folder(path.parent)
+                file.close()
                 self._open(path)
+            else:
+                self._durable_bytes = durable
         return answer
 
     def on_rollback(self, place: Place) -> None:
@@ -129,7 +131,12 @@ class NdjsonOutput(Consumer):
         del place
         self._window = None
         self._waiting.clear()
-        if self._path is not None and self._file is not None:
+        if self._path is None or self._file is None:
+            return
+        if self._file.closed:
+            # The file before was renamed, and the next one could not be opened.
+            self._open(self._path)
+        else:
             self._file.seek(self._durable_bytes)
             self._file.truncate()
 
@@ -157,10 +164,10 @@ class NdjsonOutput(Consumer):
             return Result.ERROR_FATAL
         return None
 
-    def _is_due(self) -> bool:
-        if not self._durable_bytes:
+    def _is_due(self, size: int) -> bool:
+        if not size:
             return False
-        if self._rotate_bytes is not None and self._durable_bytes >= self._rotate_bytes:
+        if self._rotate_bytes is not None and size >= self._rotate_bytes:
             return True
         return self._rotate_s is not None and self._clock() - self._began_at >= self._rotate_s
 

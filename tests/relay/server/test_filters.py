@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import ExitStack
 
 import pytest
 
+from headrace.relay.server import supply
 from headrace.wire.filters import parse_filter
 from tests.changelog.windows import OTHER, TABLE, scns, seen, size, synced, window
 from tests.relay.server.asking import ask, pulled, stream
@@ -144,6 +146,21 @@ def test_lines_can_be_filtered(writer, url):
     told = [json.loads(line) for line in answer.body.splitlines()]
     assert {line["table"] for line in told if "row" in line} == {"public.other"}
     assert told[-2]["end"]
+
+
+@pytest.mark.parametrize("how", [{}, {"wait_ms": 20_000}])
+def test_a_pull_of_lines_passes_what_leaves_none(writer, url, how, monkeypatch):
+    """Pieces of an open transaction of which a filter leaves nothing have no line at all: no end of the log."""
+    monkeypatch.setattr(supply, "PIECE_BYTES", 1)
+    pieces = [window(1, first=2 * i, last=i == 5) for i in range(6)]
+    synced(writer, *pieces, window(2, tables=(TABLE, OTHER)))
+    asked = {"source": "shop", "after": 0, "mode": "pull", "format": "ndjson", "filter": ONE_TABLE}
+    began = time.monotonic()
+    answer = ask(url, "/stream", post=asked | how)
+    told = [json.loads(line) for line in answer.body.splitlines()]
+    assert {line["scn"] for line in told if "row" in line} == {2}
+    assert told[-1]["reason"] == "drained"
+    assert time.monotonic() - began < 10
 
 
 def test_a_filter_that_does_not_fit_the_tables_ends_the_stream_by_name(writer, url):

@@ -27,6 +27,8 @@ BAD = [
     ("format", "csv"),
     ("filter", "{"),
     ("filter", "[]"),
+    ("filter", "[" * 10_000),
+    ("filter", r'{"where": {"public.\ud800": "k >"}}'),
     ("nonsense", "1"),
 ]
 
@@ -62,7 +64,19 @@ def test_what_does_not_go_together_is_named(writer, url, asked, name):
     assert name in answer.error["message"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff", b"x" * (2**20 + 1)])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"\xff",
+        b"x" * (2**20 + 1),
+        b"[" * 10_000,
+        rb'{"\ud800": 1}',
+        b'{"\xed\xa0\x80": 1}',
+    ],
+)
 def test_a_body_that_is_no_json_object_is_refused(writer, url, body):
     answer = ask(url, "/stream", post=body)
     assert (answer.status, answer.error["type"]) == (400, "BadRequest")

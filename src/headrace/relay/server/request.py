@@ -139,12 +139,27 @@ def _filter(value: object) -> Filter | None:
         return None
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = _json(value)
         except ValueError as error:
             raise _bad("filter", "a JSON object; in a URL it has to be percent-encoded") from error
     if not isinstance(value, Mapping):
         raise _bad("filter", "a JSON object")
     return parse_filter(value)
+
+
+def _json(text: str | bytes) -> Any:
+    """Return what JSON holds.
+
+    Raises:
+        ValueError: it is none, or nothing that can be used.
+    """
+    try:
+        value = json.loads(text)
+        # Half of a surrogate pair is no character: a refusal that quoted it could not be sent.
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("It is nested too deeply.") from error
+    return value
 
 
 def _bad(name: str, wanted: str) -> BadRequest:
@@ -175,7 +190,7 @@ async def parameters(request: Request) -> Mapping[str, Any]:
                 f"The body is larger than {_MOST_BODY_BYTES:,} bytes.", next_step="say it shorter."
             )
     try:
-        value = json.loads(body)
+        value = _json(body)
     except ValueError as error:
         raise BadRequest("The body is no JSON.", next_step="send a JSON object.") from error
     if not isinstance(value, dict):

@@ -148,8 +148,12 @@ class Stream:
         pieces = await self._supply.next()
         deadline = _NOW() + self._request.wait_ms / 1000
         while not pieces and not self._ends and (left := deadline - _NOW()) > 0:
-            await asyncio.wait([self._news()], timeout=left)
-            self._feed.reader.look()
+            if self._supply.at_end:
+                await asyncio.wait([self._news()], timeout=left)
+                self._feed.reader.look()
+            else:
+                # Of what was passed a filter left no line; there is more.
+                await asyncio.sleep(0)
             pieces = await self._supply.next()
         return pieces
 
@@ -161,9 +165,11 @@ class Stream:
                 await self._hand_over(piece)
             if self._ends:
                 return
-            if told != self._feed.told or (pieces and not self._supply.at_end):
-                # A reader on a fast connection would keep the loop for itself.
+            if told != self._feed.told or not self._supply.at_end:
+                # A reader on a fast connection would keep the loop for itself, as would one who is left nothing.
                 await asyncio.sleep(0)
+                if not pieces and self._request.push:
+                    await self._beat()
                 self._feed.reader.look()
             elif not self._request.push:
                 return
