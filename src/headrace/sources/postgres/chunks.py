@@ -17,7 +17,7 @@ from headrace.errors import ConfigError, SourceError, SourceUnavailable
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
-from headrace.sources.base import CatalogEntry, CatalogLook, Chunk, TableDump
+from headrace.sources.base import Bound, CatalogEntry, CatalogLook, Chunk, TableDump
 from headrace.sources.postgres.catalog import (
     TableFacts,
     TypeCache,
@@ -112,23 +112,22 @@ class PostgresChunkReader:
         """Return the catalog's estimate of the number of rows, 0 when unknown."""
         return self._once(table, lambda session, facts, _: estimate_rows(session, facts))
 
-    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
-        """Return the largest key as the database renders it, None where there is no row.
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> Bound:
+        """Return the largest key, and by which order it is the largest; both of one snapshot.
 
         A dump begins with it, so this is where the plan of its chunks is looked at.
         """
 
-        def read(
-            session: Session, facts: TableFacts, _: TransactionSnapshot
-        ) -> tuple[str, ...] | None:
+        def read(session: Session, facts: TableFacts, _: TransactionSnapshot) -> Bound:
             keyset = self._keyset(session, facts)
             rows = session.cells(keyset.last(relation_sql(facts), predicate))
             self._refuse_changed(session, facts)
             if not rows:
-                return None
+                return Bound(None, keyset.order)
             if finding := check_plan(session, self._types, facts):
                 _LOG.warning("%s Next step: %s", finding.description, finding.suggestion)
-            return _in_table_order(facts, [(cell or b"").decode() for cell in rows[0]])
+            last = _in_table_order(facts, [(cell or b"").decode() for cell in rows[0]])
+            return Bound(last, keyset.order)
 
         return self._once(table, read, predicate)
 
@@ -149,7 +148,8 @@ class PostgresChunkReader:
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
             schema = describe(session, self._types, facts)
             wanted = max(1, min(limit, self._fitting.get(table, limit)))
-            sql = self._keyset(session, facts).page(
+            keyset = self._keyset(session, facts)
+            sql = keyset.page(
                 relation_sql(facts),
                 selected_columns(schema),
                 None if after is None else _in_index_order(facts, after),
@@ -167,7 +167,7 @@ class PostgresChunkReader:
                 self._fitting[table] = self._settings.chunk_bytes // width
             cut = cut or rows.num_rows == wanted < limit
             last = self.render_keys(schema, rows.slice(rows.num_rows - 1)) if rows.num_rows else []
-            return Chunk(schema, rows, seen, last[0] if last else None, cut)
+            return Chunk(schema, rows, seen, last[0] if last else None, cut, keyset.order)
 
         return self._once(table, read, predicate)
 
@@ -176,14 +176,15 @@ class PostgresChunkReader:
 
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
             schema = describe(session, self._types, facts)
-            sql = self._keyset(session, facts).match(
+            keyset = self._keyset(session, facts)
+            sql = keyset.match(
                 relation_sql(facts),
                 selected_columns(schema),
                 [_in_index_order(facts, key) for key in keys],
             )
             data = b"".join(copy_out(session, _copy(sql), self._settings.chunk_bytes))
             self._refuse_changed(session, facts)
-            return Chunk(schema, decode_copy(data, schema), seen, None)
+            return Chunk(schema, decode_copy(data, schema), seen, None, key_order=keyset.order)
 
         return self._once(table, read)
 
