@@ -100,6 +100,25 @@ def test_bounds_are_open_below_and_closed_above(sql: Sql, reader: PostgresChunkR
     assert reader.read(T, ("10",), ("10",), 2).last_key is None
 
 
+def test_names_that_two_columns_exchange_do_not_mix_up_the_key(
+    sql: Sql, reader: PostgresChunkReader
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, n int)",
+        "INSERT INTO t SELECT i, 9 - i FROM generate_series(1, 8) i",
+    )
+    before = reader.read(T, None, ("8",), 2)
+    assert before.last_key == ("2",)
+    sql(
+        "ALTER TABLE t RENAME n TO other",
+        "ALTER TABLE t RENAME id TO n",
+        "ALTER TABLE t RENAME other TO id",
+    )
+    after = reader.read(T, before.last_key, ("8",), 2)
+    assert after.rows.column("n").to_pylist() == [3, 4]
+    assert after.key_order == before.key_order
+
+
 def test_an_empty_table_has_no_upper_bound(sql: Sql, reader: PostgresChunkReader) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
     assert reader.upper_bound(T).key is None

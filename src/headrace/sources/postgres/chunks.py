@@ -26,7 +26,7 @@ from headrace.sources.postgres.catalog import (
     read_tables,
 )
 from headrace.sources.postgres.catalog_look import CatalogWatch, Seen
-from headrace.sources.postgres.connection import QueryFailed, Session, connect
+from headrace.sources.postgres.connection import QueryFailed, Session, connect, quote
 from headrace.sources.postgres.copy_binary import HEADER, TRAILER, decode_copy, selected_columns
 from headrace.sources.postgres.copy_stream import copy_out
 from headrace.sources.postgres.keyset import Keyset, read_keyset, relation_sql
@@ -309,16 +309,18 @@ class PostgresChunkReader:
         return as_published(session, self._settings, facts[0])
 
     def _keyset(self, session: Session, facts: TableFacts) -> Keyset:
-        """Return the key's columns; an index keeps them for life, so they are asked for once."""
+        """Return the key's columns; an index keeps them for life, so they are asked for once under their names."""
         index = facts.identity.index
         if not index:
             raise SourceError(
                 f"{facts.table} has no key, so it has no chunks.",
                 next_step="it is dumped whole under one snapshot instead.",
             )
-        if index not in self._keysets:
-            self._keysets[index] = read_keyset(session, index)
-        return self._keysets[index]
+        keyset = self._keysets.get(index)
+        # Two columns may have exchanged their names: those of before are then no error, but another column.
+        if keyset is None or [c.name for c in keyset.columns] != [*map(quote, facts.identity.key)]:
+            keyset = self._keysets[index] = read_keyset(session, index)
+        return keyset
 
     def _refuse_changed(self, session: Session, facts: TableFacts) -> None:
         """Throw the read away when the heap was written anew; tell when partitions came or went."""
