@@ -39,7 +39,7 @@ _DESCRIBED = 4096
 def chunks(url: str, table: str) -> int:
     """Read by key range, as a dump does."""
     reader, name, rows = MysqlChunkReader(MysqlSettings(url)), TableId(DATABASE, table), 0
-    last, after = reader.upper_bound(name), None
+    last, after = reader.upper_bound(name).key, None
     while last is not None and after != last:
         chunk = reader.read(name, after, last, _CHUNK_ROWS)
         rows += chunk.rows.num_rows

@@ -18,7 +18,15 @@ from headrace.model.change import change_schema, table_arrow_schema
 from headrace.model.mark import Mark
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
-from headrace.sources.base import Chunk, Finding, LogItem, ReceivedMark, SchemaStore, TableDump
+from headrace.sources.base import (
+    Bound,
+    Chunk,
+    Finding,
+    LogItem,
+    ReceivedMark,
+    SchemaStore,
+    TableDump,
+)
 
 __all__ = ["ITEMS", "JournalSource"]
 
@@ -155,9 +163,9 @@ class _Chunks:
     def estimate_rows(self, table: TableId) -> int:
         return len(self._source.rows())
 
-    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> Bound:
         rows = self._source.rows()
-        return (str(max(rows)),) if rows else None
+        return Bound((str(max(rows)),) if rows else None)
 
     def read(
         self,

@@ -123,7 +123,7 @@ def test_a_database_of_an_older_headrace_is_brought_up_to_date(tmp_path: Path) -
     with closing(sqlite3.connect(path)) as old:
         for column in ("priority", "cause", "predicate", "delete_missing", "pace"):
             old.execute(f"ALTER TABLE requests DROP COLUMN {column}")
-        for column in ("keys_done", "rows_per_s"):
+        for column in ("keys_done", "rows_per_s", "key_order"):
             old.execute(f"ALTER TABLE progress DROP COLUMN {column}")
         old.execute("PRAGMA user_version = 0")
         old.commit()
@@ -136,6 +136,7 @@ def test_a_database_of_an_older_headrace_is_brought_up_to_date(tmp_path: Path) -
             assert request.pace == OwnPace()
             (progress,) = state.progress()
             assert (progress.rows_read, progress.keys_done, progress.rows_per_s) == (7, 0, 0.0)
+            assert progress.key_order == ""
 
 
 # -- which dump says how a table stands -------------------------------------------------------------

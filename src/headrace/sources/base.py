@@ -23,6 +23,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 
 __all__ = [
+    "Bound",
     "CatalogEntry",
     "CatalogLook",
     "CatalogReader",
@@ -149,6 +150,20 @@ class LogReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """Where the rows of a table end now.
+
+    Attributes:
+        key: the largest key as the database renders it (text), None where there is no row.
+        key_order: names the key's columns and how the database orders them, in a short opaque text: bounds taken
+            under one such text mean nothing under another. Empty when the source's keys never change their order.
+    """
+
+    key: tuple[str, ...] | None
+    key_order: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """Rows of one bounded select, in the database's key order.
 
@@ -158,6 +173,7 @@ class Chunk:
         visibility: which transactions the select saw; taken in the same snapshot as the rows.
         last_key: key of the last row as the database renders it (text), None for an empty chunk.
         cut: whether it ended before ``limit`` rows to stay within its bytes: there may be more.
+        key_order: by which the select compared keys, as in `Bound`.
     """
 
     schema: TableSchema
@@ -165,6 +181,7 @@ class Chunk:
     visibility: Visibility
     last_key: tuple[str, ...] | None
     cut: bool = False
+    key_order: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +207,8 @@ class ChunkReader(Protocol):
         """Return the catalog's estimate of the number of rows, 0 when unknown."""
         ...
 
-    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
-        """Return the largest key as the database renders it, None where there is no row.
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> Bound:
+        """Return the largest key, and by which order it is the largest; both of one moment.
 
         Args:
             table: whose.

@@ -147,6 +147,8 @@ class DumpProgress:
         keys_done: requested keys that were looked for.
         rows_per_s: rows read per second of late, pauses between chunks included; 0 when not known yet.
         first_scn: position of the rows of its first chunk, 0 before.
+        key_order: by which ``until`` and ``after`` are compared, as the source names it; empty when it does not, or
+            when they were kept before it was kept too.
     """
 
     request_id: str
@@ -163,6 +165,7 @@ class DumpProgress:
     keys_done: int = 0
     rows_per_s: float = 0.0
     first_scn: int = 0
+    key_order: str = ""
 
     @property
     def seconds_left(self) -> float | None:

@@ -430,6 +430,7 @@ def _progress(row: Any) -> DumpProgress:
         row["keys_done"],
         row["rows_per_s"],
         row["first_scn"],
+        row["key_order"],
     )
 
 

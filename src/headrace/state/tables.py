@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, MetaData, St
 
 __all__ = ["VERSION", "certificates", "meta", "metadata", "progress", "requests", "reread"]
 
-VERSION = 3
+VERSION = 4
 """Written into the database; raise it with every new column."""
 
 metadata = MetaData()
@@ -53,6 +53,7 @@ progress = Table(
     Column("keys_done", BigInteger, nullable=False, server_default="0"),
     Column("rows_per_s", Float, nullable=False, server_default="0"),
     Column("first_scn", BigInteger, nullable=False, server_default="0"),
+    Column("key_order", String, nullable=False, server_default=""),
 )
 """One table of one request. ``after`` is the last key of the last finished chunk, JSON, empty at the start."""
 

@@ -117,6 +117,7 @@ class StateWriter:
             "keys_done": progress.keys_done,
             "rows_per_s": progress.rows_per_s,
             "first_scn": progress.first_scn,
+            "key_order": progress.key_order,
         }
         self._connection.execute(_PUT_PROGRESS, row)
 

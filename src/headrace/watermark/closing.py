@@ -128,11 +128,16 @@ class Closing:
         """Return the rows of a chunk that the log does not contradict, none for a void window; moves the task on."""
         received = self._clock()
         changed = self._versions.has_left(chunk.schema, chunk.visibility)
-        if changed or not self._reconciler.can_reconcile:
+        keyed_otherwise = task.is_keyed_otherwise(chunk.key_order)
+        if changed or keyed_otherwise or not self._reconciler.can_reconcile:
             self._telling.voided(
-                "schema changed" if changed else "rows let go", chunk.rows.num_rows
+                "schema changed" if changed or keyed_otherwise else "rows let go",
+                chunk.rows.num_rows,
             )
             self._queue.update(task, rows_voided=task.progress.rows_voided + chunk.rows.num_rows)
+            if keyed_otherwise:
+                # What its bounds leave out by one order is not what they leave out by the other.
+                self._queue.read_anew(task)
             self._took(job, chunk, received)
             return Closed(None, lambda: None)
         result = self._reconciler.reconcile(chunk.schema, chunk.rows, chunk.visibility)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, Retry, SourceUnavailable
+from headrace.errors import ConfigError, HeadraceError, Retry, SourceUnavailable
 from headrace.model.block import Block, SystemEvent, SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
@@ -434,6 +434,11 @@ class Coordinator:
         if isinstance(error, HeadraceError) and error.retry is Retry.TIMED:
             _LOG.warning("a read is tried again: %s", error)
             self._back_off()
+        elif (
+            isinstance(error, ConfigError) and task and task.progress.key_order and not task.refused
+        ):
+            # Bounds that were keys when they were taken: whether the key is another one by now, a new start tells.
+            task.phase, task.refused = Phase.START, str(error)
         elif isinstance(error, HeadraceError) and task is not None:
             self._queue.fail(task, str(error))
         else:
@@ -443,6 +448,12 @@ class Coordinator:
         self._not_before = self._clock() + 1.0
 
     def _started(self, task: Task, start: TableStart) -> None:
+        if task.is_keyed_otherwise(start.key_order):
+            self._queue.read_anew(task)
+            return
+        if task.refused:
+            self._queue.fail(task, task.refused)
+            return
         resumed = task.progress.state == "copying" and task.progress.until is not None
         if not resumed and not self._reconciler.can_reconcile:
             # Rows let go while the bound was read may have moved past it; the next start reads a new bound.
@@ -455,6 +466,9 @@ class Coordinator:
             return
         task.phase = Phase.CHUNKS
         if resumed:
+            if start.key_order and not task.progress.key_order:
+                # Bounds kept by an older headrace: the order of now is taken for theirs.
+                self._queue.update(task, key_order=start.key_order)
             return
         if task.is_whole:
             # The bound's snapshot may have missed a row that moved past it, streamed before or while it was read:
@@ -462,7 +476,11 @@ class Coordinator:
             for schema, changes in self._reconciler.changes_of(start.schema.table):
                 self._note_moves(schema, changes, every=True)
         self._queue.update(
-            task, state="copying", until=start.until, rows_estimated=start.rows_estimated
+            task,
+            state="copying",
+            until=start.until,
+            rows_estimated=start.rows_estimated,
+            key_order=start.key_order,
         )
         if start.schema.key and start.until is None:
             self._queue.end_chunks(task)

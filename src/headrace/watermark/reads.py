@@ -24,6 +24,7 @@ from headrace.model.snapshot import Visibility
 from headrace.observe.failpoints import failpoint
 from headrace.observe.spans import traced
 from headrace.sources.base import (
+    Bound,
     CatalogEntry,
     CatalogLook,
     CatalogReader,
@@ -42,11 +43,12 @@ SPOOL = ".spool"
 
 @dataclass(frozen=True, slots=True)
 class TableStart:
-    """What is fixed when a table's dump begins."""
+    """What is fixed when a table's dump begins; ``key_order`` as in `headrace.sources.base.Bound`."""
 
     schema: TableSchema
     until: tuple[str, ...] | None
     rows_estimated: int
+    key_order: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +151,9 @@ class Reads:
                 next_step="ask for the whole table.",
             )
         with self._slow.watched("bounds", table):
-            until = self._chunks.upper_bound(table, predicate) if schema.key else None
-        return TableStart(schema, until, 0 if predicate else self._chunks.estimate_rows(table))
+            bound = self._chunks.upper_bound(table, predicate) if schema.key else Bound(None)
+        estimated = 0 if predicate else self._chunks.estimate_rows(table)
+        return TableStart(schema, bound.key, estimated, bound.key_order)
 
     def start_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> KeysStart:
         """Return requested keys as the source writes them.

@@ -8,6 +8,7 @@ they did is taken up between two chunks, so a chunk that was begun is always fin
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ from headrace.state.store import StateStore
 from headrace.state.writer import StateWriter
 
 __all__ = ["Change", "Phase", "Task", "TaskQueue"]
+
+_LOG = logging.getLogger(__name__)
 
 Key = tuple[str, ...]
 Change = Callable[[StateWriter], object]
@@ -57,6 +60,7 @@ class Task:
     Attributes:
         keys: the requested keys as the source writes them, empty unless keys are asked for.
         since: when the last chunk ended, None while nothing is under way.
+        refused: why the source refused its keys, empty unless it did.
     """
 
     request: DumpRequest
@@ -67,6 +71,7 @@ class Task:
     keys: tuple[Key, ...] = ()
     missing: tuple[Key, ...] = ()
     since: float | None = None
+    refused: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -87,6 +92,11 @@ class Task:
     def reads_on(self) -> bool:
         """Whether the target may lack rows that are not on the re-read list."""
         return self.phase in (Phase.EMPTY, Phase.START, Phase.CHUNKS, Phase.KEYS)
+
+    def is_keyed_otherwise(self, key_order: str) -> bool:
+        """Return whether its bounds and the keys of its re-read list are of another key, or of another order."""
+        kept = self.progress.key_order
+        return bool(kept and key_order) and kept != key_order
 
 
 @dataclass(slots=True)
@@ -226,8 +236,26 @@ class TaskQueue:
                 if task.progress.table == table:
                     task.phase, task.schema, task.keys = Phase.START, None, ()
                     self.update(
-                        task, state="waiting", until=None, after=None, keys_done=0, first_scn=0
+                        task,
+                        state="waiting",
+                        until=None,
+                        after=None,
+                        keys_done=0,
+                        first_scn=0,
+                        key_order="",
                     )
+
+    def read_anew(self, task: Task) -> None:
+        """Read a table from its first row on again: its key, or the order of that, is another one by now."""
+        table = task.progress.table
+        _LOG.warning(
+            "%s: its key or the key's order was changed during its dump, which begins anew.", table
+        )
+        task.phase, task.schema, task.refused = Phase.START, None, ""
+        if self.dumps_of(table) == [task]:
+            # They are keys of before, and rows that are all read again.
+            self.remove_reread(table, sorted(self.rereads[table]))
+        self.update(task, state="waiting", until=None, after=None, first_scn=0, key_order="")
 
     def was_captured(self, table: TableId) -> bool:
         """Return whether the log may hold rows of a table."""

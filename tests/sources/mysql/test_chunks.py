@@ -43,7 +43,7 @@ def reader(server: MysqlProtocolServer) -> Iterator[MysqlChunkReader]:
 
 def walked(reader: MysqlChunkReader, table: TableId, limit: int) -> pa.Table:
     """Return a table by way of chunks, in the order they come."""
-    until = reader.upper_bound(table)
+    until = reader.upper_bound(table).key
     assert until is not None
     after: tuple[str, ...] | None = None
     batches = []
@@ -53,6 +53,34 @@ def walked(reader: MysqlChunkReader, table: TableId, limit: int) -> pa.Table:
         if chunk.rows.num_rows < limit and not chunk.cut:
             return pa.Table.from_batches(batches)
         after = chunk.last_key
+
+
+@req("A-11")
+@pytest.mark.parametrize(
+    ("change", "other"),
+    [
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (k, id)", True),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (k)", True),
+        ("MODIFY k varchar(20) COLLATE utf8mb4_bin NOT NULL", True),
+        ("ADD c int", False),
+    ],
+)
+def test_a_key_whose_order_changes_is_told_from_the_one_before(
+    server: MysqlProtocolServer, database: str, sql: Sql, change: str, other: bool
+) -> None:
+    sql(
+        "CREATE TABLE t (id int, k varchar(20) COLLATE utf8mb4_general_ci NOT NULL, PRIMARY KEY (id, k))"
+    )
+    sql("INSERT INTO t VALUES (1, 'a')")
+    table = TableId(database, "t")
+    with contextlib.closing(MysqlChunkReader(settings(server))) as reader:
+        bound = reader.upper_bound(table)
+        assert bound.key is not None
+        assert bound.key_order
+        assert reader.read(table, None, bound.key, 9).key_order == bound.key_order
+        assert reader.read_keys(table, [bound.key]).key_order == bound.key_order
+        sql(f"ALTER TABLE t {change}")
+        assert (reader.upper_bound(table).key_order != bound.key_order) is other
 
 
 ONLY_MARIADB = ("uuids", "addresses")
@@ -131,7 +159,7 @@ def test_every_row_is_read_once_in_the_order_of_the_index(
     again = reader.read_keys(table, keys).rows
     assert sorted(again.column("n").to_pylist()) == sorted(order)
     assert reader.canonical_keys(table, [*keys, keys[0]]) == keys
-    assert reader.upper_bound(table) == keys[-1]
+    assert reader.upper_bound(table).key == keys[-1]
 
 
 @req("T3")
@@ -162,7 +190,7 @@ def test_a_condition_and_a_bound_in_bytes_hold(
     table = TableId(database, "t")
     reader = MysqlChunkReader(settings(server), chunk_bytes=500_000)
     try:
-        assert reader.upper_bound(table, "id < 50 -- so") == ("49",)
+        assert reader.upper_bound(table, "id < 50 -- so").key == ("49",)
         chunk = reader.read(table, None, ("30",), 100, "id % 10 = 0")
         assert chunk.rows.column("id").to_pylist() == [10, 20, 30]
         chunk = reader.read(table, None, ("20000",), 20_000)
@@ -227,11 +255,11 @@ def test_a_server_that_went_away_is_asked_again(
     server: MysqlProtocolServer, database: str, sql: Sql, reader: MysqlChunkReader
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    assert reader.upper_bound(TableId(database, "t")) == ("1",)
+    assert reader.upper_bound(TableId(database, "t")).key == ("1",)
     server.restart()
     with pytest.raises(SourceUnavailable):
         reader.upper_bound(TableId(database, "t"))
-    assert reader.upper_bound(TableId(database, "t")) == ("1",)
+    assert reader.upper_bound(TableId(database, "t")).key == ("1",)
 
 
 def test_a_chunk_lacks_nothing_that_its_snapshot_has_seen(
@@ -387,7 +415,7 @@ def test_names_and_keys_cannot_leave_their_place(
         cursor.execute(f"INSERT INTO {quoted} VALUES (%s)", (name,))
     connection.close()
     table = TableId(database, name)
-    assert reader.upper_bound(table) == (name,)
+    assert reader.upper_bound(table).key == (name,)
     assert reader.read_keys(table, [(name,)]).rows.num_rows == 1
     assert reader.read_keys(table, [("' OR '1'='1",)]).rows.num_rows == 0
 
@@ -423,7 +451,7 @@ def test_a_table_is_read_from_the_catalog_again_only_when_it_changed(
         # The next number that the table gives is another one each time.
         sql("INSERT INTO t (e) VALUES ('a')")
         assert reader.read(table, None, ("9",), 9).rows.num_rows > 2
-        assert reader.upper_bound(table) is not None
+        assert reader.upper_bound(table).key is not None
     assert catalog_reads == [table]
     # A label alone, which looks like what is passed over.
     sql("ALTER TABLE t MODIFY e enum('a', ' AUTO_INCREMENT=2') NOT NULL")

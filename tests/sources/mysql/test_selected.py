@@ -318,7 +318,7 @@ def test_a_chunk_ends_at_its_bytes(
     table = TableId(database, "t")
     reader = MysqlChunkReader(settings(server), chunk_bytes=20_000)
     found, after, chunks = [], None, 0
-    until = reader.upper_bound(table)
+    until = reader.upper_bound(table).key
     assert until is not None
     while after != until:
         chunk = reader.read(table, after, until, 64)

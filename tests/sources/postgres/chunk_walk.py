@@ -12,7 +12,7 @@ T = TableId("public", "t")
 
 def walk(reader: PostgresChunkReader, limit: int) -> list[pa.RecordBatch]:
     """Read the whole table by chunks."""
-    until = reader.upper_bound(T)
+    until = reader.upper_bound(T).key
     after: tuple[str, ...] | None = None
     chunks: list[pa.RecordBatch] = []
     assert until is not None

@@ -42,7 +42,7 @@ def test_the_database_alone_orders_and_compares_keys(sql: Sql, reader: PostgresC
     rows = [(row["k"], row["n"]) for chunk in walk(reader, 4) for row in chunk.to_pylist()]
     assert rows == [(k, n) for k in ("-10", "-9", "0.5", "9", "10", "1000") for n in (9, 10, 11)]
     assert reader.describe(T).key == ("n", "k")
-    assert reader.upper_bound(T) == ("11", "1000")
+    assert reader.upper_bound(T).key == ("11", "1000")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_keys_of_every_orderable_type_walk_and_look_up_exactly(
         if "[" not in type_
         else f"INSERT INTO t SELECT k::{type_}, 1 FROM (VALUES ({values.replace(', ', '), (')})) x(k)",
     )
-    until = reader.upper_bound(T)
+    until = reader.upper_bound(T).key
     assert until is not None
     whole = reader.read(T, None, until, 100)
     single = sum(chunk.num_rows for chunk in walk(reader, 1))
@@ -100,9 +100,28 @@ def test_bounds_are_open_below_and_closed_above(sql: Sql, reader: PostgresChunkR
     assert reader.read(T, ("10",), ("10",), 2).last_key is None
 
 
+def test_names_that_two_columns_exchange_do_not_mix_up_the_key(
+    sql: Sql, reader: PostgresChunkReader
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, n int)",
+        "INSERT INTO t SELECT i, 9 - i FROM generate_series(1, 8) i",
+    )
+    before = reader.read(T, None, ("8",), 2)
+    assert before.last_key == ("2",)
+    sql(
+        "ALTER TABLE t RENAME n TO other",
+        "ALTER TABLE t RENAME id TO n",
+        "ALTER TABLE t RENAME other TO id",
+    )
+    after = reader.read(T, before.last_key, ("8",), 2)
+    assert after.rows.column("n").to_pylist() == [3, 4]
+    assert after.key_order == before.key_order
+
+
 def test_an_empty_table_has_no_upper_bound(sql: Sql, reader: PostgresChunkReader) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
-    assert reader.upper_bound(T) is None
+    assert reader.upper_bound(T).key is None
     assert reader.estimate_rows(T) == 0
     assert reader.read_keys(T, []).rows.num_rows == 0
 
@@ -389,8 +408,8 @@ def test_a_condition_limits_bound_and_chunks_and_cannot_end_the_statement(
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE other (id int)",
         "INSERT INTO t SELECT g, CASE WHEN g % 3 = 0 THEN 'x' END FROM generate_series(1, 20) g")  # fmt: skip
-    assert reader.upper_bound(T, "v = 'x' -- those") == ("18",)
-    assert reader.upper_bound(T, "false") is None
+    assert reader.upper_bound(T, "v = 'x' -- those").key == ("18",)
+    assert reader.upper_bound(T, "false").key is None
     chunk = reader.read(T, ("3",), ("18",), 3, "v = 'x' OR id = 4")
     assert chunk.rows.column("id").to_pylist() == [4, 6, 9]
     for escape in (
@@ -438,7 +457,7 @@ def test_a_plan_without_a_range_of_the_key_is_told_by_preflight_and_at_the_start
     assert "about 150000 rows (Seq Scan and Sort)" in finding.description
     assert 'CREATE INDEX CONCURRENTLY ON "public"."t" ("a", "b")' in finding.suggestion
     reader = source.chunks()
-    assert reader.upper_bound(T) == ("8", "149993")
+    assert reader.upper_bound(T).key == ("8", "149993")
     reader.read(T, None, ("0", "100"), 3)
     (told,) = caplog.records
     assert "Each chunk of public.t would read about 150000 rows" in told.getMessage()

@@ -29,7 +29,7 @@ def test_inheriting_tables_are_not_read_through_their_parent(
     )
     assert sum(batch.num_rows for batch in reader.read_table(T).batches) == 1
     if keyed:
-        assert reader.upper_bound(T) == ("1",)
+        assert reader.upper_bound(T).key == ("1",)
         assert reader.read(T, None, ("9",), 10).rows.num_rows == 1
         assert reader.read_keys(T, [("2",)]).rows.num_rows == 0
         child = TableId("public", "child")

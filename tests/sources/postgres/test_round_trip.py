@@ -118,7 +118,7 @@ def test_log_and_chunk_render_every_type_byte_for_byte_the_same(
         batches = [b.batch for block in log.collect().blocks for b in block.bodies]
         streamed = pa.Table.from_batches(batches).combine_chunks()
         reader = log.source.chunks()
-        until = reader.upper_bound(T)
+        until = reader.upper_bound(T).key
         assert until is not None
         chunk = reader.read(T, None, until, 1000)
         whole = pa.Table.from_batches(list(reader.read_table(T).batches)).combine_chunks()

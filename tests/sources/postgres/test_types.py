@@ -98,7 +98,7 @@ def read(source: PostgresSource, table: TableId) -> tuple[TableSchema, pa.Table]
     """Return a table's rows by way of chunks, by key."""
     reader = source.chunks()
     try:
-        until = reader.upper_bound(table)
+        until = reader.upper_bound(table).key
         assert until is not None
         chunk = reader.read(table, None, until, 100_000)
         return chunk.schema, pa.Table.from_batches([chunk.rows]).sort_by("id").combine_chunks()

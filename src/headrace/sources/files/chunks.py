@@ -15,7 +15,7 @@ from headrace.errors import SourceError
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES
-from headrace.sources.base import Chunk, TableDump
+from headrace.sources.base import Bound, Chunk, TableDump
 from headrace.sources.files.cells import column_of
 from headrace.sources.files.manifest import read_manifest
 from headrace.sources.files.settings import FilesSettings
@@ -62,10 +62,10 @@ class EmptyChunks:
         del table
         return 0
 
-    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
-        """Return None: there is no row."""
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> Bound:
+        """Return that there is no row."""
         del table, predicate
-        return None
+        return Bound(None)
 
     def read(
         self,

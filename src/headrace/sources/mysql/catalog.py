@@ -26,6 +26,7 @@ __all__ = [
     "read_table",
     "table_schema",
     "undecoded",
+    "with_collations",
 ]
 
 _COLUMNS = """
@@ -38,6 +39,11 @@ SELECT column_name, data_type, column_type, character_octet_length, character_se
 _KEY = """
 SELECT column_name FROM information_schema.statistics
  WHERE table_schema = {} AND table_name = {} AND index_name = 'PRIMARY' ORDER BY seq_in_index
+"""
+
+_COLLATED = """
+SELECT column_name, collation_name FROM information_schema.columns
+ WHERE table_schema = {} AND table_name = {}
 """
 
 _KINDS: Mapping[str, Kind] = {
@@ -93,11 +99,19 @@ class CatalogColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table as the catalog has it; ``key`` names the primary key's columns in its own order."""
+    """A table as the catalog has it.
+
+    Attributes:
+        table: its name.
+        columns: of it.
+        key: names of the primary key's columns in its own order.
+        collated: the collation of each of them, empty for one without; left out where nobody reads by key.
+    """
 
     table: TableId
     columns: tuple[CatalogColumn, ...]
     key: tuple[str, ...]
+    collated: tuple[str, ...] = ()
 
 
 def read_collations(session: Session) -> Collations:
@@ -159,6 +173,13 @@ def read_table(session: Session, table: TableId, collations: Collations) -> Tabl
     """Return a table as the catalog has it now, None when there is none of that name."""
     rows = read_rows(session, table)
     return None if rows is None else rows.facts(collations)
+
+
+def with_collations(session: Session, facts: TableFacts) -> TableFacts:
+    """Return a table's facts together with the collations of its key."""
+    names = [quote_literal(part) for part in facts.table]
+    collations = {row[0]: row[1] or "" for row in session.texts(_COLLATED.format(*names))}
+    return replace(facts, collated=tuple(collations.get(name, "") for name in facts.key))
 
 
 def table_schema(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.errors import ConfigError, SourceError, SourceUnavailable
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
-from headrace.sources.base import Chunk, TableDump
+from headrace.sources.base import Bound, Chunk, TableDump
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.connection import (
@@ -93,18 +93,20 @@ class MysqlChunkReader:
 
         return self._once(table, read)
 
-    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
-        """Return the largest key as the database renders it, None where there is no row."""
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> Bound:
+        """Return the largest key, and by which order it is the largest; both of one moment."""
 
-        def read(session: Session, facts: TableFacts, _: Visibility) -> tuple[str, ...] | None:
-            rows = session.rows(keyset_of(facts).last(predicate))
+        def read(session: Session, facts: TableFacts, _: Visibility) -> Bound:
+            keyset = keyset_of(facts)
+            rows = session.rows(keyset.last(predicate))
             if not rows:
-                return None
+                return Bound(None, keyset.order)
             # As a row of which only the key is known, so that every key is rendered in one way.
             cells: dict[str, bytes | None] = dict(zip(facts.key, rows[0], strict=True))
             schema = facts_schema(facts)
             row = tuple(cells.get(column.name) for column in facts.columns)
-            return key_texts(schema, rows_batch(facts, schema, [row], self._settings.zero_dates))[0]
+            batch = rows_batch(facts, schema, [row], self._settings.zero_dates)
+            return Bound(key_texts(schema, batch)[0], keyset.order)
 
         return self._once(table, read, predicate)
 
@@ -121,7 +123,8 @@ class MysqlChunkReader:
         def read(session: Session, facts: TableFacts, seen: Visibility) -> Chunk:
             schema = facts_schema(facts)
             wanted = max(1, min(limit, self._fitting.get(table, limit)))
-            sql = keyset_of(facts).page(
+            keyset = keyset_of(facts)
+            sql = keyset.page(
                 _wanted(facts),
                 None if after is None else _in_index_order(facts, after),
                 _in_index_order(facts, until),
@@ -138,7 +141,7 @@ class MysqlChunkReader:
                 self._fitting[table] = self._chunk_bytes // width
             cut = cut or rows.num_rows == wanted < limit
             last = key_texts(schema, rows.slice(rows.num_rows - 1)) if rows.num_rows else []
-            return Chunk(schema, rows, seen, last[0] if last else None, cut)
+            return Chunk(schema, rows, seen, last[0] if last else None, cut, keyset.order)
 
         return self._once(table, read, predicate)
 
@@ -148,10 +151,10 @@ class MysqlChunkReader:
         def read(session: Session, facts: TableFacts, seen: Visibility) -> Chunk:
             schema = facts_schema(facts)
             ordered = [_in_index_order(facts, key) for key in keys]
-            rows = session.rows(keyset_of(facts).match(_wanted(facts), ordered))
-            return Chunk(
-                schema, rows_batch(facts, schema, rows, self._settings.zero_dates), seen, None
-            )
+            keyset = keyset_of(facts)
+            rows = session.rows(keyset.match(_wanted(facts), ordered))
+            batch = rows_batch(facts, schema, rows, self._settings.zero_dates)
+            return Chunk(schema, batch, seen, None, key_order=keyset.order)
 
         return self._once(table, read)
 

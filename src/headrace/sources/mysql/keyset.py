@@ -6,6 +6,8 @@ the server compares it with the column itself: so order and equality are those o
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,11 +81,20 @@ class Keyset:
         table: quoted.
         names: of the key's columns, quoted.
         types: of them.
+        collated: their collations, empty for a column without; left out where nothing is read in their order.
     """
 
     table: str
     names: tuple[str, ...]
     types: tuple[ColumnType, ...]
+    collated: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> str:
+        """Short text that is another one for other columns and for another order of theirs."""
+        types = [[t.kind.name, t.unsigned, t.native, t.labels] for t in self.types]
+        told = json.dumps([self.names, types, self.collated])
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     def last(self, predicate: str | None = None) -> str:
         """Return a select of the last key in index order, of rows for which a condition holds."""
@@ -150,7 +161,8 @@ def keyset_of(facts: TableFacts) -> Keyset:
             f"{facts.table} has no primary key by which its rows are found.",
             next_step="dump the whole table.",
         )
-    return Keyset(table_sql(facts.table), tuple(quote(name) for name in facts.key), found)
+    names = tuple(quote(name) for name in facts.key)
+    return Keyset(table_sql(facts.table), names, found, facts.collated)
 
 
 def table_sql(table: TableId) -> str:

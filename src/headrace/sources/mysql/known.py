@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from headrace.model.schema import TableId
-from headrace.sources.mysql.catalog import TableFacts, read_table
+from headrace.sources.mysql.catalog import TableFacts, read_table, with_collations
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.connection import QueryFailed, Session
 from headrace.sources.mysql.keyset import table_sql
@@ -33,6 +33,8 @@ class KnownTables:
         if known is not None and known[0] == text:
             return known[1]
         facts = read_table(session, table, collations)
+        if facts is not None:
+            facts = with_collations(session, facts)
         # Else it became another one in between, and what was read may be of either.
         if facts is not None and text and _described(session, table) == text:
             self._known[table] = text, facts

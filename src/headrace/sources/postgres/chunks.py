@@ -17,7 +17,7 @@ from headrace.errors import ConfigError, SourceError, SourceUnavailable
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
-from headrace.sources.base import CatalogEntry, CatalogLook, Chunk, TableDump
+from headrace.sources.base import Bound, CatalogEntry, CatalogLook, Chunk, TableDump
 from headrace.sources.postgres.catalog import (
     TableFacts,
     TypeCache,
@@ -26,7 +26,7 @@ from headrace.sources.postgres.catalog import (
     read_tables,
 )
 from headrace.sources.postgres.catalog_look import CatalogWatch, Seen
-from headrace.sources.postgres.connection import QueryFailed, Session, connect
+from headrace.sources.postgres.connection import QueryFailed, Session, connect, quote
 from headrace.sources.postgres.copy_binary import HEADER, TRAILER, decode_copy, selected_columns
 from headrace.sources.postgres.copy_stream import copy_out
 from headrace.sources.postgres.keyset import Keyset, read_keyset, relation_sql
@@ -112,23 +112,22 @@ class PostgresChunkReader:
         """Return the catalog's estimate of the number of rows, 0 when unknown."""
         return self._once(table, lambda session, facts, _: estimate_rows(session, facts))
 
-    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
-        """Return the largest key as the database renders it, None where there is no row.
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> Bound:
+        """Return the largest key, and by which order it is the largest; both of one snapshot.
 
         A dump begins with it, so this is where the plan of its chunks is looked at.
         """
 
-        def read(
-            session: Session, facts: TableFacts, _: TransactionSnapshot
-        ) -> tuple[str, ...] | None:
+        def read(session: Session, facts: TableFacts, _: TransactionSnapshot) -> Bound:
             keyset = self._keyset(session, facts)
             rows = session.cells(keyset.last(relation_sql(facts), predicate))
             self._refuse_changed(session, facts)
             if not rows:
-                return None
+                return Bound(None, keyset.order)
             if finding := check_plan(session, self._types, facts):
                 _LOG.warning("%s Next step: %s", finding.description, finding.suggestion)
-            return _in_table_order(facts, [(cell or b"").decode() for cell in rows[0]])
+            last = _in_table_order(facts, [(cell or b"").decode() for cell in rows[0]])
+            return Bound(last, keyset.order)
 
         return self._once(table, read, predicate)
 
@@ -149,7 +148,8 @@ class PostgresChunkReader:
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
             schema = describe(session, self._types, facts)
             wanted = max(1, min(limit, self._fitting.get(table, limit)))
-            sql = self._keyset(session, facts).page(
+            keyset = self._keyset(session, facts)
+            sql = keyset.page(
                 relation_sql(facts),
                 selected_columns(schema),
                 None if after is None else _in_index_order(facts, after),
@@ -167,7 +167,7 @@ class PostgresChunkReader:
                 self._fitting[table] = self._settings.chunk_bytes // width
             cut = cut or rows.num_rows == wanted < limit
             last = self.render_keys(schema, rows.slice(rows.num_rows - 1)) if rows.num_rows else []
-            return Chunk(schema, rows, seen, last[0] if last else None, cut)
+            return Chunk(schema, rows, seen, last[0] if last else None, cut, keyset.order)
 
         return self._once(table, read, predicate)
 
@@ -176,14 +176,15 @@ class PostgresChunkReader:
 
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
             schema = describe(session, self._types, facts)
-            sql = self._keyset(session, facts).match(
+            keyset = self._keyset(session, facts)
+            sql = keyset.match(
                 relation_sql(facts),
                 selected_columns(schema),
                 [_in_index_order(facts, key) for key in keys],
             )
             data = b"".join(copy_out(session, _copy(sql), self._settings.chunk_bytes))
             self._refuse_changed(session, facts)
-            return Chunk(schema, decode_copy(data, schema), seen, None)
+            return Chunk(schema, decode_copy(data, schema), seen, None, key_order=keyset.order)
 
         return self._once(table, read)
 
@@ -308,16 +309,18 @@ class PostgresChunkReader:
         return as_published(session, self._settings, facts[0])
 
     def _keyset(self, session: Session, facts: TableFacts) -> Keyset:
-        """Return the key's columns; an index keeps them for life, so they are asked for once."""
+        """Return the key's columns; an index keeps them for life, so they are asked for once under their names."""
         index = facts.identity.index
         if not index:
             raise SourceError(
                 f"{facts.table} has no key, so it has no chunks.",
                 next_step="it is dumped whole under one snapshot instead.",
             )
-        if index not in self._keysets:
-            self._keysets[index] = read_keyset(session, index)
-        return self._keysets[index]
+        keyset = self._keysets.get(index)
+        # Two columns may have exchanged their names: those of before are then no error, but another column.
+        if keyset is None or [c.name for c in keyset.columns] != [*map(quote, facts.identity.key)]:
+            keyset = self._keysets[index] = read_keyset(session, index)
+        return keyset
 
     def _refuse_changed(self, session: Session, facts: TableFacts) -> None:
         """Throw the read away when the heap was written anew; tell when partitions came or went."""

@@ -9,6 +9,7 @@ is already there.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ from headrace.sources.postgres.connection import Session, quote, quote_literal
 __all__ = ["KeyColumn", "Keyset", "read_keyset", "relation_sql"]
 
 # Per column of an index: name, type below domains, operators < <= = >= > of its operator class, collation,
-# option bits (1: descending, 2: nulls first).
+# option bits (1: descending, 2: nulls first); then what, besides the operators and the bits, makes its order another:
+# number, type of whatever length, and what the collation is. Its version is that of the server's libraries.
 _COLUMNS = """
 WITH RECURSIVE part AS (
-    SELECT n, a.attname, a.atttypid AS type, a.atttypmod AS modifier,
+    SELECT n, a.attname, a.attnum, a.atttypid AS type, a.atttypmod AS modifier,
            i.indclass[n] AS class, i.indcollation[n] AS collation, i.indoption[n] AS option
       FROM pg_index i CROSS JOIN generate_series(0, i.indnkeyatts - 1) AS n
       JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n]
@@ -36,7 +38,10 @@ WITH RECURSIVE part AS (
 SELECT p.attname, format_type(b.type, b.modifier), o.operators,
        (SELECT quote_ident(s.nspname) || '.' || quote_ident(l.collname)
           FROM pg_collation l JOIN pg_namespace s ON s.oid = l.collnamespace
-         WHERE l.oid = p.collation), p.option
+         WHERE l.oid = p.collation), p.option,
+       concat_ws(' ', p.attnum, format_type(b.type, NULL),
+                 (SELECT to_jsonb(l) - '{oid,collnamespace,collowner,collversion}'::text[]
+                    FROM pg_collation l WHERE l.oid = p.collation))
   FROM part p JOIN base b ON b.n = p.n JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'
   JOIN pg_opclass c ON c.oid = p.class,
        LATERAL (SELECT json_agg(quote_ident(s.nspname) || '.' || r.oprname
@@ -98,9 +103,15 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class Keyset:
-    """A key, its columns in index order. Keys come and go in that order, as text."""
+    """A key, its columns in index order. Keys come and go in that order, as text.
+
+    Attributes:
+        columns: of the key.
+        order: short text that is another one for other columns and for another order of theirs.
+    """
 
     columns: tuple[KeyColumn, ...]
+    order: str
 
     @property
     def index_order(self) -> str:
@@ -230,7 +241,8 @@ class Keyset:
 def read_keyset(session: Session, index: int) -> Keyset:
     """Return the key of an index, given by its oid."""
     columns = []
-    for name, type_, operators, collation, option in session.rows(_COLUMNS, str(index)):
+    order = hashlib.sha256()
+    for name, type_, operators, collation, option, ordered in session.rows(_COLUMNS, str(index)):
         before, upto, equal, since, after = (
             f"OPERATOR({operator})" for operator in json.loads(operators or "[]")
         )
@@ -243,7 +255,8 @@ def read_keyset(session: Session, index: int) -> Keyset:
                 quote(name or ""), type_ or "", collation or "", equal, before, upto, after, nulls
             )
         )
-    return Keyset(tuple(columns))
+        order.update(json.dumps([operators, option, ordered]).encode())
+    return Keyset(tuple(columns), order.hexdigest()[:16])
 
 
 def relation_sql(facts: TableFacts) -> str:

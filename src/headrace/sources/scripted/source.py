@@ -23,7 +23,15 @@ from headrace.model.change import change_schema, pack_missing, table_arrow_schem
 from headrace.model.mark import Mark
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
-from headrace.sources.base import Chunk, Finding, LogItem, ReceivedMark, SchemaStore, TableDump
+from headrace.sources.base import (
+    Bound,
+    Chunk,
+    Finding,
+    LogItem,
+    ReceivedMark,
+    SchemaStore,
+    TableDump,
+)
 from headrace.sources.scripted.database import MISSING, Cells, Change, ScriptedDatabase, Transaction
 
 __all__ = ["ScriptedSource"]
@@ -184,9 +192,9 @@ class _ScriptedChunks:
     def estimate_rows(self, table: TableId) -> int:
         return len(self._source.database.visible(table))
 
-    def upper_bound(self, table: TableId, predicate: str | None = None) -> tuple[str, ...] | None:
+    def upper_bound(self, table: TableId, predicate: str | None = None) -> Bound:
         rows = self._where(table, self._source.database.visible(table), predicate)
-        return (str(rows[-1][0]),) if rows else None
+        return Bound((str(rows[-1][0]),) if rows else None)
 
     def _where(self, table: TableId, rows: list[Cells], predicate: str | None) -> list[Cells]:
         """Return the rows for which a condition holds: ``column = 'text'`` is the only one known here."""
