@@ -30,7 +30,7 @@ from headrace.watermark import reconciler as module
 from headrace.watermark.reconciler import Reconciler, moved_in
 from tests.requirements import req
 
-Row = tuple[int | str | None, ...]
+Row = tuple[int | float | str | None, ...]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ TERM = re.compile(r"(?P<op>[+=-][IUDR])\((?P<cells>[^)]*)\)|(?P<truncate>T)|(?P<
 MISSING = "?"
 """How a cell that was not sent is written."""
 
-Cell = int | str | None
+Cell = int | float | str | None
 Row = tuple[int, int, str, tuple[Cell, ...]]
 
 
