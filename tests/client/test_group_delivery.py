@@ -190,19 +190,6 @@ class Refusing(Consumer):
         return Result.ERROR_FATAL
 
 
-def test_a_fatal_answer_ends_the_member_and_frees_what_it_owned(log, members):
-    log.register(TABLE)
-    log.append(window(1, ROWS))
-    group = members.join(lambda _: Refusing())
-    members.threads[group.member].join(60)
-    assert [type(error) for error in members.failed] == [FatalResult]
-    state = members.store.read("g")
-    assert state is not None
-    assert not state.members
-    assert {p.owner for p in state.partitions} == {None}
-    members.live.remove(group)
-
-
 class Exiting(Consumer):
     """Wants the end of its process with what its partition is told."""
 
@@ -210,13 +197,15 @@ class Exiting(Consumer):
         sys.exit(3)
 
 
-def test_an_exit_in_a_partition_ends_the_member_and_frees_what_it_owned(log, members):
+@pytest.mark.parametrize(("consumer", "error"), [(Refusing, FatalResult), (Exiting, SystemExit)])
+def test_what_is_final_ends_the_member_and_frees_what_it_owned(log, members, consumer, error):
     log.register(TABLE)
     log.append(window(1, ROWS))
-    group = members.join(lambda _: Exiting())
+    group = members.join(lambda _: consumer())
     members.threads[group.member].join(60)
-    assert [type(error) for error in members.failed] == [SystemExit]
+    assert [type(failed) for failed in members.failed] == [error]
     state = members.store.read("g")
     assert state is not None
+    assert not state.members
     assert {p.owner for p in state.partitions} == {None}
     members.live.remove(group)

@@ -321,7 +321,7 @@ def _in_order(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows by ``(scn, ord)``: two versions of a table in one block may each hold rows from among the other's."""
     scn, order = (rows.column(name).to_numpy() for name in ("_scn", "_ord"))
     rises = (scn[1:] > scn[:-1]) | ((scn[1:] == scn[:-1]) & (order[1:] > order[:-1]))
-    return rows if rises.all() else rows.take(pa.array(np.lexsort((order, scn))))
+    return rows if rises.all() else rows.sort_by([("_scn", "ascending"), ("_ord", "ascending")])
 
 
 def _narrow(item: _Remembered, keep: npt.NDArray[np.bool_]) -> _Remembered:
