@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headrace.model.block import ORIGIN_SELECT, Block, Body
 from headrace.model.change import META, missing_matrix
+from headrace.model.moments import moment_texts
 from headrace.wire.place import Place
 from headrace.wire.plain import plain
 
@@ -106,7 +107,5 @@ def _rows(body: Body) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
 def _cells(column: pa.Array) -> list[Any]:
     """Return the cells of a column as what JSON holds."""
     if pa.types.is_temporal(column.type):
-        # Python's own times end with the year 9999.
-        texts = column.cast(pa.string()).to_pylist()
-        return [None if text is None else text.replace(" ", "T", 1) for text in texts]
+        return list(moment_texts(column))
     return [plain(cell) for cell in column.to_pylist()]

@@ -99,11 +99,24 @@ def test_numbers_without_a_value_go_by_name(cell, shown):
     assert only((-(2**53) - 1, *row[1:]))["row"]["id"] == str(-(2**53) - 1)
 
 
-def test_a_time_that_python_does_not_know_is_shown_all_the_same():
-    micros = 253_402_300_800_000_000 + 86_400_000_000
-    column = pa.array([micros], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    row = (1, None, None, None, None, None, None, column[0], None, None)
-    assert only(row)["row"]["when"].startswith("10000-01-02T")
+@pytest.mark.parametrize(
+    ("day", "micros", "date_", "time"),
+    [
+        (2_932_898, 253_402_387_200_000_000, "10000-01-02", "10000-01-02T00:00:00.000000"),
+        (106_751_991, 2**63 - 2, "294247-01-10", "294247-01-10T04:00:54.775806"),
+        (-2_440_588, -210_866_803_200_000_000, "-4713-11-24", "-4713-11-24T00:00:00.000000"),
+        (2**31 - 1, 2**63 - 1, "infinity", "infinity"),
+        (-(2**31), -(2**63), "-infinity", "-infinity"),
+    ],
+)
+def test_a_time_that_python_does_not_know_is_shown_all_the_same(day, micros, date_, time):
+    whole, exact = pa.array([day], pa.int32()), pa.array([micros], pa.int64())
+    times = [exact.cast(pa.timestamp("us", tz=zone))[0] for zone in (None, "UTC")]
+    row = (1, None, None, None, None, whole.cast(pa.date32())[0], *times, None, None)
+    shown = only(row)["row"]
+    assert shown["day"] == date_
+    assert shown["at"] == time
+    assert shown["when"] == time + ("" if "infinity" in time else "Z")
 
 
 def test_columns_that_were_not_sent_are_named_and_not_shown_as_null():

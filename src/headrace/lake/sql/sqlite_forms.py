@@ -12,7 +12,7 @@ dates               ISO 8601, ``2026-03-01``; ``infinity`` and ``-infinity``
 timestamps          ``2026-03-01 12:00:00.000000``, with a time zone ``+00:00`` behind it; both infinities likewise
 ==================  ===========================================================================================
 
-Years before 1 and beyond 9999 are written as in ISO 8601's expanded form, by astronomers' count: 0 is 1 before Christ.
+Years before 1 and beyond 9999: `headrace.model.moments`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["arrow_of", "cells_of"]
+from headrace.model.moments import ENDS, moment_texts
 
-_ENDS = ("-infinity", "infinity")
+__all__ = ["arrow_of", "cells_of"]
 
 
 def cells_of(values: pa.ChunkedArray | pa.Array) -> list[Any]:
@@ -39,10 +39,8 @@ def cells_of(values: pa.ChunkedArray | pa.Array) -> list[Any]:
         return [_number(value) for value in values.to_pylist()]
     if pa.types.is_decimal(type_):
         return [None if value is None else format(value, "f") for value in values.to_pylist()]
-    if pa.types.is_date32(type_):
-        return _moments(values.cast(pa.int32()), "D", "")
-    if pa.types.is_timestamp(type_):
-        return _moments(values.cast(pa.int64()), "us", "+00:00" if type_.tz else "")
+    if pa.types.is_temporal(type_):
+        return moment_texts(values, between=" ", zone="+00:00")
     cells: list[Any] = values.to_pylist()
     return cells
 
@@ -70,23 +68,10 @@ def _number(value: float | None) -> float | str | None:
     return "-0.0" if math.copysign(1.0, value) < 0 else 0.0
 
 
-def _moments(numbers: pa.ChunkedArray | pa.Array, unit: str, zone: str) -> list[str | None]:
-    """Return days or microseconds since 1970 as text."""
-    width = np.iinfo(numbers.type.to_pandas_dtype())
-    ends = {width.min: _ENDS[0], width.max: _ENDS[1]}
-    given = numbers.to_pylist()
-    whole = np.array([0 if n is None or n in ends else n for n in given], np.int64)
-    texts = np.datetime_as_string(whole.view(f"datetime64[{unit}]")).tolist()
-    return [
-        None if number is None else ends.get(number) or text.replace("T", " ") + zone
-        for number, text in zip(given, texts, strict=True)
-    ]
-
-
 def _numbers(cells: Sequence[str | None], type_: pa.DataType, unit: str) -> pa.Array:
-    """Return what `_moments` made text of."""
+    """Return what `moment_texts` made text of."""
     width = np.iinfo(type_.to_pandas_dtype())
-    ends = {_ENDS[0]: width.min, _ENDS[1]: width.max}
+    ends = dict(zip(ENDS, (width.min, width.max), strict=True))
     plain = ["1970-01-01" if c is None or c in ends else c.removesuffix("+00:00") for c in cells]
     whole = np.array(plain, f"datetime64[{unit}]").astype(np.int64).tolist()
     return pa.array(
