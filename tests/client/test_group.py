@@ -239,6 +239,43 @@ def test_a_member_that_cannot_renew_its_lease_stops_before_others_may_begin(log,
     assert not thread.is_alive()
 
 
+@req("B-7")
+def test_a_member_stops_with_its_lease_while_it_waits_for_the_store(log, relay, members):
+    """A database that another process holds blocks for long: the member learns nothing, and may not go on."""
+    now, held, answers = Clock(), threading.Event(), threading.Event()
+
+    class Blocking(CutGroupStore):
+        def change(self, group: str, act: Callable[[GroupState, int], Any]) -> Any:
+            if held.is_set():
+                answers.wait(60)
+            return super().change(group, act)
+
+    log.register(TABLE)
+    log.append(window(1, ROWS))
+    options: dict[str, Any] = {"settings": GROUP_SETTINGS, "lease_s": LEASE_S, "clock": now}
+    group = Group(
+        relay,
+        "shop",
+        lambda p: Storing(members.kept, p),
+        Blocking(members.store),
+        "g",
+        2,
+        **options,
+    )
+    thread = threading.Thread(target=group.run, daemon=True)
+    thread.start()
+    until(lambda: len(group.subscriptions) == 2, "it delivers")
+    held.set()
+    now.now_s += LEASE_S
+    until(lambda: not group.subscriptions, "it stopped by itself")
+    held.clear()
+    answers.set()
+    until(lambda: len(group.subscriptions) == 2, "it delivers again")
+    group.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 def test_a_store_that_does_not_answer_is_waited_for_and_a_member_may_run_again(log, members):
     log.register(TABLE)
     log.append(window(1, ROWS))

@@ -183,13 +183,31 @@ class Group:
 
     def _take_part(self) -> None:
         self._renewed = self._clock()
+        over = threading.Event()
+        watch = threading.Thread(
+            target=self._watch_lease, args=(over,), name="headrace-lease", daemon=True
+        )
+        watch.start()
         try:
             while not self._stopping.is_set():
                 self._judge(self._turn())
                 self._woken.wait(self._lease_s / _TURNS)
                 self._woken.clear()
         finally:
-            self._leave()
+            try:
+                self._leave()
+            finally:
+                over.set()
+                watch.join()
+
+    def _watch_lease(self, over: threading.Event) -> None:
+        """Stop everything when no turn has come through for most of a lease; whoever waits for the store cannot.
+
+        At the next turn the others may have what is ours. Places are fenced; what consumers do elsewhere is not.
+        """
+        while not over.wait(self._lease_s / _TURNS**2):
+            if self._clock() - self._renewed >= self._lease_s * (1 - 1 / _TURNS):
+                self._stop_but(())
 
     def _begun(self) -> GroupState:
         """Return the new group. It begins at one place: what a start means moves while members come."""
@@ -228,10 +246,6 @@ class Group:
             )
         except GroupUnavailable as error:
             _log.warning("%s", error)
-            if self._clock() - self._renewed >= self._lease_s * (1 - 1 / _TURNS):
-                # At the next turn the others may have what is ours. Places are fenced; what consumers do elsewhere
-                # is not.
-                self._stop_but(())
             return []
         self._renewed = began
         for share in ended:
@@ -249,7 +263,7 @@ class Group:
 
     def _stop_but(self, claims: Iterable[Claim]) -> None:
         kept = {claim.generation for claim in claims}
-        for generation, share in self._shares.items():
+        for generation, share in list(self._shares.items()):
             if generation not in kept:
                 share.stop()
 
