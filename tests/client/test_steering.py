@@ -21,7 +21,7 @@ from headrace.client.start import Start, resolve
 from headrace.errors import ConfigError, HeadraceError, StateError
 from headrace.testing.notation import table_of
 from headrace.wire.place import Place
-from tests.changelog.windows import TABLE, coverage, window
+from tests.changelog.windows import TABLE, coverage, joined, window
 from tests.client.conftest import QUICK, running, suspended
 from tests.client.logs import LogFolder, random_blocks, told_by
 from tests.client.recording import Recorder
@@ -158,6 +158,106 @@ def test_a_poison_window_is_put_aside_whole_and_passed(log, relay, tmp_path):
     delivered = sorted(consumer.told, key=lambda told: told[:2])
     assert delivered == [told for told in everything if not first <= told[0] <= last]
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "dead").iterdir())
+
+
+@req("D122")
+@pytest.mark.parametrize("merged", [False, True])
+def test_the_window_to_blame_is_found_however_rare_checkpoints_are(log, relay, tmp_path, merged):
+    """A consumer that writes when it is asked for a checkpoint meets the poison windows later."""
+    log.register(TABLE)
+    blocks = [window(scn) for scn in range(1, 10)]
+    log.append(*([joined(blocks)] if merged else blocks))
+
+    class Writing(Recorder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept: list[int] = []
+            self.sizes: list[int] = []
+
+        def on_data_event(self, event):
+            self.kept.append(event.scn)
+            return super().on_data_event(event)
+
+        def on_rollback(self, place):
+            self.kept.clear()
+            return super().on_rollback(place)
+
+        def on_checkpoint(self, place):
+            if 4 in self.kept:
+                return Result.ERROR
+            self.sizes.append(len(set(self.kept)))
+            self.kept.clear()
+            return super().on_checkpoint(place)
+
+    consumer = Writing()
+    settings = replace(
+        QUICK, retries=1, checkpoint_every=7, idle_checkpoint_s=3600, merge_windows=merged
+    )
+    subscription = Subscription(
+        relay, "shop", consumer, settings=settings, dead_letters=tmp_path / "dead"
+    )
+    with running(subscription):
+        suspended(subscription)
+        assert subscription.status.failed_scn == 4
+        subscription.skip_window()
+        until(lambda: subscription.status.place == Place(9), "the windows behind it")
+        log.append(*(window(scn) for scn in range(10, 20)))
+        until(lambda: subscription.status.place == Place(19), "what comes later")
+    assert [path.name for path in (tmp_path / "dead").iterdir()] == ["shop-4.blocks"]
+    assert {told[0] for told in consumer.held} >= {*range(1, 15)} - {4}
+    # One by one as far as the failure was seen, then rarely again.
+    assert consumer.sizes[:3] == [1, 1, 1]
+    assert max(consumer.sizes) >= 7
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_a_worker_that_fails_later_than_its_window_names_that_window(log, relay, across):
+    windows_of(log, *range(1, 8))
+    later = threading.Event()
+
+    class Late(Consumer):
+        def on_data_event(self, event):
+            if event.scn == 2:
+                later.wait(5)
+                return Result.ERROR
+            return None
+
+        def on_end_window(self, window):
+            if window.scn == 5:
+                later.set()
+
+    settings = replace(
+        QUICK, retries=1, checkpoint_every=7, workers=2, across_windows=across, budget_s=60
+    )
+    subscription = Subscription(relay, "shop", Late(), settings=settings)
+    with running(subscription):
+        if not across:
+            later.set()
+        suspended(subscription)
+    assert subscription.status.failed_scn == 2
+
+
+def test_windows_are_merged_again_when_a_failure_lies_behind(log, relay):
+    log.register(TABLE)
+    log.append(joined(window(scn) for scn in range(1, 10)))
+    failures = iter([True])
+    seen: list[tuple[int, int]] = []
+
+    class Merging(Consumer):
+        def on_end_window(self, window):
+            seen.append((window.first_scn, window.scn))
+
+        def on_checkpoint(self, place):
+            return Result.ERROR if next(failures, False) else None
+
+    settings = replace(QUICK, merge_windows=True)
+    subscription = Subscription(relay, "shop", Merging(), settings=settings)
+    with running(subscription):
+        until(lambda: subscription.status.stored == Place(9), "everything")
+        log.append(joined(window(scn) for scn in range(10, 20)))
+        until(lambda: subscription.status.stored == Place(19), "what comes later")
+    assert (1, 1) in seen
+    assert seen[-1][0] < seen[-1][1]
 
 
 def test_what_a_consumer_keeps_back_is_not_overtaken_by_a_skipped_window(log, relay, tmp_path):

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Literal, TypeAlias
 
 from headrace.client.checkpoints import Checkpoints
+from headrace.client.consumer import Window
 from headrace.client.control import Control
 from headrace.client.dead_letters import DeadLetters
 from headrace.client.dispatcher import Dispatcher
@@ -52,7 +53,8 @@ class Delivery:
         rng: decides the jitter.
 
     Attributes:
-        poison: first and last SCN of the window that failed last; None when one was delivered since.
+        poison: first and last SCN of the window that failed last, of several where it may be any of them; None when
+            one was delivered since.
         skipped: likewise of those that people want to pass.
         rollbacks: so far.
         last_commit_us: of the newest window that was delivered.
@@ -115,10 +117,13 @@ class Delivery:
         if not control.hold():
             return self._turned(clean=True)
         ended = False
-        with self._fed(place, not self.skipped) as feed:
+        alone = bool(self.skipped) or dispatcher.careful
+        with self._fed(place, not alone) as feed:
             for piece in feed.pieces(LOOK_S):
                 if piece is not None:
                     self._deliver(piece)
+                    if alone and piece.ends and self._may_merge_again():
+                        return dispatcher.place
                 else:
                     dispatcher.cover(feed.place)
                 if control.asked and not control.hold():
@@ -141,12 +146,26 @@ class Delivery:
             return
         try:
             self._dispatcher.deliver(piece)
-        except HeadraceError:
-            self.poison = (window.first_scn, window.scn)
+        except HeadraceError as error:
+            self.poison = (self._first_culprit(error, window), window.scn)
             raise
         self.poison = None
         if piece.ends:
             self.last_commit_us = window.commit_us
+
+    def _first_culprit(self, error: HeadraceError, window: Window) -> int:
+        """Return the SCN of the first window that may have failed; when they are several, the next try is careful."""
+        late = isinstance(error, CallbackFailed) and (
+            error.callback == "on_checkpoint" or error.place.scn < window.first_scn
+        )
+        # Whoever writes at a checkpoint, or in workers, may have met it in any window since the last one.
+        first = self._dispatcher.stored.after_scn + 1 if late else window.first_scn
+        if first < window.scn:
+            self._dispatcher.careful_to = window.place
+        return first
+
+    def _may_merge_again(self) -> bool:
+        return self._settings.merge_windows and not self.skipped and not self._dispatcher.careful
 
     def _again(self, error: HeadraceError) -> Place | None:
         """Make the best of an error: return where to begin again, None at the end."""

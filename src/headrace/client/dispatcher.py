@@ -43,6 +43,7 @@ class Dispatcher:
     Attributes:
         place: behind everything that was delivered.
         stored: the last checkpoint as far as this object knows.
+        careful_to: up to there each window has a checkpoint of its own, so that the one that fails is known.
         windows: delivered to their end.
         rows: delivered.
     """
@@ -71,8 +72,14 @@ class Dispatcher:
         self._stored_at = clock()
         self._last_window = place
         self.place = self.stored = place
+        self.careful_to = Place(-1)
         self.windows = 0
         self.rows = 0
+
+    @property
+    def careful(self) -> bool:
+        """Whether the next window has a checkpoint of its own, however rare they are."""
+        return self.place < self.careful_to
 
     def start(self) -> None:
         """Tell the consumer that it begins."""
@@ -124,7 +131,7 @@ class Dispatcher:
         self.windows += 1
         self._windows_since += window.transactions
         self._skipped = answer is Result.SKIP_CHECKPOINT
-        due = self._windows_since >= self._settings.checkpoint_every
+        due = self._windows_since >= self._settings.checkpoint_every or place <= self.careful_to
         if answer is Result.CHECKPOINT or (due and not self._skipped):
             self.checkpoint()
 
