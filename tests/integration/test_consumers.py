@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 from headrace.changelog import ChangeLogReader, ChangeLogSettings
 from headrace.client import Consumer, Event, NoCheckpoints, State, Subscription, Window
 from headrace.errors import ScnNotFound
+from headrace.lake.sql.sqlite_file import SqliteWarehouse
+from headrace.outputs.sql import SqlOutput
 from headrace.sources.postgres import PostgresSource
 from headrace.wire.place import Place
 from tests.client.conftest import QUICK, running, suspended
@@ -120,6 +123,10 @@ def test_who_was_away_for_longer_than_the_log_remembers_recovers_by_itself(
             until(lambda: len(copy.content("public.t")) == 30, "the first rows")
         left = places.load()
         assert left is not None
+        tables = SqlOutput(SqliteWarehouse(file := tmp_path / "copy.db"), "copy")
+        with running(Subscription(url, "shop", tables, tables, upto=left.scn, **options)) as join:
+            join()
+        assert len(rows_in(file)) == 30
         log = ChangeLogReader(tmp_path / "changelog")
         rounds = 0
 
@@ -144,9 +151,17 @@ def test_who_was_away_for_longer_than_the_log_remembers_recovers_by_itself(
             until(lambda: copy.content("public.t") == truth, "the state of the source")
             sql("INSERT INTO t VALUES (1001, 'later')")
             until(lambda: (1001, "later") in copy.content("public.t"), "what comes behind it")
+        truth.append((1001, "later"))
+        with running(Subscription(url, "shop", tables, tables, on_lost="dump", **options)):
+            until(lambda: rows_in(file) == truth, "tables without what was deleted meanwhile")
     # Of what changed meanwhile it saw the last versions and not those in between.
     again = [copy.versions[said] - before.get(said, 0) for said in copy.versions]
     assert max(again) < rounds
+
+
+def rows_in(file: Path) -> list[tuple[int, str]]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute('SELECT id, v FROM "public.t" ORDER BY id').fetchall()
 
 
 def left_at(place: Place) -> NoCheckpoints:

@@ -75,6 +75,54 @@ def test_a_place_can_be_stored_before_anything_else(warehouse):
     assert SqlOutput(warehouse, "copy").load() == Place(3)
 
 
+@req("D07")
+def test_who_begins_anew_keeps_no_row_that_was_deleted_meanwhile(warehouse):
+    output = started(warehouse)
+    tell(output, 5, "+R(1,a,b) +R(2,gone,b) C")
+    output.on_checkpoint(Place(5))
+    tell(output, 6, "+I(3,not written,b)")
+    # As a subscription does whose place no relay holds any more.
+    output.on_rollback(Place(0))
+    assert held(warehouse).total() == 2, "until the new place is stored the copy is what it was"
+    output.store(Place(90))
+    assert not held(warehouse)
+    assert SqlOutput(warehouse, "copy").load() == Place(90)
+    tell(output, 91, "=U(1,early,?)")
+    output.on_checkpoint(Place(91))
+    tell(output, 92, "+R(1,early,b) C")
+    output.on_checkpoint(Place(92))
+    assert held(warehouse) == Counter({(1, "early", "b"): 1})
+    tell(output, 93, "=U(2,late,?)")
+    with pytest.raises(MissingBase):
+        output.on_checkpoint(Place(93))
+
+
+def test_a_rewind_to_the_beginning_empties_nothing(warehouse):
+    output = started(warehouse)
+    tell(output, 5, "+R(1,a,b) C")
+    output.on_checkpoint(Place(5))
+    # As a subscription does that is told to begin again: the log has all of it.
+    output.store(Place(0))
+    output.on_rollback(Place(0))
+    output.store(Place(3))
+    output.on_rollback(Place(3))
+    tell(output, 6, "=U(1,c,?)")
+    output.on_checkpoint(Place(6))
+    assert held(warehouse) == Counter({(1, "c", "b"): 1})
+
+
+def test_a_dump_that_could_not_be_asked_for_empties_nothing(warehouse):
+    output = started(warehouse)
+    tell(output, 5, "+R(1,a,b) C")
+    output.on_checkpoint(Place(5))
+    output.on_rollback(Place(0))
+    output.on_rollback(Place(5))
+    tell(output, 6, "=U(1,c,?)")
+    output.on_checkpoint(Place(6))
+    output.store(Place(4))
+    assert held(warehouse) == Counter({(1, "c", "b"): 1})
+
+
 @req("N24")
 def test_an_older_state_never_overwrites_a_newer_one(warehouse):
     output = started(warehouse)

@@ -8,7 +8,9 @@ tables without a key are right too.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -22,6 +24,9 @@ from headrace.outputs.place_table import Held, PlaceTable
 from headrace.wire.place import Place
 
 __all__ = ["SqlOutput"]
+
+_Work: TypeAlias = tuple[TableSchema, pa.Table]
+"""A version of a table, and what happens to its keys."""
 
 
 @dataclass(slots=True)
@@ -47,6 +52,9 @@ class SqlOutput(Consumer):
     Until the dump of a table is complete, a change of a row that is not there yet is left out: the chunk of the dump
     brings the whole row. From then on it is `MissingBase`.
 
+    When no relay holds the place any more and the subscription begins anew (``on_lost``), the tables are emptied with
+    the new place, and filled by the dump: nobody tells which rows were deleted meanwhile.
+
     Args:
         warehouse: `PostgresWarehouse`, `MysqlWarehouse`, `DuckdbWarehouse` or `SqliteWarehouse` of `headrace.lake.sql`.
         name: of this consumer, unlike that of any other that writes there.
@@ -62,6 +70,7 @@ class SqlOutput(Consumer):
         self._waiting: dict[TableId, _Waiting] = {}
         self._held = Held(None, frozenset())
         self._complete: set[str] = set()
+        self._anew = False
 
     # -- the place, as checkpoints ----------------------------------------------------------------
 
@@ -76,17 +85,18 @@ class SqlOutput(Consumer):
         return self._held.place
 
     def store(self, place: Place) -> None:
-        """Remember a place that is none behind our own data: a person wants to begin elsewhere.
+        """Remember a place that is none behind our own data: a person wants to begin elsewhere, or all comes anew.
 
         Behind our own data `on_checkpoint` has remembered it already.
         """
         if place == self._held.place:
             return
-        held = Held(place, self._held.complete)
-        # Before anything else: a subscription stores where it begins ahead of `on_start`.
-        with told(self._warehouse), self._warehouse.opened() as session, session.transaction():
-            self._places.make(session)
-            self._places.write(session, held)
+        with told(self._warehouse), self._warehouse.opened() as session:
+            # Before anything else: a subscription stores where it begins ahead of `on_start`.
+            with session.transaction():
+                self._places.make(session)
+            held = Held(place, frozenset() if self._anew else self._held.complete)
+            self._commit(session, held, self._emptied(session, place) if self._anew else [])
         self._remember(held)
 
     # -- callbacks --------------------------------------------------------------------------------
@@ -128,10 +138,11 @@ class SqlOutput(Consumer):
         return None
 
     def on_rollback(self, place: Place) -> None:
-        """Forget what was not written."""
-        del place
+        """Forget what was not written; what was written too, when we stood further and everything comes anew."""
         self._waiting.clear()
         self._complete = set(self._held.complete)
+        # Emptied with the place that is stored next: until then the copy is what it was.
+        self._anew = place == Place(0) and self._held.place not in (None, place)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -141,6 +152,7 @@ class SqlOutput(Consumer):
     def _remember(self, held: Held) -> None:
         self._held = held
         self._complete = set(held.complete)
+        self._anew = False
 
     def _write(self, place: Place) -> None:
         held = Held(place, frozenset(self._complete))
@@ -150,18 +162,26 @@ class SqlOutput(Consumer):
                 for table, waiting in self._waiting.items()
                 if (work := self._folded(session, table, waiting)) is not None
             ]
-            with session.transaction():
-                for schema, effects in works:
-                    staged = self._tables.stage(session, schema, effects, self._stage)
-                    complete = str(schema.table) in held.complete
-                    self._tables.apply(session, schema, staged, place.scn, complete=complete)
-                self._places.write(session, held)
+            self._commit(session, held, works)
         self._remember(held)
         self._waiting.clear()
 
-    def _folded(
-        self, session: Session, table: TableId, waiting: _Waiting
-    ) -> tuple[TableSchema, pa.Table] | None:
+    def _commit(self, session: Session, held: Held, works: Sequence[_Work]) -> None:
+        """Make what happens to tables durable together with the place behind it."""
+        assert held.place is not None
+        with session.transaction():
+            for schema, effects in works:
+                staged = self._tables.stage(session, schema, effects, self._stage)
+                complete = str(schema.table) in held.complete
+                self._tables.apply(session, schema, staged, held.place.scn, complete=complete)
+            self._places.write(session, held)
+
+    def _emptied(self, session: Session, place: Place) -> list[_Work]:
+        """Return what empties each of our tables at a place."""
+        schemas = [entry.schema for entry in self._tables.entries(session).values()]
+        return [(schema, fold(schema, [], [(place.scn, place.ord)])) for schema in schemas]
+
+    def _folded(self, session: Session, table: TableId, waiting: _Waiting) -> _Work | None:
         """Bring a table's columns to what waits, and return what that does to its keys; None when it has it all."""
         entry = self._tables.entry(session, table)
         applied = entry.applied_scn if entry is not None else 0
