@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager
 from typing import Literal, TypeAlias
 
 from headrace.client.checkpoints import Checkpoints
-from headrace.client.consumer import Window
 from headrace.client.control import Control
 from headrace.client.dead_letters import DeadLetters
 from headrace.client.dispatcher import Dispatcher
@@ -125,16 +124,16 @@ class Delivery:
                     if alone and piece.ends and self._may_merge_again():
                         return dispatcher.place
                 else:
-                    dispatcher.cover(feed.place)
+                    self._between(lambda: dispatcher.cover(feed.place))
                 if control.asked and not control.hold():
                     break
             else:
-                dispatcher.cover(feed.place)
+                self._between(lambda: dispatcher.cover(feed.place))
                 ended = True
         if not ended:
             # Only now: where to begin again is asked over the connection on which the feed received.
             return self._turned(clean=True)
-        dispatcher.finish()
+        self._between(dispatcher.finish)
         return None
 
     def _deliver(self, piece: Piece) -> None:
@@ -147,22 +146,36 @@ class Delivery:
         try:
             self._dispatcher.deliver(piece)
         except HeadraceError as error:
-            self.poison = (self._first_culprit(error, window), window.scn)
+            late = isinstance(error, CallbackFailed) and (
+                error.callback == "on_checkpoint" or error.place.scn < window.first_scn
+            )
+            self._blame(None if late else window.first_scn, window.scn)
             raise
         self.poison = None
         if piece.ends:
             self.last_commit_us = window.commit_us
 
-    def _first_culprit(self, error: HeadraceError, window: Window) -> int:
-        """Return the SCN of the first window that may have failed; when they are several, the next try is careful."""
-        late = isinstance(error, CallbackFailed) and (
-            error.callback == "on_checkpoint" or error.place.scn < window.first_scn
-        )
-        # Whoever writes at a checkpoint, or in workers, may have met it in any window since the last one.
-        first = self._dispatcher.stored.after_scn + 1 if late else window.first_scn
-        if first < window.scn:
-            self._dispatcher.careful_to = window.place
-        return first
+    def _between(self, act: Callable[[], None]) -> None:
+        """Do what may need a checkpoint between two windows."""
+        try:
+            act()
+        except CallbackFailed:
+            self._blame(None, self._dispatcher.place.scn)
+            raise
+
+    def _blame(self, first: int | None, last: int) -> None:
+        """Remember what failed; when it may be any of several windows, the next try tells them one by one.
+
+        Args:
+            first: SCN of the window's first transaction; None for all since the last checkpoint: whoever writes then,
+                or in workers, may have met it in any of them.
+            last: SCN of its last one.
+        """
+        if first is None:
+            first = self._dispatcher.stored.after_scn + 1
+        self.poison = (first, last)
+        if first < last:
+            self._dispatcher.careful_to = Place(last)
 
     def _may_merge_again(self) -> bool:
         return self._settings.merge_windows and not self.skipped and not self._dispatcher.careful
@@ -227,7 +240,7 @@ class Delivery:
         to = self._control.taken_rewind()
         if self._control.stopping or to is None:
             if clean:
-                self._dispatcher.finish()
+                self._between(self._dispatcher.finish)
             return None
         place = self._resolve(to)
         self.skipped.clear()
