@@ -111,6 +111,17 @@ def test_a_model_consumer_reads_older_and_newer_versions(evolved, relay):
     ]
 
 
+@pytest.mark.parametrize("wanted", ["model", "arrow"])
+def test_an_event_has_its_key_also_where_nobody_asked_for_those_columns(evolved, relay, wanted):
+    class Named(BaseModel):
+        name: str | None
+
+    shape = Named if wanted == "model" else pa.schema([("name", pa.string())])
+    events = told(relay, shape)
+    assert [event.key for event in events] == [(1,), (2,), (2**40,), (3,)]
+    assert events[0].row == {"name": "one"}
+
+
 @req("D115", "D125")
 def test_both_versions_of_a_consumer_read_the_same_stream_at_once(log, relay):
     """One was made before the table changed, one behind it; both run while it does, and the log holds each row once."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -399,6 +401,31 @@ def test_a_suspended_subscription_can_be_stopped(log, relay):
         subscription.stop()
         join()
     assert subscription.status.stored == Place(1)
+
+
+@pytest.mark.parametrize("rewound", [False, True])
+def test_an_end_or_another_beginning_is_heard_before_any_relay_answers(rewound):
+    asked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+                    asked.set()
+
+        threading.Thread(target=refuse, daemon=True).start()
+        places = NoCheckpoints()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        subscription = Subscription(address, "shop", Recorder(), places, settings=QUICK)
+        with running(subscription) as join:
+            assert asked.wait(60)
+            if rewound:
+                subscription.rewind(7)
+                until(lambda: places.load() == Place(7), "it stands where it was told to")
+            subscription.stop()
+            join()
+    assert subscription.status.state is State.SHUTDOWN
 
 
 def test_two_runs_of_one_subscription_are_refused(log, relay):

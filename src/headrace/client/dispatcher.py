@@ -235,7 +235,8 @@ class Dispatcher:
         for event in part.events():
             before, key = event.before, _comparable(event.key)
             if before is not None and _comparable(before.get(name) for name in names) != key:
-                # It belongs behind the events of both keys, and ahead of those that follow.
+                # It belongs behind the events of both keys, and ahead of those that follow. So does one whose key is
+                # not among the columns that were asked for: nobody knows whether it moved.
                 workers.settle()
                 self._one_event(event)
             else:

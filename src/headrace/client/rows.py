@@ -94,7 +94,8 @@ class Rows:
                     at += 1
                 at += 1
                 value = None if self._shape is None else self._shape.value(op, row, missing)
-                key = tuple(row.get(name) for name in held.key)
+                # Of an update it is that of the new image, which is the row at hand.
+                key = held.key(at - 1 - held.start, row)
                 yield Event(scn, order, op, self.schema.table, key, row, before, missing, value)
 
     def _whole(self) -> pa.RecordBatch:
@@ -110,7 +111,8 @@ class Rows:
             stop = min(at + _AT_ONCE, batch.num_rows)
             if stop < batch.num_rows and batch.column("_op")[stop - 1].as_py() == UPDATE_OLD:
                 stop += 1
-            held = self._held = _Held(batch.slice(at, stop - at), at, self.schema)
+            rows, count = batch.slice(at, stop - at), stop - at
+            held = self._held = _Held(rows, at, self.schema, self._batch.slice(at, count))
         return held
 
 
@@ -142,17 +144,23 @@ class RowSlice(NamedTuple):
 
 
 class _Held:
-    """Some rows as Python values."""
+    """Some rows as Python values, and their keys, which may be none of the columns that were asked for."""
 
-    def __init__(self, batch: pa.RecordBatch, start: int, schema: TableSchema) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, start: int, schema: TableSchema, received: pa.RecordBatch
+    ) -> None:
         self.start, self.stop = start, start + batch.num_rows
         self.scns: list[int] = batch.column("_scn").to_pylist()
         self.ords: list[int] = batch.column("_ord").to_pylist()
         self.ops: list[str] = batch.column("_op").to_pylist()
         self._names = batch.schema.names[len(META) :]
-        self.key = [name for name in schema.key if name in self._names]
         self._table = str(schema.table)
         self._unreadable: dict[int, str] = {}
+        self._key = [
+            (name, None if name in self._names else self._values(name, received.column(name)))
+            for name in schema.key
+            if name in received.schema.names
+        ]
         sent = zip(self._names, batch.columns[len(META) :], strict=True)
         columns = [self._values(name, column) for name, column in sent]
         self._cells: list[tuple[Any, ...]] = list(zip(*columns, strict=True))
@@ -178,6 +186,10 @@ class _Held:
         for name in missing:
             del row[name]
         return row, missing
+
+    def key(self, i: int, row: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the key of a row with these cells."""
+        return tuple(row.get(name) if cells is None else cells[i] for name, cells in self._key)
 
     def _values(self, name: str, column: pa.Array) -> list[Any]:
         try:

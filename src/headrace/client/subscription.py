@@ -37,7 +37,7 @@ from headrace.client.states import State, Status
 from headrace.client.together import Turns
 from headrace.client.transport import StreamRequest
 from headrace.client.windows import Piece, Windows
-from headrace.errors import ConfigError, StateError
+from headrace.errors import ConfigError, HeadraceError, StateError
 from headrace.wire.filters import parse_filter
 from headrace.wire.place import Place
 
@@ -219,6 +219,8 @@ class Subscription:
         """
         with self._alone():
             place = self._stand()
+            if place is None:
+                return
             dispatcher = self._dispatcher = Dispatcher(
                 self._consumer, self._checkpoints, self._settings, place, self._clock, self._turns
             )
@@ -257,6 +259,8 @@ class Subscription:
         """
         with self._alone():
             place = self._stand()
+            if place is None:
+                return
             self._control.enter(State.STARTED)
             while True:
                 with self._fed(place, True) as feed:
@@ -287,12 +291,23 @@ class Subscription:
             self._control.ended()
             self._running.release()
 
-    def _stand(self) -> Place:
-        """Return where to begin, and remember it: what comes from there on is never left out any more."""
-        place = self._checkpoints.load()
-        if place is None:
-            place = self._resolve(self._start)
-            self._checkpoints.store(place)
+    def _stand(self) -> Place | None:
+        """Return where to begin, and remember it: what comes from there on is never left out any more.
+
+        None when somebody ended the subscription before a relay could tell.
+        """
+        place, start = self._checkpoints.load(), self._start
+        while place is None:
+            try:
+                place = self._resolve(start)
+                self._checkpoints.store(place)
+            except HeadraceError:
+                if self._control.stopping:
+                    return None
+                to = self._control.taken_rewind()
+                if to is None:
+                    raise
+                start = to
         self._control.enter(State.REGISTERED)
         return place
 
