@@ -144,6 +144,19 @@ def test_a_torn_commit_is_named(table, damage):
         DeltaTable(table.path).snapshot()
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\u0085"])
+def test_text_in_the_log_may_hold_what_ends_a_line_elsewhere(table, end):
+    """Spark writes bounds as the text is; only a line feed ends an action."""
+    table.create(rows((1, "a")))
+    added = table.file(rows((2, f"b{end}c")))
+    added["add"]["stats"] = json.dumps({"maxValues": {"name": f"b{end}c"}}, ensure_ascii=False)
+    table.commit(added)
+    line = json.dumps(added, ensure_ascii=False)
+    assert end in line
+    table.commit_path(1).write_text(f"{line}\n", encoding="utf-8")
+    assert content(table) == [(1, "a"), (2, f"b{end}c")]
+
+
 def test_a_torn_checkpoint_is_named(table):
     checkpointed(table)
     (table.log / f"{1:020d}.checkpoint.parquet").write_bytes(b"PAR1 torn")

@@ -120,8 +120,9 @@ def read_commit(path: Location, table: str) -> list[Mapping[str, Any]]:
         CorruptTable: when the file is missing or is not one JSON object per line.
     """
     try:
-        lines = store_of(path).read(path).decode().splitlines()
-        actions = [json.loads(line) for line in lines if line]
+        # Text of rows stands in bounds of other writers as it is, with all that Python takes for the end of a line.
+        lines = store_of(path).read(path).split(b"\n")
+        actions = [json.loads(line) for line in lines if line.strip()]
         if not actions or not all(isinstance(action, dict) for action in actions):
             raise ValueError("no actions")
     except (OSError, ValueError) as error:
