@@ -24,13 +24,14 @@ from headrace.fold import fold
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import told
+from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.spark import at_work
 from headrace.spark.apply import Applier
 from headrace.spark.targets.base import TableBatch
 from headrace.spark.targets.duckdb import check_master
 from headrace.testing.notation import change_batch, parse_history, table_of
-from headrace.testing.postgres import DebianPostgres
+from headrace.testing.postgres import DebianPostgres, EmbeddedPostgres
 from tests.faults.faulty import named
 from tests.fixtures_binlog import mariadb_server
 from tests.fixtures_postgres import LOGIN, Sql, as_role, debian_server
@@ -110,6 +111,29 @@ def test_a_server_that_is_not_there_is_named() -> None:
     error = refused(PostgresWarehouse("postgresql://user:hidden@localhost:1/none"))
     named(error, TargetUnwritable, "cannot be reached")
     assert "hidden" not in str(error)
+
+
+def test_rows_that_a_crash_of_the_server_took_are_missed_and_staged_again() -> None:
+    """Staging tables are unlogged: a server that comes back, or its standby, has them empty."""
+    with EmbeddedPostgres() as server:
+        warehouse = PostgresWarehouse(server.create_database("warehouse_crash"))
+        apply(warehouse, TABLE, rows_of("+I(1,a,b)"), 1)
+        tables = WarehouseTables(warehouse, "test")
+        with warehouse.opened() as session:
+            batch = rows_of("+I(2,c,d) | -D(1)", scn=2)
+            staged = tables.stage(session, TABLE, batch, "headrace.stage_of_a_task")
+        server.restart("immediate")
+        with warehouse.opened() as session:
+            with (
+                pytest.raises(TargetUnwritable, match=r"public\.t .* lost the rows"),
+                session.transaction(),
+            ):
+                tables.apply(session, TABLE, staged, 3, complete=True)
+            entry = tables.entry(session, TABLE.table)
+        assert entry is not None
+        assert entry.applied_scn == 1
+        apply(warehouse, TABLE, batch, 3)
+        assert counted(content(warehouse, TABLE)) == {(2, "c", "d"): 1}
 
 
 @pytest.mark.parametrize("what", ["folder", "text"])
