@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.errors import UnsupportedTableFeature
@@ -93,6 +94,23 @@ def test_checkpoint_replaces_the_commits_before_it(table):
     assert newest.properties == {"k": "v"}
     with pytest.raises(VersionNotFound, match="Version 0"):
         DeltaTable(table.path).snapshot(0)
+
+
+def test_what_a_checkpoint_of_spark_says_once_more_is_passed_over(table):
+    """As values, which no commit could repeat, and of which Python holds not all."""
+    path = table.log / f"{1:020d}.checkpoint.parquet"
+    write_checkpoint(path, checkpointed(table))
+    held = pq.read_table(path)
+    adds = held["add"].combine_chunks()
+    late = pa.array([2**62] * len(adds)).view(pa.timestamp("us"))
+    named = {field.name: adds.field(field.name) for field in adds.type}
+    named["stats_parsed"] = pa.StructArray.from_arrays([late], ["at"])
+    named["partitionValues_parsed"] = named["stats_parsed"]
+    adds = pa.StructArray.from_arrays([*named.values()], [*named], mask=adds.is_null())
+    pq.write_table(held.set_column(held.schema.get_field_index("add"), "add", adds), path)
+    assert content(table) == [(1, "a"), (2, "b")]
+    told = json.loads(table.commit_path(1).read_text())["add"]
+    assert DeltaTable(table.path).snapshot().files[1].action == told
 
 
 def test_checkpoint_in_parts_counts_only_when_whole(table):

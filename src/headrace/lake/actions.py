@@ -34,6 +34,8 @@ _WANTED = (
     *("txn", "domainMetadata", "add", "remove", "metaData", "protocol"),
     *("sidecar", "checkpointMetadata"),
 )
+_PARSED = ("stats_parsed", "partitionValues_parsed")
+"""What Spark's checkpoints say once more of a file, as values: no commit has them, and Python's dates hold not all."""
 _READABLE = frozenset(
     # All but the last are handled; the vacuum check asks nothing of readers.
     {
@@ -140,8 +142,15 @@ def read_checkpoint(paths: Iterable[Location], table: str) -> Iterator[Mapping[s
     for path in paths:
         try:
             with pq.ParquetFile(store_of(path).parquet(path)) as file:
-                present = [name for name in _WANTED if name in file.schema_arrow.names]
-                actions = file.read(columns=present)
+                held = file.schema_arrow
+                present = [name for name in _WANTED if name in held.names]
+                parts = [
+                    f"{name}.{part.name}"
+                    for name in present
+                    for part in held.field(name).type
+                    if part.name not in _PARSED
+                ]
+                actions = file.read(columns=parts)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(path, table) from error
         for kind in present:
