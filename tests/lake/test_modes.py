@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import IncompatibleSchemaChange, MissingBase
+from headrace.fold import fold
 from headrace.lake.modes import Mode, shaped
 from headrace.model.schema import Column, KeyCheck, TableSchema
 from headrace.testing.lives import Transaction, random_life
-from headrace.testing.notation import table_of
+from headrace.testing.notation import change_batch, table_of
 from headrace.testing.versions import ModelVersions
 from tests.lake.kept_table import KeptTable, appended
 from tests.lake.local_table import keep_files_apart
@@ -95,6 +96,16 @@ def test_a_column_that_is_called_like_one_of_the_modes_own_is_refused() -> None:
             with pytest.raises(IncompatibleSchemaChange, match="needs for itself"):
                 shaped(taken, mode)
     assert shaped(PATCHY, Mode.MIRROR) is PATCHY
+
+
+@pytest.mark.parametrize("name", ["_op", "_missing", "_count", "_hole", "_origin_k"])
+def test_a_column_that_is_called_like_one_of_the_folded_form_is_refused(name: str) -> None:
+    taken = replace(PATCHY, columns=(*PATCHY.columns, Column(name, pa.int64(), "int8")))
+    for mode in (Mode.MIRROR, Mode.SOFT_DELETE, Mode.HISTORY):
+        with pytest.raises(IncompatibleSchemaChange, match=f"public.t has a column {name}, "):
+            shaped(taken, mode)
+    with pytest.raises(IncompatibleSchemaChange, match=f"public.t has a column {name}, "):
+        fold(taken, [change_batch(taken, [(1, 0, "+I", (1, "a", "b", 2))])])
 
 
 def test_what_the_log_left_out_of_a_change_is_named(tmp_path: Path) -> None:
