@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -84,6 +87,21 @@ def test_a_wrong_password_is_named_and_never_shown(debian_server: DebianPostgres
     named(error, TargetUnwritable, "role or password")
     assert "not-the-password" not in str(error)
     assert "not-the-password" not in repr(PostgresWarehouse(wrong))
+
+
+@pytest.mark.parametrize(("asked", "patience_ms"), [("", 60_000), ("tcp_user_timeout=7000", 7_000)])
+def test_a_server_that_is_gone_without_a_word_is_missed_soon(
+    debian_server: DebianPostgres, asked: str, patience_ms: int
+) -> None:
+    """A merge sends nothing while the server works: the system would wait for it for two hours."""
+    url = debian_server.create_database(f"warehouse_gone_{patience_ms}")
+    warehouse = PostgresWarehouse(f"{url}{'&' if '?' in url else '?'}{asked}".rstrip("&?"))
+    with closing(warehouse.connect()) as session:
+        with socket.socket(fileno=os.dup(session._connection.fileno())) as line:
+            assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience_ms
+        assert session.is_alive()
 
 
 def test_debians_server_takes_the_statements_too(debian_server: DebianPostgres) -> None:

@@ -67,6 +67,8 @@ _KEEPALIVE = {
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): 30,
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 10,
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
+    # What was sent and nobody acknowledges keeps the others waiting.
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 60_000,
 }
 
 _ROOM = "give the server room or connections"
