@@ -37,7 +37,7 @@ from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.postgres import DebianPostgres, EmbeddedPostgres
 from tests.faults.faulty import named
 from tests.fixtures_binlog import mariadb_server
-from tests.fixtures_postgres import LOGIN, Sql, as_role, debian_server
+from tests.fixtures_postgres import LOGIN, Sql, as_role, debian_server, name_of
 from tests.lake.sql.warehouses import apply, content, counted
 from tests.requirements import req
 from tests.spark.conftest import spark
@@ -87,6 +87,18 @@ def test_a_wrong_password_is_named_and_never_shown(debian_server: DebianPostgres
     named(error, TargetUnwritable, "role or password")
     assert "not-the-password" not in str(error)
     assert "not-the-password" not in repr(PostgresWarehouse(wrong))
+
+
+def test_a_limit_of_the_role_ends_no_merge(database: str, sql: Sql) -> None:
+    query = (
+        "SELECT name FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout')"
+    )
+    with psycopg.connect(database) as connection:
+        # The second came with PostgreSQL 17.
+        limits = [name for (name,) in connection.execute(query)]
+    sql(*(f"ALTER DATABASE {name_of(database)} SET {name} = '5s'" for name in limits))
+    with PostgresWarehouse(database).opened() as session:
+        assert [session.rows(f"SHOW {name}") for name in limits] == [[("0",)]] * len(limits)
 
 
 @pytest.mark.parametrize(("asked", "patience_ms"), [("", 60_000), ("tcp_user_timeout=7000", 7_000)])

@@ -30,6 +30,8 @@ _SETTINGS = (
     # The role's own settings shall neither end a long merge nor report a commit that is not durable.
     "SET statement_timeout = 0",
     "SET idle_in_transaction_session_timeout = 0",
+    # Servers before 17 have none.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'",
     "SET lock_timeout = '30s'",
     "SET synchronous_commit = on",
     "SET standard_conforming_strings = on",
