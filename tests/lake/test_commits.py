@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -209,6 +210,17 @@ def test_a_damaged_vector_is_named_whatever_the_batch_does(
     local(vector_path(tmp_path, file.vector)).write_bytes(b"damaged")
     with pytest.raises(CorruptTable, match=local(file.path).name):
         table.apply(folded_of(schema, change), 3)
+
+
+@pytest.mark.parametrize("name", [".k", "a.b", "."])
+def test_a_point_in_the_name_of_a_key_is_a_letter(tmp_path: Path, name: str) -> None:
+    plain = table_of(2)
+    columns = (replace(plain.columns[0], name=name), *plain.columns[1:])
+    schema = replace(plain, columns=columns, key=(name,))
+    table = LocalTable(tmp_path, schema)
+    table.apply(folded_of(schema, "+I(2,b) +I(1,a)"), 1)
+    table.apply(folded_of(schema, "=U(1,c) | -D(2)"), 2)
+    assert table.content() == {(1, "c"): 1}
 
 
 def test_one_version_has_one_writer(tmp_path: Path) -> None:
