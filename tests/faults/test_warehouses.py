@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -24,16 +27,17 @@ from headrace.fold import fold
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import told
+from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.spark import at_work
 from headrace.spark.apply import Applier
 from headrace.spark.targets.base import TableBatch
 from headrace.spark.targets.duckdb import check_master
 from headrace.testing.notation import change_batch, parse_history, table_of
-from headrace.testing.postgres import DebianPostgres
+from headrace.testing.postgres import DebianPostgres, EmbeddedPostgres
 from tests.faults.faulty import named
 from tests.fixtures_binlog import mariadb_server
-from tests.fixtures_postgres import LOGIN, Sql, as_role, debian_server
+from tests.fixtures_postgres import LOGIN, Sql, as_role, debian_server, name_of
 from tests.lake.sql.warehouses import apply, content, counted
 from tests.requirements import req
 from tests.spark.conftest import spark
@@ -85,6 +89,33 @@ def test_a_wrong_password_is_named_and_never_shown(debian_server: DebianPostgres
     assert "not-the-password" not in repr(PostgresWarehouse(wrong))
 
 
+def test_a_limit_of_the_role_ends_no_merge(database: str, sql: Sql) -> None:
+    query = (
+        "SELECT name FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout')"
+    )
+    with psycopg.connect(database) as connection:
+        # The second came with PostgreSQL 17.
+        limits = [name for (name,) in connection.execute(query)]
+    sql(*(f"ALTER DATABASE {name_of(database)} SET {name} = '5s'" for name in limits))
+    with PostgresWarehouse(database).opened() as session:
+        assert [session.rows(f"SHOW {name}") for name in limits] == [[("0",)]] * len(limits)
+
+
+@pytest.mark.parametrize(("asked", "patience_ms"), [("", 60_000), ("tcp_user_timeout=7000", 7_000)])
+def test_a_server_that_is_gone_without_a_word_is_missed_soon(
+    debian_server: DebianPostgres, asked: str, patience_ms: int
+) -> None:
+    """A merge sends nothing while the server works: the system would wait for it for two hours."""
+    url = debian_server.create_database(f"warehouse_gone_{patience_ms}")
+    warehouse = PostgresWarehouse(f"{url}{'&' if '?' in url else '?'}{asked}".rstrip("&?"))
+    with closing(warehouse.connect()) as session:
+        with socket.socket(fileno=os.dup(session._connection.fileno())) as line:
+            assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience_ms
+        assert session.is_alive()
+
+
 def test_debians_server_takes_the_statements_too(debian_server: DebianPostgres) -> None:
     warehouse = PostgresWarehouse(debian_server.create_database("warehouse_takes"))
     apply(warehouse, TABLE, rows_of("+I(1,a,b) +I(2,c,d)"), 1)
@@ -110,6 +141,29 @@ def test_a_server_that_is_not_there_is_named() -> None:
     error = refused(PostgresWarehouse("postgresql://user:hidden@localhost:1/none"))
     named(error, TargetUnwritable, "cannot be reached")
     assert "hidden" not in str(error)
+
+
+def test_rows_that_a_crash_of_the_server_took_are_missed_and_staged_again() -> None:
+    """Staging tables are unlogged: a server that comes back, or its standby, has them empty."""
+    with EmbeddedPostgres() as server:
+        warehouse = PostgresWarehouse(server.create_database("warehouse_crash"))
+        apply(warehouse, TABLE, rows_of("+I(1,a,b)"), 1)
+        tables = WarehouseTables(warehouse, "test")
+        with warehouse.opened() as session:
+            batch = rows_of("+I(2,c,d) | -D(1)", scn=2)
+            staged = tables.stage(session, TABLE, batch, "headrace.stage_of_a_task")
+        server.restart("immediate")
+        with warehouse.opened() as session:
+            with (
+                pytest.raises(TargetUnwritable, match=r"public\.t .* lost the rows"),
+                session.transaction(),
+            ):
+                tables.apply(session, TABLE, staged, 3, complete=True)
+            entry = tables.entry(session, TABLE.table)
+        assert entry is not None
+        assert entry.applied_scn == 1
+        apply(warehouse, TABLE, batch, 3)
+        assert counted(content(warehouse, TABLE)) == {(2, "c", "d"): 1}
 
 
 @pytest.mark.parametrize("what", ["folder", "text"])

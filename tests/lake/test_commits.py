@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,14 +12,16 @@ import pytest
 
 from headrace.errors import MissingBase, NegativeCount, TargetConflict
 from headrace.fold import fold
-from headrace.lake import settle
+from headrace.lake import CorruptTable, settle
 from headrace.lake.commit import CommitConflict, put_commit, transaction
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.keyed import commit_keyed
+from headrace.lake.vectors import vector_path
 from headrace.model.schema import KeyCheck, TableSchema
 from headrace.testing.notation import change_batch, parse_history, table_of
 from headrace.testing.target import ModelTable
 from tests.lake.local_table import LocalTable, keep_files_apart
+from tests.places import local
 from tests.requirements import req
 
 
@@ -191,6 +194,33 @@ def test_a_row_that_nobody_holds_is_not_removed(tmp_path: Path) -> None:
     assert table.content() == Counter({(1, "a"): 2})
     table.apply(folded_of(schema, "-D(1,a) -D(1,a) -D(1,a)"), 2, complete=False)
     assert table.content() == Counter()
+
+
+@pytest.mark.parametrize("change", ["+I(100,x)", "-D(5)", "T"])
+def test_a_damaged_vector_is_named_whatever_the_batch_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    keep_files_apart(monkeypatch, rows=2, size=100)
+    schema = table_of(2)
+    table = LocalTable(tmp_path, schema)
+    table.apply(folded_of(schema, " ".join(f"+I({key},a)" for key in range(20))), 1)
+    table.apply(folded_of(schema, "-D(3)"), 2)
+    (file,) = table.table.snapshot().files
+    assert file.vector is not None
+    local(vector_path(tmp_path, file.vector)).write_bytes(b"damaged")
+    with pytest.raises(CorruptTable, match=local(file.path).name):
+        table.apply(folded_of(schema, change), 3)
+
+
+@pytest.mark.parametrize("name", [".k", "a.b", "."])
+def test_a_point_in_the_name_of_a_key_is_a_letter(tmp_path: Path, name: str) -> None:
+    plain = table_of(2)
+    columns = (replace(plain.columns[0], name=name), *plain.columns[1:])
+    schema = replace(plain, columns=columns, key=(name,))
+    table = LocalTable(tmp_path, schema)
+    table.apply(folded_of(schema, "+I(2,b) +I(1,a)"), 1)
+    table.apply(folded_of(schema, "=U(1,c) | -D(2)"), 2)
+    assert table.content() == {(1, "c"): 1}
 
 
 def test_one_version_has_one_writer(tmp_path: Path) -> None:

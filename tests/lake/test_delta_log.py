@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.errors import UnsupportedTableFeature
@@ -95,6 +96,23 @@ def test_checkpoint_replaces_the_commits_before_it(table):
         DeltaTable(table.path).snapshot(0)
 
 
+def test_what_a_checkpoint_of_spark_says_once_more_is_passed_over(table):
+    """As values, which no commit could repeat, and of which Python holds not all."""
+    path = table.log / f"{1:020d}.checkpoint.parquet"
+    write_checkpoint(path, checkpointed(table))
+    held = pq.read_table(path)
+    adds = held["add"].combine_chunks()
+    late = pa.array([2**62] * len(adds)).view(pa.timestamp("us"))
+    named = {field.name: adds.field(field.name) for field in adds.type}
+    named["stats_parsed"] = pa.StructArray.from_arrays([late], ["at"])
+    named["partitionValues_parsed"] = named["stats_parsed"]
+    adds = pa.StructArray.from_arrays([*named.values()], [*named], mask=adds.is_null())
+    pq.write_table(held.set_column(held.schema.get_field_index("add"), "add", adds), path)
+    assert content(table) == [(1, "a"), (2, "b")]
+    told = json.loads(table.commit_path(1).read_text())["add"]
+    assert DeltaTable(table.path).snapshot().files[1].action == told
+
+
 def test_checkpoint_in_parts_counts_only_when_whole(table):
     actions = checkpointed(table)
     halves = [actions[:3], actions[3:]]
@@ -142,6 +160,19 @@ def test_a_torn_commit_is_named(table, damage):
     table.commit_path(1).write_text(damage)
     with pytest.raises(CorruptTable, match=r"00001\.json in the log of the table orders"):
         DeltaTable(table.path).snapshot()
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\u0085"])
+def test_text_in_the_log_may_hold_what_ends_a_line_elsewhere(table, end):
+    """Spark writes bounds as the text is; only a line feed ends an action."""
+    table.create(rows((1, "a")))
+    added = table.file(rows((2, f"b{end}c")))
+    added["add"]["stats"] = json.dumps({"maxValues": {"name": f"b{end}c"}}, ensure_ascii=False)
+    table.commit(added)
+    line = json.dumps(added, ensure_ascii=False)
+    assert end in line
+    table.commit_path(1).write_text(f"{line}\n", encoding="utf-8")
+    assert content(table) == [(1, "a"), (2, f"b{end}c")]
 
 
 def test_a_torn_checkpoint_is_named(table):

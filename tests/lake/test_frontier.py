@@ -79,6 +79,15 @@ def test_what_a_crash_leaves_behind_is_passed_over(store):
     assert store.scns() == (5,)
 
 
+@pytest.mark.parametrize("name", [".nfs000000000a1b2c3d", ".DS_Store"])
+def test_a_hidden_file_is_nobodys_business(store, name):
+    """A file server leaves one for a manifest that is removed while somebody reads it."""
+    store.write(manifest(5))
+    (store.folder / name).write_bytes(b"{}")
+    store.write(manifest(6))
+    assert store.scns() == (5, 6)
+
+
 @pytest.mark.parametrize("name", ["notes.txt", "5.json", f"{5:020d}.json.bak"])
 def test_a_foreign_file_is_named(store, name):
     store.write(manifest(5))

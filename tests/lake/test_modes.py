@@ -12,13 +12,15 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import IncompatibleSchemaChange, MissingBase
-from headrace.lake.modes import Mode, shaped
+from headrace.fold import fold
+from headrace.lake.modes import Mode, live_batches, shaped
 from headrace.model.schema import Column, KeyCheck, TableSchema
 from headrace.testing.lives import Transaction, random_life
-from headrace.testing.notation import table_of
+from headrace.testing.notation import change_batch, table_of
 from headrace.testing.versions import ModelVersions
 from tests.lake.kept_table import KeptTable, appended
 from tests.lake.local_table import keep_files_apart
+from tests.places import local
 from tests.requirements import req
 
 PATCHY = table_of(3)
@@ -95,6 +97,42 @@ def test_a_column_that_is_called_like_one_of_the_modes_own_is_refused() -> None:
             with pytest.raises(IncompatibleSchemaChange, match="needs for itself"):
                 shaped(taken, mode)
     assert shaped(PATCHY, Mode.MIRROR) is PATCHY
+
+
+@pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.HISTORY])
+def test_a_batch_opens_no_file_that_its_keys_are_not_in(tmp_path: Path, mode: Mode) -> None:
+    table = KeptTable(tmp_path, PATCHY, mode)
+    far, near, later = Transaction(10), Transaction(20), Transaction(30)
+    for key in range(100, 110):
+        far.add("+I", (key, "a", "b"))
+    near.add("+I", (1, "a", "b"))
+    near.add("+I", (2, "a", "b"))
+    table.apply([far])
+    (file,) = table.table.snapshot().files
+    table.apply([near])
+    # Whoever looks for the keys in it misses it.
+    local(file.path).unlink()
+    later.add("=U", (1, "x", "?"))
+    later.add("+I", (3, "c", "d"))
+    later.add("-D", (2,))
+    table.apply([later])
+    held = table.table.snapshot()
+    held = replace(held, files=tuple(one for one in held.files if one.path != file.path))
+    live = pa.Table.from_batches(live_batches(held, mode), schema=held.schema)
+    assert dict(zip(*live.select(["k", "c1"]).to_pydict().values(), strict=True)) == {
+        1: "x",
+        3: "c",
+    }
+
+
+@pytest.mark.parametrize("name", ["_op", "_missing", "_count", "_hole", "_origin_k"])
+def test_a_column_that_is_called_like_one_of_the_folded_form_is_refused(name: str) -> None:
+    taken = replace(PATCHY, columns=(*PATCHY.columns, Column(name, pa.int64(), "int8")))
+    for mode in (Mode.MIRROR, Mode.SOFT_DELETE, Mode.HISTORY):
+        with pytest.raises(IncompatibleSchemaChange, match=f"public.t has a column {name}, "):
+            shaped(taken, mode)
+    with pytest.raises(IncompatibleSchemaChange, match=f"public.t has a column {name}, "):
+        fold(taken, [change_batch(taken, [(1, 0, "+I", (1, "a", "b", 2))])])
 
 
 def test_what_the_log_left_out_of_a_change_is_named(tmp_path: Path) -> None:

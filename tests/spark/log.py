@@ -66,10 +66,12 @@ class Log:
         """SCN that the next transaction will have."""
         return self.scn + 10
 
-    def announce(self, schema: TableSchema, numbers: Mapping[str, int] | None = None) -> int:
+    def announce(
+        self, schema: TableSchema, numbers: Mapping[str, int] | None = None, **further: object
+    ) -> int:
         """Append a schema event, with the numbers of its columns if they are known, and return its SCN."""
         told = {"numbers": numbers} if numbers else {}
-        payload = {"schema_id": self.registry.put(schema), **told}
+        payload = {"schema_id": self.registry.put(schema), **told, **further}
         return self.tell(SystemKind.SCHEMA, schema.table, **payload)
 
     def complete(self, schema: TableSchema) -> int:

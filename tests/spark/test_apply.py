@@ -290,6 +290,26 @@ def test_rows_from_before_a_rename_are_applied_before_it(bench: Bench) -> None:
     assert bench.rows(swapped) == Counter({(1, "a", "new"): 1, (2, "c", "d"): 1})
 
 
+@req("C30", "C45")
+@pytest.mark.parametrize("cuts", ["each", "once"])
+def test_rows_from_before_a_column_came_back_as_it_was_are_applied_before_it(
+    bench: Bench, cuts: str
+) -> None:
+    """It is another column, in the same version: what rows had in the one that went, they do not have in it."""
+    schema = table_of(3)
+    first, second, third = ({"k": 1, "c1": 2, "c2": number} for number in (3, 4, 5))
+    bench.log.announce(schema, first)
+    bench.log.write(schema, "+I(1,a,gone) +I(2,b,gone)")
+    bench.run(bench.log.complete(schema))
+    ends = [bench.log.write(schema, "=U(1,x,gone) | +I(3,c,gone)")]
+    for was, now in ((first, second), (second, third)):
+        before = {"schema_id": schema.schema_id, "numbers": was}
+        ends.append(bench.log.announce(schema, now, was=before))
+        ends.append(bench.log.write(schema, "=U(2,y,new)"))
+    bench.run(*(ends if cuts == "each" else ends[-1:]))
+    assert bench.rows(schema) == Counter({(1, "x", None): 1, (2, "y", "new"): 1, (3, "c", None): 1})
+
+
 def _amid(bench: Bench, old: TableSchema, new: TableSchema, **told: object) -> int:
     """Write one transaction with a row in the old shape, the change, and a row in the new one."""
     rows = parse_history("+I(8,x,y) +I(9,p,q)", bench.log.following).rows

@@ -179,6 +179,33 @@ def test_a_stop_ends_the_flush_that_waits_and_lets_the_one_at_work_finish(
     assert job.rows().total() == 3
 
 
+def test_workers_are_kept_while_there_is_nothing_to_do(
+    spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write(TABLE, "+I(1,a,b)")
+    stop, kept = threading.Event(), threading.Event()
+
+    class Kept:
+        def __init__(self, session: SparkSession) -> None:
+            assert session is spark
+
+        def used(self) -> None:
+            pass
+
+        def keep(self) -> None:
+            kept.set()
+            stop.set()
+
+    monkeypatch.setattr("headrace.spark.job.Warm", Kept)
+    timer = threading.Timer(60.0, stop.set)
+    timer.start()
+    try:
+        run_apply(Job(spark, log, tmp_path).settings(None), stop, spark=spark)
+    finally:
+        timer.cancel()
+    assert kept.is_set()
+
+
 def test_a_damaged_log_ends_the_job_by_name(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     job = Job(spark, log, tmp_path)
     log.write(TABLE, "+I(1,a,b)")

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headrace.errors import MalformedTransaction, ProtocolError
 from headrace.fold.chain import follow_chains
-from headrace.fold.form import ALL_DEAD, DEAD, NET, ROW, folded_schema
+from headrace.fold.form import ALL_DEAD, DEAD, NET, ROW, folded_schema, refuse_taken
 from headrace.fold.patches import follow_patches
 from headrace.model.change import (
     DELETE,
@@ -59,7 +59,9 @@ def fold(
     Raises:
         MalformedTransaction: a deferred key ends a transaction with two rows.
         ProtocolError: rows that no source may send (a patch on a table that needs full images, half an update).
+        IncompatibleSchemaChange: a column has the name of one of ours.
     """
+    refuse_taken(schema)
     changes = pa.Table.from_batches(list(batches), schema=change_schema(schema))
     if truncates:
         changes = _after(changes, max(truncates))

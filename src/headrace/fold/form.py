@@ -19,10 +19,20 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headrace.model.change import table_arrow_schema
+from headrace.errors import IncompatibleSchemaChange
+from headrace.model.change import META, table_arrow_schema
 from headrace.model.schema import TableSchema
 
-__all__ = ["ALL_DEAD", "DEAD", "FORM_COLUMNS", "NET", "ROW", "folded_schema", "origin_name"]
+__all__ = [
+    "ALL_DEAD",
+    "DEAD",
+    "FORM_COLUMNS",
+    "NET",
+    "ROW",
+    "folded_schema",
+    "origin_name",
+    "refuse_taken",
+]
 
 ROW = "ROW"
 """The key holds this row afterwards."""
@@ -41,8 +51,23 @@ def origin_name(key_column: str) -> str:
     return f"_origin_{key_column}"
 
 
+def refuse_taken(schema: TableSchema) -> None:
+    """Refuse a table one of whose columns has a name that stands for something else, in changes or in the folded form.
+
+    Raises:
+        IncompatibleSchemaChange: naming the column.
+    """
+    ours = {*META, *FORM_COLUMNS, *map(origin_name, schema.key)}
+    if taken := ours.intersection(schema.names):
+        raise IncompatibleSchemaChange(
+            f"{schema.table} has a column {min(taken)}, a name that headrace needs for itself.",
+            next_step="leave the column out (source.columns), or rename it at the source.",
+        )
+
+
 def folded_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of a table's folded form."""
+    """Return the Arrow schema of a table's folded form; errors as of `refuse_taken`."""
+    refuse_taken(schema)
     own = table_arrow_schema(schema)
     return pa.schema(
         [

@@ -34,6 +34,8 @@ _WANTED = (
     *("txn", "domainMetadata", "add", "remove", "metaData", "protocol"),
     *("sidecar", "checkpointMetadata"),
 )
+_PARSED = ("stats_parsed", "partitionValues_parsed")
+"""What Spark's checkpoints say once more of a file, as values: no commit has them, and Python's dates hold not all."""
 _READABLE = frozenset(
     # All but the last are handled; the vacuum check asks nothing of readers.
     {
@@ -120,8 +122,9 @@ def read_commit(path: Location, table: str) -> list[Mapping[str, Any]]:
         CorruptTable: when the file is missing or is not one JSON object per line.
     """
     try:
-        lines = store_of(path).read(path).decode().splitlines()
-        actions = [json.loads(line) for line in lines if line]
+        # Text of rows stands in bounds of other writers as it is, with all that Python takes for the end of a line.
+        lines = store_of(path).read(path).split(b"\n")
+        actions = [json.loads(line) for line in lines if line.strip()]
         if not actions or not all(isinstance(action, dict) for action in actions):
             raise ValueError("no actions")
     except (OSError, ValueError) as error:
@@ -139,8 +142,15 @@ def read_checkpoint(paths: Iterable[Location], table: str) -> Iterator[Mapping[s
     for path in paths:
         try:
             with pq.ParquetFile(store_of(path).parquet(path)) as file:
-                present = [name for name in _WANTED if name in file.schema_arrow.names]
-                actions = file.read(columns=present)
+                held = file.schema_arrow
+                present = [name for name in _WANTED if name in held.names]
+                parts = [
+                    f"{name}.{part.name}"
+                    for name in present
+                    for part in held.field(name).type
+                    if part.name not in _PARSED
+                ]
+                actions = file.read(columns=parts)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(path, table) from error
         for kind in present:

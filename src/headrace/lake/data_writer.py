@@ -68,7 +68,10 @@ def write_rows(
 def _sorted(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     if not key:
         return rows
-    order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in key])
+    # By numbers: Arrow takes a name that begins with a point for a path.
+    names = [str(place) for place in range(len(key))]
+    columns = pa.table([rows[name] for name in key], names=names)
+    order = pc.sort_indices(columns, sort_keys=[(name, "ascending") for name in names])
     return rows.take(order)
 
 

@@ -1,8 +1,9 @@
 """Which log actions create a target table, and bring its columns to a newer version of the source's table.
 
-Pure: schemas in, actions out. What Delta cannot do without a new copy of the table is refused here, before a row is
-written. Columns are exactly the source's, and those that a policy keeps; one that was renamed there keeps its values,
-because the table remembers the numbers that the source gives its columns.
+Pure, but that a column of dates is looked into before it takes times. Schemas in, actions out. What Delta cannot do
+without a new copy of the table is refused here, before a row is written. Columns are exactly the source's, and those
+that a policy keeps; one that was renamed there keeps its values, because the table remembers the numbers that the
+source gives its columns.
 
 Source: Delta protocol, "Change Metadata", "Type Widening" and "Column Mapping".
 """
@@ -34,6 +35,7 @@ from headrace.lake.policies import DEFAULTS, Policies
 from headrace.lake.remembered import kept, kept_names, numbered, numbers_of
 from headrace.lake.retention import RETENTION
 from headrace.lake.snapshot import Snapshot
+from headrace.lake.timeless import has_timeless_dates
 from headrace.lake.widening import can_widen
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableSchema
@@ -129,6 +131,7 @@ def evolve_actions(
     Raises:
         IncompatibleSchemaChange: a column has a type that its values do not fit, nobody knows whether it was
             dropped or renamed, or it cannot be kept.
+        CorruptTable: a file of the table does not read.
     """
     _check_names(schema)
     wanted = table_arrow_schema(schema)
@@ -159,6 +162,8 @@ def evolve_actions(
         followed.add(now.name)
         fields.append(numbered({**field, "name": now.name}, schema.numbers))
         if old != now.type:
+            if pa.types.is_date32(old) and has_timeless_dates(held, before):
+                raise _incompatible(schema, now.name, "is to hold times, and held infinite dates")
             _widen(fields[-1], old, now.type, schema)
             # Only now: the feature shuts out readers that do not know it.
             configuration["delta.enableTypeWidening"] = "true"

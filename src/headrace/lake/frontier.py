@@ -149,13 +149,13 @@ class FrontierStore:
         """Return the SCNs of all manifests, lowest first.
 
         Raises:
-            CorruptFrontier: a file lies there that is neither a manifest nor a temporary one.
+            CorruptFrontier: a file lies there that is neither a manifest, nor a temporary one, nor hidden.
         """
         found = []
         for name in self._store.names(self.folder):
             if match := _NAME.fullmatch(name):
                 found.append(int(match[1]))
-            elif not name.endswith(".tmp"):
+            elif not name.startswith(".") and not name.endswith(".tmp"):
                 raise CorruptFrontier(
                     f"{name} in {self.folder} is not a frontier manifest.",
                     next_step="move the file elsewhere; only the apply job writes there.",

@@ -88,7 +88,10 @@ def kept_versions(
     found = versions(schema, changes)
     form = found.rows.assemble(schema, changes)
     origins = [form[origin_name(name)] for name in schema.key]
-    keys = pa.concat_tables([form.select(schema.key), pa.table(origins, names=list(schema.key))])
+    asks = found.rows.origins != ABSOLUTE
+    # Null stands for the others, and would have every file looked into.
+    lenders = pa.table(origins, names=list(schema.key)).filter(pa.array(asks))
+    keys = pa.concat_tables([form.select(schema.key), lenders])
     near = KeySet(form.select(schema.key))
 
     def wanted(batch: pa.RecordBatch) -> Flags:
@@ -100,12 +103,12 @@ def kept_versions(
     held = held_rows(snapshot, None if found.wiped >= 0 else keys.combine_chunks(), wanted)
     lives = held.flags(live) == is_live
     own = table_arrow_schema(schema)
-    lenders = held.only(lives).rows.select(own.names).cast(own)
-    rows, lost = filled(schema, form, lenders)
+    living = held.only(lives).rows.select(own.names).cast(own)
+    rows, lost = filled(schema, form, living)
     if not complete:
         # Pieced together from patches alone: cut elsewhere, the first of them would have found no row either.
-        lost |= (found.rows.origins != ABSOLUTE) & ~_among(origins, lenders, schema)
-    choice = _Choice(schema, found, changes, rows.combine_chunks(), lenders, lost)
+        lost |= asks & ~_among(origins, living, schema)
+    choice = _Choice(schema, found, changes, rows.combine_chunks(), living, lost)
     if complete and (unfounded := lost & ~found.dead & choice.last).any():
         raise missing_base(schema, form, unfounded)
     return choice.kept(held, lives)

@@ -67,10 +67,12 @@ def commit_keyed(
 
 
 def all_dead(snapshot: Snapshot) -> Dead:
-    """Return every row that lives."""
-    return {
-        index: _living(file.rows(), file.deleted()) for index, file in enumerate(snapshot.files)
-    }
+    """Return every row that lives.
+
+    Raises:
+        CorruptTable: a file of the table does not read.
+    """
+    return {index: _living(*snapshot.extent(file)) for index, file in enumerate(snapshot.files)}
 
 
 def in_table_order(snapshot: Snapshot, rows: pa.Table) -> pa.Table:

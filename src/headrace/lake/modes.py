@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import IncompatibleSchemaChange
+from headrace.fold.form import refuse_taken
 from headrace.lake.evolution import SHAPE_PROPERTY
 from headrace.lake.snapshot import Snapshot
 from headrace.model.change import META, change_schema
@@ -95,9 +96,12 @@ def shaped(schema: TableSchema, mode: Mode) -> TableSchema:
         mode: of the table.
 
     Raises:
-        IncompatibleSchemaChange: a column of the source has the name of one that the mode adds, or the table has no
-            key and the mode needs one.
+        IncompatibleSchemaChange: a column of the source has a name that its changes, or the mode, need for
+            themselves, or the table has no key and the mode needs one.
     """
+    if mode is not Mode.APPEND:
+        # Changes that stay as they came are never folded.
+        refuse_taken(schema)
     if mode is Mode.MIRROR:
         return schema
     if not schema.key and mode is not Mode.APPEND:

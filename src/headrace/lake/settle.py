@@ -115,15 +115,10 @@ def _by_living(snapshot: Snapshot, dead: Dead) -> list[_Touched]:
     found = []
     for index, file in enumerate(snapshot.files):
         dying = dead.get(index)
-        if dying is None and file.vector is None:
-            found.append(_Touched(file, np.empty(0, np.int64), file.rows()))
-            continue
-        gone = file.deleted()
+        rows, gone = snapshot.extent(file)
         if dying is not None:
             gone = np.sort(np.concatenate([gone, dying]), kind="stable")
-        found.append(
-            _Touched(file, gone, file.rows() - len(gone), 0 if dying is None else len(dying))
-        )
+        found.append(_Touched(file, gone, rows - len(gone), 0 if dying is None else len(dying)))
     return sorted(found, key=lambda touched: touched.living)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.lake.data_file import DataFile
 from headrace.lake.errors import CorruptTable
+from headrace.lake.vectors import Places
 from headrace.store import Location
 
 __all__ = ["DataFile", "Snapshot"]
@@ -70,6 +71,17 @@ class Snapshot:
     def partition_fields(self) -> list[pa.Field]:
         """The partition columns."""
         return [self.schema.field(name) for name in self.partition_columns]
+
+    def extent(self, file: DataFile) -> tuple[int, Places]:
+        """Return how many rows a file of the table holds, and the places of those that do not count.
+
+        Raises:
+            CorruptTable: it is gone, or the vector is that names these.
+        """
+        try:
+            return file.rows(), file.deleted()
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise self.corrupt(file, error) from error
 
     def corrupt(self, file: DataFile, error: Exception) -> CorruptTable:
         """Return the error that names a file which does not read."""

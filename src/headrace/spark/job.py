@@ -330,6 +330,7 @@ class _Clock:
             if self._error is None:
                 self._applier.retry(self._applied_scn)
                 self._applier.maintain()
+                self._warm.keep()
         except Exception as error:  # noqa: BLE001 - raised by `_raise`
             self._error = error
         finally:

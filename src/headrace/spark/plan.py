@@ -40,7 +40,8 @@ class Step:
         schema_ids: every version of the table that the stretch holds rows of.
         refs: the blocks that say anything of the table; may hold more at both ends.
         announced: whether a schema event of the stretch names ``schema``.
-        numbers: the source's own of the columns of each version that schema events of the range speak of.
+        numbers: the source's own of the columns of each version that schema events of the range speak of, as they were
+            at the end of the stretch.
         truncated: whether the table was truncated in the stretch.
     """
 
@@ -155,12 +156,13 @@ def steps_of(
     if not ids and not any(e.kind in (SystemKind.SCHEMA, SystemKind.TRUNCATE) for e in events):
         return []
     steps = []
-    begin, numbers = after_scn, _numbers(events)
+    begin = after_scn
     for end in _ends(part, refs, _rule_changes(part.registry, events, current), ids, max_rows):
         if end <= begin:
             continue
         held = [ref for ref in refs if ref.last_scn > begin and ref.first_scn <= end]
         told = [event for event in events if begin < event.scn <= end]
+        numbers = _numbers(events, end)
         if step := _step(part, table, held, told, begin, end, current, numbers):
             steps.append(step)
             begin, current = end, step.schema
@@ -224,12 +226,18 @@ def _step(
     return Step(begin, end, schema, ids, needed, schema.schema_id in announced, truncated, numbers)
 
 
-def _numbers(events: Sequence[SystemEvent]) -> dict[int, Numbers]:
-    """Return what schema events say of the numbers of columns, per version."""
+def _numbers(events: Sequence[SystemEvent], upto_scn: int) -> dict[int, Numbers]:
+    """Return what schema events say of the numbers of columns at an SCN, per version."""
     found: dict[int, Numbers] = {}
     for event in events:
-        if event.kind is SystemKind.SCHEMA:
-            found |= told_numbers(event.payload)
+        if event.kind is not SystemKind.SCHEMA:
+            continue
+        told = told_numbers(event.payload)
+        if event.scn <= upto_scn:
+            found |= told
+        else:
+            # What it says of the version before it was so already, also where the two are one.
+            found = told | told_numbers(event.payload.get("was") or {}) | found
     return found
 
 
@@ -259,18 +267,27 @@ def _rule_changes(
 ) -> list[int]:
     """Return the last SCN before each schema event that brings another key or rule for it, other names, or other types.
 
-    Rows from before a column went, or changed its name or type, are applied while the target has it.
+    Rows from before a column went, or changed its name or type, are applied while the target has it. One that was
+    dropped and came back as it was is another one, in the same version.
     """
     found = []
+    known: dict[int, Numbers] = {}
     for event in events:
         if event.kind is not SystemKind.SCHEMA:
             continue
         schema = registry.get(int(event.payload["schema_id"]))
-        if before and (
-            (before.key, before.key_check) != (schema.key, schema.key_check)
-            or [name for name in schema.names if name in before.names] != before.names
-            or not follows(before, schema)
+        known |= told_numbers(event.payload.get("was") or {})
+        now = told_numbers(event.payload)
+        others = any(known.get(version, numbers) != numbers for version, numbers in now.items())
+        if others or (
+            before
+            and (
+                (before.key, before.key_check) != (schema.key, schema.key_check)
+                or [name for name in schema.names if name in before.names] != before.names
+                or not follows(before, schema)
+            )
         ):
             found.append(event.scn - 1)
+        known |= now
         before = schema
     return found

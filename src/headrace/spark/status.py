@@ -7,6 +7,7 @@ second of commit time, so that a busy second does not outvote a quiet one.
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
@@ -27,6 +28,7 @@ __all__ = [
     "samples_s",
 ]
 
+_LOG = logging.getLogger(__name__)
 _SECOND_US = 1_000_000
 _KEPT_SAMPLES = 3_600
 _FILE_LIMIT_BYTES = 16 * 2**20
@@ -201,9 +203,13 @@ class FreshnessLog:
         }
 
     def _write(self, line: dict[str, Any]) -> None:
+        """Add a line to the file; one that takes none stands in the way of no batch."""
         assert self._path is not None
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        if self._path.exists() and self._path.stat().st_size > _FILE_LIMIT_BYTES:
-            self._path.replace(self._path.with_suffix(".1.jsonl"))
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.exists() and self._path.stat().st_size > _FILE_LIMIT_BYTES:
+                self._path.replace(self._path.with_suffix(".1.jsonl"))
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            _LOG.warning("%s takes no sample: %s", self._path, error.strerror)

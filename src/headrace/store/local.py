@@ -26,7 +26,7 @@ class LocalStore:
         draft = _draft(path)
         try:
             _write(draft, data)
-            os.link(draft, path)
+            _link(draft, path)
         finally:
             # What refuses that is what refused the write, and that is to be told.
             with suppress(OSError):
@@ -158,6 +158,19 @@ class LocalStore:
 def _draft(path: Path) -> Path:
     # Readers pass over names that begin with a point.
     return path.with_name(f".{path.name}.{uuid.uuid4()}.tmp")
+
+
+def _link(draft: Path, path: Path) -> None:
+    """Give a draft its name.
+
+    Source: link(2), "BUGS".
+    """
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        # A file server whose answer was lost is asked again, and tells of the link that it has just made.
+        if draft.stat().st_nlink == 1:
+            raise
 
 
 def _write(path: Path, data: bytes) -> None:

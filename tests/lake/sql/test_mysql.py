@@ -31,7 +31,7 @@ from headrace.lake.sql.session import Session, told
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
-from headrace.testing.notation import change_batch
+from headrace.testing.notation import change_batch, parse_history, table_of
 from tests.binlog_servers import is_mysql, make_user
 from tests.fixtures_binlog import MARIADB, MYSQL
 from tests.lake.sql.test_copied import NEW, NEW_ROWS, OLD, OLD_ROWS, PLACE, Crash, Mortal, Pair
@@ -348,6 +348,26 @@ def refusal(warehouse: MysqlWarehouse, do: Callable[[Session], object]) -> Headr
         do(session)
     assert caught.value.next_step
     return caught.value
+
+
+def test_a_server_that_guards_people_at_a_prompt_lets_batches_through(
+    server: MysqlProtocolServer, warehouse: MysqlWarehouse
+) -> None:
+    schema = table_of(3)
+    life = [" ".join(f"+I({key},a,b)" for key in range(50)), "=U(1,x,?) | -D(2)", "T | +I(7,a,b)"]
+    server.execute("SET GLOBAL sql_safe_updates = 1", "SET GLOBAL max_join_size = 10")
+    server.execute("SET GLOBAL sql_big_selects = 0")
+    try:
+        for scn, history in enumerate(life, 1):
+            parsed = parse_history(history)
+            batch = fold(schema, [change_batch(schema, parsed.rows)], parsed.truncates)
+            apply(warehouse, schema, batch, scn)
+    finally:
+        server.execute(
+            "SET GLOBAL sql_safe_updates = DEFAULT", "SET GLOBAL max_join_size = DEFAULT"
+        )
+        server.execute("SET GLOBAL sql_big_selects = DEFAULT")
+    assert content(warehouse, schema).to_pylist() == [{"k": 7, "c1": "a", "c2": "b"}]
 
 
 def test_what_the_server_refuses_is_named(server: MysqlProtocolServer) -> None:

@@ -60,6 +60,9 @@ _SETTINGS = (
     "lock_wait_timeout = 30",
     "sql_select_limit = DEFAULT",
     "sql_auto_is_null = 0",
+    # What keeps people at a prompt from mistakes would keep batches from tables.
+    "sql_safe_updates = 0",
+    "sql_big_selects = 1",
 )
 _MOST_STATEMENT = 16 * 2**20
 _KEEPALIVE = {
@@ -67,6 +70,8 @@ _KEEPALIVE = {
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): 30,
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 10,
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
+    # What was sent and nobody acknowledges keeps the others waiting.
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 60_000,
 }
 
 _ROOM = "give the server room or connections"

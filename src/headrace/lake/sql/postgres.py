@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headrace.errors import HeadraceError, TargetConflict, TargetError, TargetUnwritable
 from headrace.lake.sql.dialect import POSTGRES, Dialect, quoted, table_name
@@ -29,6 +30,8 @@ _SETTINGS = (
     # The role's own settings shall neither end a long merge nor report a commit that is not durable.
     "SET statement_timeout = 0",
     "SET idle_in_transaction_session_timeout = 0",
+    # Servers before 17 have none.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'",
     "SET lock_timeout = '30s'",
     "SET synchronous_commit = on",
     "SET standard_conforming_strings = on",
@@ -36,6 +39,14 @@ _SETTINGS = (
     "SET extra_float_digits = 1",
     "SET client_min_messages = warning",
 )
+_KEEPALIVES = {
+    "keepalives": "1",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+"""A server that is gone without a word is missed in a minute, not in the two hours that systems wait."""
 _ONE_MOMENT = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _REASONS = (
@@ -103,7 +114,7 @@ class PostgresWarehouse:
     def connect(self, *, read_only: bool = False) -> PostgresSession:
         """Open a session that the caller closes."""
         connection = psycopg.connect(
-            self.url,
+            make_conninfo("", **(_KEEPALIVES | conninfo_to_dict(self.url))),
             autocommit=not read_only,
             connect_timeout=_CONNECT_S,
             application_name="headrace",

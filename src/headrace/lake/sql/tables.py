@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from headrace.errors import TargetConflict, UnheldValue
+from headrace.errors import TargetConflict, TargetUnwritable, UnheldValue
 from headrace.lake.copies import Copy
 from headrace.lake.ledger import check_ahead
 from headrace.lake.modes import Mode, shaped
@@ -160,6 +160,7 @@ class WarehouseTables:
             MissingBase: a complete table lacks the row that a change patches.
             NegativeCount: a complete table without a key holds a row less often than it is removed.
             TargetConflict: the table is not as we left it, or further than ``scn``.
+            TargetUnwritable: the server lost what was staged.
         """
         table = schema.table
         held = self.entry(session, table)
@@ -169,6 +170,12 @@ class WarehouseTables:
                 next_step="let headrace be the only writer of its schema; the batch is tried again.",
             )
         check_ahead(table, held.applied_scn, scn)
+        if staged.name and not session.rows(f"SELECT 1 FROM {staged.name} LIMIT 1"):
+            # A server that died in between, or another one that took its place, has the staging table and none of it.
+            raise TargetUnwritable(
+                f"The target table of {table} cannot be written: its server has lost the rows that were staged.",
+                next_step="look at why the server started anew; the batch is tried again.",
+            )
         place = self._written(table, held)
         # First, so that two writers wait for each other here and nowhere else.
         entry = ledger.write(
