@@ -281,6 +281,33 @@ def test_truncates_drops_and_new_shapes_are_told(log: Log, database: str, sql: S
     ]
 
 
+@req("P34")
+def test_text_is_read_in_the_character_set_that_its_column_had_when_it_was_written(
+    log: Log, sql: Sql
+) -> None:
+    """Nothing that is told of the table differs, and all of it comes in one block."""
+    change = "ALTER TABLE t MODIFY v varchar(100) CHARACTER SET {}"
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(100) CHARACTER SET latin1)",
+        "INSERT INTO t VALUES (1, 'é')",
+        change.format("utf8mb4"),
+        "INSERT INTO t VALUES (2, 'ü€')",
+        "UPDATE t SET v = 'ö' WHERE id = 1",
+        change.format("utf16"),
+        "DELETE FROM t WHERE id = 2",
+        change.format("latin1"),
+        "INSERT INTO t VALUES (3, 'ß')",
+    )
+    assert log.changes(6) == [
+        ("+I", 1, "é"),
+        ("+I", 2, "ü€"),
+        ("-U", 1, "é"),
+        ("+U", 1, "ö"),
+        ("-D", 2, "ü€"),
+        ("+I", 3, "ß"),
+    ]
+
+
 @req("P34", "F12")
 def test_tables_that_come_go_and_change_places_are_told(log: Log, database: str, sql: Sql) -> None:
     def told(count: int) -> list[tuple[str, str, object]]:

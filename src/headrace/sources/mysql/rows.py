@@ -130,7 +130,9 @@ class TableRows:
         self._engine = engine
         self._arrow = change_schema(schema)
         self._key = frozenset(schema.key_indexes)
-        self._images: dict[bytes, _Images] = {}
+        self._images: dict[tuple[int, bytes], _Images] = {}
+        self._forms = [types]
+        self._form = 0
         self._image_bytes = 0.0
         self._start()
 
@@ -143,6 +145,14 @@ class TableRows:
 
     def __len__(self) -> int:
         return self._count
+
+    def read_as(self, types: list[ColumnType]) -> None:
+        """Read what is added from here on as columns of other types: one shape may lie in several character sets."""
+        if types == self._types:
+            return
+        if types not in self._forms:
+            self._forms.append(types)
+        self._form, self._types = self._forms.index(types), types
 
     def add(self, scn: int, ord_: int, type_: int, header: RowsHeader) -> int:
         """Add the rows of an event; return how many images that are, which is how many ords they take.
@@ -296,9 +306,9 @@ class TableRows:
         return ops
 
     def _of(self, mask: bytes) -> _Images:
-        images = self._images.get(mask)
+        images = self._images.get((self._form, mask))
         if images is None:
-            images = self._images[mask] = _Images(self._types, mask, self._engine)
+            images = self._images[self._form, mask] = _Images(self._types, mask, self._engine)
         return images
 
     def _columns(self) -> tuple[list[pa.Array], npt.NDArray[np.bool_] | None]:

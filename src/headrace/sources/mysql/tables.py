@@ -98,6 +98,7 @@ class LoggedTables:
         rows = self._rows.get(schema_id)
         if rows is None:
             rows = self._rows[schema_id] = self._new_rows(version, schema_id)
+        rows.read_as(list(version.types))
         return Described(schema, schema_id, rows, self._announce(schema, schema_id, known))
 
     def _new_rows(self, version: Version, schema_id: int) -> TableRows:
