@@ -281,6 +281,60 @@ def test_truncates_drops_and_new_shapes_are_told(log: Log, database: str, sql: S
     ]
 
 
+FILLED = {
+    "dropped and added": [
+        "ALTER TABLE t DROP COLUMN b",
+        "ALTER TABLE t ADD COLUMN b int DEFAULT 7",
+    ],
+    "at once": ["ALTER TABLE t DROP COLUMN b, ADD COLUMN b int DEFAULT 7"],
+    "names changed places": ["ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"],
+    "there and back": ["ALTER TABLE t CHANGE b c int", "ALTER TABLE t CHANGE c b int"],
+    "computed anew": ["ALTER TABLE t MODIFY g int AS (id * 3) STORED"],
+    "made to fit": ["SET sql_mode = ''", "ALTER TABLE t MODIFY a int NOT NULL"],
+    "letters lost": ["SET sql_mode = ''", "ALTER TABLE t CONVERT TO CHARACTER SET latin1"],
+}
+"""What gives rows other values, by its name; the table looks as before, or only its columns' order does not."""
+
+
+@req("P34", "A-11")
+@pytest.mark.parametrize("name", FILLED)
+def test_rows_that_an_alter_changed_are_dumped_though_the_table_looks_as_before(
+    log: Log, sql: Sql, name: str
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, g int AS (id * 2) STORED, a int, b int) CHARSET utf8mb4",
+        "INSERT INTO t (id, v, b) VALUES (1, 'ę', 2)",
+    )
+    log.changes(1)
+    sql(*FILLED[name], "INSERT INTO t (id, a) VALUES (2, 3)")
+    items = log.until(lambda found: len(rows_of(found)) >= 1)
+    told = [event.payload for item in items for event in item.block.system]
+    assert any(payload.get("needs_dump") for payload in told)
+
+
+@req("P34")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE t DROP COLUMN b",
+        "ALTER TABLE t MODIFY a int FIRST",
+        "ALTER TABLE t MODIFY v varchar(9) COMMENT 'new'",
+        "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4",
+        "ALTER TABLE t ADD KEY (a), ALTER COLUMN a SET DEFAULT 4",
+    ],
+)
+def test_an_alter_that_changes_no_row_asks_for_no_dump(log: Log, sql: Sql, change: str) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(9), a int, b int) CHARSET latin1",
+        "INSERT INTO t (id, v) VALUES (1, 'é')",
+    )
+    log.changes(1)
+    sql(change, "INSERT INTO t (id, a) VALUES (2, 3)")
+    items = log.until(lambda found: len(rows_of(found)) >= 1)
+    told = [event.payload for item in items for event in item.block.system]
+    assert not any(payload.get("needs_dump") for payload in told)
+
+
 @req("P34")
 def test_text_is_read_in_the_character_set_that_its_column_had_when_it_was_written(
     log: Log, sql: Sql
@@ -599,12 +653,13 @@ def test_a_position_survives_storing(
         ("ALTER TABLE t ADD COLUMN rename int, DROP KEY k", "alter", ["d.t"]),
         ("ALTER TABLE t ADD (a int, b int)", "alter", ["d.t"]),
         ("ALTER TABLE x.t WAIT 5 MODIFY a bigint", "alter", ["x.t"]),
-        ("ALTER TABLE t ADD UNIQUE KEY u (a, b), DROP COLUMN c", "other", []),
+        ("ALTER TABLE t ADD UNIQUE KEY u (a, b), DROP COLUMN c", "drop columns", ["d.t"]),
+        ("ALTER TABLE t DROP KEY k, DROP PRIMARY KEY, DROP FOREIGN KEY f", "other", []),
         ("ALTER TABLE t ENGINE = InnoDB", "other", []),
         ("DROP VIEW t", "other", []),
         ("ALTER TABLE x.t DROP PARTITION p1", "parts", ["x.t"]),
         ("ALTER ONLINE TABLE IF EXISTS t TRUNCATE PARTITION p1", "parts", ["d.t"]),
-        ("ALTER TABLE t DROP COLUMN `PARTITION`", "other", []),
+        ("ALTER TABLE t DROP COLUMN `PARTITION`", "drop columns", ["d.t"]),
         ("ALTER TABLE t ADD COLUMN c text DEFAULT 'DROP PARTITION p'", "alter", ["d.t"]),
         ("BEGIN", "begin", []),
         ("XA START X'78',X'',1", "xa start", []),
@@ -627,6 +682,32 @@ def test_the_beginning_of_a_statement_says_what_it_is(
     found = meaning_of(Query("d", sql))
     assert isinstance(found, Meaning)
     assert (found.kind, [str(table) for table in found.tables]) == (kind, tables)
+
+
+@pytest.mark.parametrize(
+    ("sql", "strict", "fills", "dropped"),
+    [
+        ("ALTER TABLE t ADD c int, MODIFY a int FIRST", True, False, ""),
+        ("ALTER TABLE t MODIFY a int NOT NULL", False, True, ""),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", False, True, ""),
+        ("ALTER TABLE t ADD c int, ENGINE = InnoDB", False, False, ""),
+        ("ALTER TABLE t MODIFY COLUMN g int GENERATED ALWAYS AS (a * 3)", True, True, ""),
+        ("ALTER TABLE t RENAME COLUMN a TO b", True, True, ""),
+        ("ALTER TABLE t CHANGE COLUMN IF EXISTS a a bigint", True, False, ""),
+        ("ALTER TABLE t CHANGE `a` b int", True, True, ""),
+        (
+            "ALTER TABLE t DROP COLUMN IF EXISTS B, ADD b int, DROP `c`, DROP KEY k",
+            True,
+            False,
+            "bc",
+        ),
+    ],
+)
+def test_an_alter_says_whether_columns_of_the_same_shape_hold_other_values(
+    sql: str, strict: bool, fills: bool, dropped: str
+) -> None:
+    found = meaning_of(Query("d", sql, strict))
+    assert (found.fills, found.dropped) == (fills, frozenset(dropped))
 
 
 def test_which_tables_are_captured() -> None:

@@ -65,8 +65,8 @@ class Migrations:
                     self._tell(SystemKind.TRUNCATE, table, {})
                 elif kind == "drop":
                     self._gone(table, SystemKind.DROP_TABLE, {})
-                elif kind == "alter":
-                    self._alter(table)
+                elif kind in ("alter", "drop columns"):
+                    self._alter(table, meaning)
                 if kind == "replace" or (kind == "create" and str(table) not in self.versions):
                     self.versions = {**self.versions, str(table): GONE}
 
@@ -74,15 +74,22 @@ class Migrations:
         self._tell(kind, table, payload)
         self.versions = {**self.versions, str(table): GONE}
 
-    def _alter(self, table: TableId) -> None:
-        """Tell of a table's new shape at once, where no row may follow that does."""
+    def _alter(self, table: TableId, meaning: Meaning) -> None:
+        """Tell of a table's new shape at once, where no row may follow that does.
+
+        The shape may be that of before and its values others. A column that went is there again where the catalog has
+        it by now; else it is a new one when it comes.
+        """
         before = self.versions.get(str(table))
         version = self._tables.found(table)
-        if before == GONE or version in (GONE, before):
+        if GONE in (before, version):
             return
         payload = self._tables.told(version, before or GONE)
-        if before is None:
+        back = meaning.dropped & {name.lower() for name in payload["numbers"]}
+        if meaning.fills or back or (before is None and meaning.kind == "alter"):
             payload["needs_dump"] = True
+        elif version == before:
+            return
         self.versions = {**self.versions, str(table): version}
         self._tell(SystemKind.SCHEMA, table, payload)
 

@@ -42,6 +42,7 @@ _WRITES = frozenset(
 _PARTS = frozenset({"PARTITION", "TABLESPACE"})
 _PARTS_OF_TABLES = frozenset({"COLUMN", "INDEX", "KEY"})
 _ALTERING = frozenset({"CHANGE", "MODIFY", "CONVERT"})
+_COMPUTED = frozenset({"AS", "GENERATED"})
 _NO_COLUMNS = frozenset(
     {"INDEX", "KEY", "UNIQUE", "PRIMARY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
     | {"PARTITION", "PERIOD", "SYSTEM"}
@@ -56,19 +57,23 @@ class Meaning:
     Attributes:
         kind: ``begin``, ``commit``, ``rollback``, ``rollback to``, ``xa start``, ``xa commit`` or ``xa rollback`` (of
             what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter`` (columns may be
-            others, with values that no row event carries), ``create``, ``replace`` (created in place of one of that
-            name), ``parts`` (rows went or came with a partition), ``write`` (rows were changed by the statement
-            itself), or ``other``.
+            others, with values that no row event carries), ``drop columns`` (and nothing else), ``create``, ``replace``
+            (created in place of one of that name), ``parts`` (rows went or came with a partition), ``write`` (rows
+            were changed by the statement itself), or ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
         xid: of ``xa commit`` and ``xa rollback`` the name of the distributed transaction, as the server writes it.
+        fills: of ``alter``, whether a column may hold other values though it has the name and the type of before.
+        dropped: of ``alter`` and ``drop columns``, the columns that went by it, in small letters.
     """
 
     kind: str
     tables: tuple[TableId, ...] = ()
     word: str = ""
     xid: str = ""
+    fills: bool = False
+    dropped: frozenset[str] = frozenset()
 
 
 def meaning_of(query: Query) -> Meaning:
@@ -99,32 +104,47 @@ def meaning_of(query: Query) -> Meaning:
     if first == "RENAME" and words[1:2] in (["TABLE"], ["TABLES"]):
         return Meaning("rename", names.renamed(_past_exists(words, 2)), first)
     if first == "ALTER" and "TABLE" in words:
-        return _alter(words, names)
+        return _alter(words, names, strict=query.strict)
     return Meaning("other", word=first)
 
 
-def _alter(words: list[str], names: _Names) -> Meaning:
+def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
     table, at = names.one(_past_exists(words, words.index("TABLE") + 1))
     if _takes_parts(words):
         return Meaning("parts", (table,), "ALTER")
-    altered = False
+    altered = fills = False
+    dropped = set()
     for place in range(at, len(words) - 1):
         # One action among others that commas are between; else it is a name, or renames a column or an index.
         begins = place == at or words[place - 1].isdigit() or words[place - 1] == "NOWAIT"
         if not begins and names.sign(place - 1) != ",":
             continue
-        altered |= words[place] in _ALTERING or (
-            words[place] == "ADD" and words[place + 1] not in _NO_COLUMNS
-        )
-        altered |= words[place : place + 2] == ["RENAME", "COLUMN"]
-        if words[place] == "RENAME" and words[place + 1] not in _PARTS_OF_TABLES:
+        action, column = words[place], words[place + 1] not in _NO_COLUMNS
+        altered |= action in _ALTERING or (action == "ADD" and column)
+        # A session that is not strict makes other values of those that do not fit, and another expression of all.
+        fills |= action in _ALTERING and (not strict or not _COMPUTED.isdisjoint(words))
+        if action == "DROP" and column:
+            dropped.add(names.one(_past_column(words, place + 1))[0].name.lower())
+        elif action == "CHANGE":
+            old, behind = names.one(_past_column(words, place + 1))
+            fills |= old != names.one(behind)[0]
+        elif words[place : place + 2] == ["RENAME", "COLUMN"]:
+            altered = fills = True
+        elif action == "RENAME" and words[place + 1] not in _PARTS_OF_TABLES:
             to = (
                 place + 2
                 if words[place + 1] in ("TO", "AS") or names.sign(place + 1) == "="
                 else place + 1
             )
             return Meaning("rename", (table, names.one(to)[0]), "ALTER")
-    return Meaning("alter" if altered else "other", (table,) if altered else (), "ALTER")
+    if not altered and not dropped:
+        return Meaning("other", word="ALTER")
+    kind = "alter" if altered else "drop columns"
+    return Meaning(kind, (table,), "ALTER", fills=fills, dropped=frozenset(dropped))
+
+
+def _past_column(words: list[str], at: int) -> int:
+    return _past_exists(words, at + (words[at] == "COLUMN"))
 
 
 def _create(words: list[str], names: _Names) -> Meaning:
