@@ -281,6 +281,22 @@ def test_truncates_drops_and_new_shapes_are_told(log: Log, database: str, sql: S
     ]
 
 
+def test_rows_that_were_in_the_way_of_a_key_are_gone(
+    log: Log, server: MysqlProtocolServer, sql: Sql
+) -> None:
+    if is_mysql(server):
+        pytest.skip("MySQL does not know ALTER IGNORE")
+    sql("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 5), (2, 5)")
+    log.changes(2)
+    sql("ALTER IGNORE TABLE t ADD UNIQUE KEY (a)")
+    items = log.until(lambda found: any(item.block.system for item in found))
+    told = [event for item in items for event in item.block.system]
+    assert [event.kind for event in told] == [SystemKind.TRUNCATE, SystemKind.SCHEMA]
+    assert [event.payload.get("anew", event.payload.get("needs_dump")) for event in told] == [
+        True
+    ] * 2
+
+
 FILLED = {
     "dropped and added": [
         "ALTER TABLE t DROP COLUMN b",
@@ -394,7 +410,8 @@ def test_tables_that_come_go_and_change_places_are_told(log: Log, database: str,
     ]
     # Whoever only makes sure that a table is there makes none.
     sql("CREATE TABLE IF NOT EXISTS other (id int PRIMARY KEY)", "INSERT INTO other VALUES (2)")
-    sql("DROP TABLE t_old")
+    sql("CREATE EVENT e ON SCHEDULE EVERY 1 YEAR DISABLE DO SELECT 1")
+    sql("ALTER EVENT e DO ALTER TABLE other RENAME TO t", "DROP TABLE t_old")
     assert told(1) == [("drop_table", "t_old", [])]
     sql(f"DROP DATABASE {database}", f"CREATE DATABASE {database}")
     assert told(1) == [("drop_table", "other", [])]
@@ -441,8 +458,15 @@ def test_a_quiet_log_still_moves_on(log: Log, server: MysqlProtocolServer, sql: 
             IncompatibleSchemaChange,
             r"\.p: rows came or went with a partition",
         ),
+        (
+            ("CREATE DATABASE elsewhere_p",
+             "CREATE TABLE elsewhere_p.p LIKE t", "ALTER TABLE elsewhere_p.p PARTITION BY HASH (id) PARTITIONS 1",
+             "ALTER TABLE elsewhere_p.p EXCHANGE PARTITION p0 WITH TABLE t", "DROP DATABASE elsewhere_p"),
+            IncompatibleSchemaChange,
+            r"\.t: rows came or went with a partition",
+        ),
     ],
-    ids=["a statement", "a partition"],
+    ids=["a statement", "a partition", "a table that was one"],
 )  # fmt: skip
 def test_what_cannot_be_carried_over_stops_the_log_by_name(
     log: Log, sql: Sql, statements: tuple[str, ...], error: type[Exception], words: str
@@ -661,6 +685,17 @@ def test_a_position_survives_storing(
         ("ALTER ONLINE TABLE IF EXISTS t TRUNCATE PARTITION p1", "parts", ["d.t"]),
         ("ALTER TABLE t DROP COLUMN `PARTITION`", "drop columns", ["d.t"]),
         ("ALTER TABLE t ADD COLUMN c text DEFAULT 'DROP PARTITION p'", "alter", ["d.t"]),
+        ("ALTER TABLE p EXCHANGE PARTITION a WITH TABLE x.t", "parts", ["d.p", "x.t"]),
+        ("ALTER TABLE t CONVERT PARTITION p TO TABLE `u`", "parts", ["d.t", "d.u"]),
+        (
+            "ALTER TABLE t CONVERT TABLE x.u TO PARTITION p VALUES LESS THAN (9)",
+            "parts",
+            ["d.t", "x.u"],
+        ),
+        ("ALTER IGNORE TABLE t ADD UNIQUE KEY (a)", "ignore", ["d.t"]),
+        ("ALTER IGNORE TABLE t ADD KEY (a)", "other", []),
+        ("ALTER ONLINE IGNORE TABLE t ADD a int", "alter", ["d.t"]),
+        ("ALTER DEFINER = a@b EVENT e DO ALTER TABLE t RENAME u", "other", []),
         ("BEGIN", "begin", []),
         ("XA START X'78',X'',1", "xa start", []),
         ("XA END X'78',X'',1", "other", []),

@@ -67,6 +67,8 @@ class Migrations:
                     self._gone(table, SystemKind.DROP_TABLE, {})
                 elif kind in ("alter", "drop columns"):
                     self._alter(table, meaning)
+                elif kind == "ignore":
+                    self._anew(table)
                 if kind == "replace" or (kind == "create" and str(table) not in self.versions):
                     self.versions = {**self.versions, str(table): GONE}
 
@@ -98,13 +100,16 @@ class Migrations:
         before = self.versions.get(str(old), GONE)
         if self._tables.captures(old):
             self._gone(old, SystemKind.RENAME_TABLE, {"to": str(new)})
-        if not self._tables.captures(new):
-            return
-        self._tell(SystemKind.TRUNCATE, new, {"anew": True})
-        version = self._tables.found(new, before)
-        self.versions = {**self.versions, str(new): version}
+        if self._tables.captures(new):
+            self._anew(new, before)
+
+    def _anew(self, table: TableId, like: int = GONE) -> None:
+        """Tell that no row is known any more of a table, which looks like a version, and let it be dumped."""
+        self._tell(SystemKind.TRUNCATE, table, {"anew": True})
+        version = self._tables.found(table, like)
+        self.versions = {**self.versions, str(table): version}
         if version != GONE:
-            self._tell(SystemKind.SCHEMA, new, {**self._tables.told(version), "needs_dump": True})
+            self._tell(SystemKind.SCHEMA, table, {**self._tables.told(version), "needs_dump": True})
 
 
 def refuse(

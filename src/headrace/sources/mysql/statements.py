@@ -42,6 +42,8 @@ _WRITES = frozenset(
 _PARTS = frozenset({"PARTITION", "TABLESPACE"})
 _PARTS_OF_TABLES = frozenset({"COLUMN", "INDEX", "KEY"})
 _ALTERING = frozenset({"CHANGE", "MODIFY", "CONVERT"})
+_WAYS = frozenset({"ONLINE", "OFFLINE", "IGNORE"})
+_REMOVING = _ALTERING | {"UNIQUE", "PRIMARY"}
 _COMPUTED = frozenset({"AS", "GENERATED"})
 _NO_COLUMNS = frozenset(
     {"INDEX", "KEY", "UNIQUE", "PRIMARY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
@@ -58,8 +60,8 @@ class Meaning:
         kind: ``begin``, ``commit``, ``rollback``, ``rollback to``, ``xa start``, ``xa commit`` or ``xa rollback`` (of
             what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter`` (columns may be
             others, with values that no row event carries), ``drop columns`` (and nothing else), ``create``, ``replace``
-            (created in place of one of that name), ``parts`` (rows went or came with a partition), ``write`` (rows
-            were changed by the statement itself), or ``other``.
+            (created in place of one of that name), ``parts`` (rows went or came with a partition), ``ignore`` (rows
+            that were in the way went), ``write`` (rows were changed by the statement itself), or ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
@@ -109,9 +111,17 @@ def meaning_of(query: Query) -> Meaning:
 
 
 def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
-    table, at = names.one(_past_exists(words, words.index("TABLE") + 1))
+    begin = words.index("TABLE")
+    ways = set(words[1:begin])
+    if not ways <= _WAYS:
+        # Of something else, such as an event, in whose body there is a table.
+        return Meaning("other", word="ALTER")
+    table, at = names.one(_past_exists(words, begin + 1))
     if _takes_parts(words):
-        return Meaning("parts", (table,), "ALTER")
+        others = (names.one(n + 1)[0] for n in range(at, len(words)) if words[n] == "TABLE")
+        return Meaning("parts", (table, *others), "ALTER")
+    if "IGNORE" in ways and not _REMOVING.isdisjoint(words):
+        return Meaning("ignore", (table,), "ALTER")
     altered = fills = False
     dropped = set()
     for place in range(at, len(words) - 1):
@@ -173,7 +183,11 @@ def _past_exists(words: list[str], at: int) -> int:
 
 
 def _takes_parts(words: list[str]) -> bool:
-    return any(one in _TAKING and other in _PARTS for one, other in itertools.pairwise(words))
+    pairs = itertools.pairwise(words)
+    return any(
+        (one in _TAKING and other in _PARTS) or (one, other) == ("CONVERT", "TABLE")
+        for one, other in pairs
+    )
 
 
 class _Names:
