@@ -281,6 +281,26 @@ def test_truncates_drops_and_new_shapes_are_told(log: Log, database: str, sql: S
     ]
 
 
+def test_a_quiet_table_is_not_emptied_by_whoever_sees_to_it_that_it_is_there(
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    create = "CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY)"
+    sql(create, "INSERT INTO t VALUES (1)")
+    log = Log(server, database, tmp_path)
+    try:
+        sql(create, "INSERT INTO t VALUES (2)", create, create.replace("t (", "u ("))
+        sql("INSERT INTO u VALUES (3)")
+        items = log.until(lambda found: len(rows_of(found)) >= 2)
+    finally:
+        log.close()
+    told = [event for item in items for event in item.block.system]
+    assert {(event.kind, event.table.name) for event in told} == {
+        (SystemKind.SCHEMA, "t"),
+        (SystemKind.SCHEMA, "u"),
+    }
+    assert [event.payload.get("needs_dump") for event in told if event.table.name == "u"] == [True]
+
+
 def test_rows_that_were_in_the_way_of_a_key_are_gone(
     log: Log, server: MysqlProtocolServer, sql: Sql
 ) -> None:
@@ -663,7 +683,7 @@ def test_a_position_survives_storing(
         ("DROP TEMPORARY TABLE t", "other", []),
         ("DROP DATABASE IF EXISTS `x`", "drop database", ["x."]),
         ("CREATE TABLE t (id int)", "create", ["d.t"]),
-        ("CREATE TABLE IF NOT EXISTS x.t LIKE u", "create", ["x.t"]),
+        ("CREATE TABLE IF NOT EXISTS x.t LIKE u", "ensure", ["x.t"]),
         ("CREATE OR REPLACE TABLE `t` (id int) /* x */", "replace", ["d.t"]),
         ("CREATE TEMPORARY TABLE t (id int)", "other", []),
         ("CREATE OR REPLACE VIEW t AS SELECT 1", "other", []),

@@ -67,6 +67,9 @@ class Migrations:
                     self._gone(table, SystemKind.DROP_TABLE, {})
                 elif kind in ("alter", "drop columns"):
                     self._alter(table, meaning)
+                elif kind == "ensure" and str(table) not in self.versions:
+                    # MySQL says so also of one that was there, and has not changed since we read.
+                    self._alter(table, meaning)
                 elif kind == "ignore":
                     self._anew(table)
                 if kind == "replace" or (kind == "create" and str(table) not in self.versions):
@@ -88,7 +91,7 @@ class Migrations:
             return
         payload = self._tables.told(version, before or GONE)
         back = meaning.dropped & {name.lower() for name in payload["numbers"]}
-        if meaning.fills or back or (before is None and meaning.kind == "alter"):
+        if meaning.fills or back or (before is None and meaning.kind != "drop columns"):
             payload["needs_dump"] = True
         elif version == before:
             return
@@ -140,7 +143,7 @@ def refuse(
             "table again: headrace resync FILE.",
         )
     # Another pipeline that begins creates it where it is there already.
-    if marks.MARKS_TABLE in meaning.tables and meaning.kind not in ("create", "alter"):
+    if marks.MARKS_TABLE in meaning.tables and meaning.kind not in ("create", "ensure", "alter"):
         raise marks.foreign(f"{meaning.word} emptied")
     taken = [table for table in meaning.tables if captures(table)]
     if meaning.kind == "parts" and taken:

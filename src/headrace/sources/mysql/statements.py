@@ -59,9 +59,10 @@ class Meaning:
     Attributes:
         kind: ``begin``, ``commit``, ``rollback``, ``rollback to``, ``xa start``, ``xa commit`` or ``xa rollback`` (of
             what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter`` (columns may be
-            others, with values that no row event carries), ``drop columns`` (and nothing else), ``create``, ``replace``
-            (created in place of one of that name), ``parts`` (rows went or came with a partition), ``ignore`` (rows
-            that were in the way went), ``write`` (rows were changed by the statement itself), or ``other``.
+            others, with values that no row event carries), ``drop columns`` (and nothing else), ``create``, ``ensure``
+            (created if it was not there), ``replace`` (created in place of one of that name), ``parts`` (rows went or
+            came with a partition), ``ignore`` (rows that were in the way went), ``write`` (rows were changed by the
+            statement itself), or ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
@@ -162,8 +163,9 @@ def _create(words: list[str], names: _Names) -> Meaning:
     at = 3 if replaces else 1
     if words[at : at + 1] != ["TABLE"]:
         return Meaning("other", word="CREATE")
-    at = at + 4 if words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"] else at + 1
-    return Meaning("replace" if replaces else "create", (names.one(at)[0],), "CREATE")
+    if words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]:
+        return Meaning("ensure", (names.one(at + 4)[0],), "CREATE")
+    return Meaning("replace" if replaces else "create", (names.one(at + 1)[0],), "CREATE")
 
 
 def _drop(words: list[str], names: _Names) -> Meaning:
