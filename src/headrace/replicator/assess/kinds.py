@@ -173,7 +173,11 @@ _TABLES = (
         "triggers do not fire for a partitioned table as a whole",
         _NO_TABLE_START,
     ),
-    ("foreign-key-acts", "a foreign key changes rows, which fires no trigger", _NO_TABLE_START),
+    (
+        "foreign-key-acts",
+        "a foreign key changes rows, which no log shows and no trigger",
+        _NO_TABLE_START,
+    ),
     ("no-trigger-right", "the user may neither make triggers nor see them", _NO_TABLE_START),
     ("keyless-constrained", "updates that did not happen look like others", _NO_TABLE_START),
     ("queue-not-removable", "delivered rows of a queue cannot be removed", _NO_TABLE_START),
