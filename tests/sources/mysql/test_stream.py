@@ -37,6 +37,7 @@ from headrace.sources.mysql.statements import Meaning, meaning_of
 from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
 from headrace.sources.mysql.tables import LoggedTables
 from headrace.sources.mysql.vendors import vendor_of
+from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.binlog_servers import is_mysql, reset_log
 from tests.fixtures_binlog import MYSQL, Sql
@@ -278,6 +279,34 @@ def test_truncates_drops_and_new_shapes_are_told(log: Log, database: str, sql: S
         ("drop_table", []),
         ("truncate", ["anew"]),
         ("schema", ["needs_dump"]),
+    ]
+
+
+@pytest.mark.mariadb
+def test_names_in_statements_are_those_of_a_server_that_keeps_them_in_small_letters(
+    tmp_path: Path,
+) -> None:
+    """Rows have the name that the server keeps, statements the one that somebody wrote."""
+    with MariadbServer(settings={"lower_case_table_names": "1"}) as server:
+        server.execute("CREATE DATABASE Shop", "CREATE TABLE Shop.Items (id int PRIMARY KEY)")
+        log = Log(server, "shop", tmp_path)
+        try:
+            server.execute(
+                "INSERT INTO SHOP.ITEMS VALUES (1)",
+                "TRUNCATE TABLE SHOP.ITEMS",
+                "RENAME TABLE SHOP.ITEMS TO SHOP.Others",
+                "INSERT INTO SHOP.OTHERS VALUES (2)",
+            )
+            items = log.until(lambda found: len(rows_of(found)) >= 2)
+        finally:
+            log.close()
+    told = [(event.kind.value, event.table.name) for item in items for event in item.block.system]
+    assert told == [
+        ("schema", "items"),
+        ("truncate", "items"),
+        ("rename_table", "items"),
+        ("truncate", "others"),
+        ("schema", "others"),
     ]
 
 

@@ -450,7 +450,7 @@ class Assembler:
     def _statement(self, event: Event) -> None:
         self._needs_transaction()
         assert self._begun is not None
-        meaning = meaning_of(parse_query(event))
+        meaning = meaning_of(parse_query(event), folds=self._tables.folds)
         if meaning.kind == "commit":
             self._commit()
             return

@@ -205,6 +205,7 @@ class MysqlSource:
         try:
             vendor = vendor_of(session)
             collations = read_collations(session)
+            folds = session.value("SELECT @@GLOBAL.lower_case_table_names") != "0"
             followed = vendor.followed(session, resume)
             if followed != resume:
                 # Numbers go on from here whatever happens next.
@@ -225,7 +226,7 @@ class MysqlSource:
             with connect(self.settings) as asked:
                 return read_table(asked, table, collations)
 
-        tables = LoggedTables(self.settings, collations, catalog, schemas)
+        tables = LoggedTables(self.settings, collations, catalog, schemas, folds=folds)
         bounds = (self._block_rows, self._block_bytes)
         number = vendor.number(self._numbers)
         assembler = Assembler(tables, followed, self.name, *bounds, self._held, number)

@@ -79,8 +79,13 @@ class Meaning:
     dropped: frozenset[str] = frozenset()
 
 
-def meaning_of(query: Query) -> Meaning:
-    """Return what a statement is; one that is not known is ``other``: table maps tell what it did to shapes."""
+def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
+    """Return what a statement is; one that is not known is ``other``: table maps tell what it did to shapes.
+
+    Args:
+        query: the statement.
+        folds: whether its server keeps names in small letters, however they were written.
+    """
     tokens = list(_tokens(query.sql))
     words = [text.upper() if kind == "word" else "" for kind, text in tokens]
     first = words[0] if words else ""
@@ -97,7 +102,7 @@ def meaning_of(query: Query) -> Meaning:
         return Meaning("other", word=first)
     if first in _WRITES:
         return Meaning("write", word=first)
-    names = _Names(query.schema, tokens)
+    names = _Names(query.schema, tokens, folds=folds)
     if first == "TRUNCATE":
         return Meaning("truncate", names.listed(2 if words[1:2] == ["TABLE"] else 1), first)
     if first == "DROP":
@@ -195,9 +200,10 @@ def _takes_parts(words: list[str]) -> bool:
 class _Names:
     """Names of tables in a list of tokens."""
 
-    def __init__(self, schema: str, tokens: list[tuple[str, str]]) -> None:
+    def __init__(self, schema: str, tokens: list[tuple[str, str]], *, folds: bool) -> None:
         self._schema = schema
         self._tokens = tokens
+        self._folds = folds
 
     def listed(self, at: int) -> tuple[TableId, ...]:
         """Return the names from a token on that commas are between."""
@@ -226,7 +232,8 @@ class _Names:
         """Return the name at a token, and the token behind it; an empty name where none is."""
         parts: list[str] = []
         while at < len(self._tokens) and self._tokens[at][0] in ("word", "quoted", "double"):
-            parts.append(self._tokens[at][1])
+            part = self._tokens[at][1]
+            parts.append(part.lower() if self._folds else part)
             at += 1
             if self.sign(at) != ".":
                 break

@@ -31,6 +31,7 @@ class LoggedTables:
         collations: of the server.
         catalog: returns a table as the catalog has it now.
         schemas: where versions are registered.
+        folds: whether the server keeps names in small letters.
     """
 
     def __init__(
@@ -39,7 +40,10 @@ class LoggedTables:
         collations: Collations,
         catalog: Callable[[TableId], TableFacts | None],
         schemas: SchemaStore,
+        *,
+        folds: bool,
     ) -> None:
+        self.folds = folds
         self._settings = settings
         self._collations = collations
         self._catalog = catalog
