@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ from headrace.sources.mysql.tables import LoggedTables
 from headrace.sources.mysql.vendors import vendor_of
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
-from tests.binlog_servers import is_mysql, reset_log
+from tests.binlog_servers import hold_commits, is_mysql, let_commits, reset_log
 from tests.fixtures_binlog import MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import changes, here
@@ -201,6 +202,28 @@ def test_numbers_rise_over_files_and_restarts(
 
 
 @req("D32", "C33")
+@pytest.mark.parametrize("server", [MYSQL], indirect=True)
+def test_a_commit_that_waits_for_a_replica_is_no_loss_of_the_log(
+    log: Log, server: MysqlProtocolServer, sql: Sql
+) -> None:
+    """It is in the log and was read, and is not yet executed, when the log is opened again."""
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    hold_commits(server)
+    writer = threading.Thread(target=sql, args=("INSERT INTO t VALUES (2)",))
+    writer.start()
+    try:
+        items = log.until(lambda found: len(rows_of(found)) >= 1)
+        log.close()
+        log.kept.write(items[-1].position)
+        log.open()
+    finally:
+        let_commits(server)
+        writer.join()
+    sql("INSERT INTO t VALUES (3)")
+    assert log.changes(1) == [("+I", 3)]
+
+
 def test_what_was_not_acknowledged_comes_again_unchanged(log: Log, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     sql("INSERT INTO t VALUES (1, 'a')")
