@@ -40,6 +40,7 @@ from headrace.sources.mysql.tables import LoggedTables
 from headrace.sources.mysql.vendors import vendor_of
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
+from headrace.testing.ports import free_port
 from tests.binlog_servers import hold_commits, is_mysql, let_commits, reset_log
 from tests.fixtures_binlog import MYSQL, Sql
 from tests.requirements import req
@@ -202,6 +203,29 @@ def test_numbers_rise_over_files_and_restarts(
 
 
 @req("D32", "C33")
+@pytest.mark.mariadb
+def test_a_mariadb_that_came_back_with_another_name_for_itself_goes_on(tmp_path: Path) -> None:
+    """It makes its name of its port and of its network card, which a container has anew."""
+    with MariadbServer() as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id int PRIMARY KEY)")
+        log = Log(server, "d", tmp_path)
+        before = log.source.incarnation()
+        server.execute("INSERT INTO d.t VALUES (1)")
+        (item,) = log.until(lambda found: len(rows_of(found)) >= 1)
+        log.close()
+        log.kept.write(item.position)
+        server.stop()
+        server.port = free_port()
+        server.start()
+        source = MysqlSource(server.url(), tmp_path, ("d.*",), name="d")
+        assert source.incarnation() != before
+        assert source.departs(before, item.block.covered_scn) == ""
+        server.execute("SET GLOBAL server_id = 7")
+        assert "another server" in source.departs(before, item.block.covered_scn)
+        server.execute("SET GLOBAL server_id = 1", "RESET MASTER")
+        assert "another server" in source.departs(before, item.block.covered_scn)
+
+
 @pytest.mark.parametrize("server", [MYSQL], indirect=True)
 def test_a_commit_that_waits_for_a_replica_is_no_loss_of_the_log(
     log: Log, server: MysqlProtocolServer, sql: Sql

@@ -173,7 +173,8 @@ class MysqlSource:
             vendor = vendor_of(session)
             now = vendor.incarnation(session)
             if resume is None or not resume.server:
-                if now != incarnation:
+                same = now == incarnation
+                if not same and (resume is None or not vendor.is_itself(session, resume)):
                     return "another server's log has other files and places"
             elif now != resume.server:
                 return self._departs_from(session, resume, scn)

@@ -89,6 +89,10 @@ class Vendor(Protocol):
         """Return the server's own name for itself."""
         ...
 
+    def is_itself(self, session: Session, resume: Resume) -> bool:
+        """Return whether a server of another name is the one whose log was read up to a place."""
+        ...
+
     def end(self, session: Session) -> tuple[str, int]:
         """Return file and position at which the log ends now.
 

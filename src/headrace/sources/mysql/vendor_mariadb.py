@@ -73,6 +73,18 @@ class Mariadb:
         except QueryFailed:
             return f"mariadb {session.value('SELECT @@GLOBAL.server_id')}"
 
+    def is_itself(self, session: Session, resume: Resume) -> bool:
+        """Return whether its log has our place, with the same ids up to there, some of which it committed itself.
+
+        The server makes its name of its port and of its network card's address: one in a container that comes back
+        has another. A replica that took over has the ids at other places, and committed none of them.
+        """
+        number = session.value("SELECT @@GLOBAL.server_id")
+        found = DomainGtids.parse(_ids_at(session, resume.place))
+        return found == resume.gtids and number in (
+            id_.split("-")[1] for id_ in found.last.values()
+        )
+
     def end(self, session: Session) -> tuple[str, int]:
         """Return where the log ends."""
         (row,) = session.texts("SHOW MASTER STATUS")

@@ -115,6 +115,11 @@ class Mysql:
         """Return its name for itself."""
         return f"mysql {session.value('SELECT @@GLOBAL.server_uuid')}"
 
+    def is_itself(self, session: Session, resume: Resume) -> bool:
+        """Return False: its name lies beside its data."""
+        del session, resume
+        return False
+
     def end(self, session: Session) -> tuple[str, int]:
         """Return where the log ends."""
         words = "BINARY LOG" if _numbers(session.version) >= _NEW_WORDS else "MASTER"
