@@ -244,6 +244,26 @@ def test_a_server_without_a_log_is_named() -> None:
 
 @pytest.mark.mariadb
 @pytest.mark.parametrize(
+    ("setting", "databases", "name", "absent"),
+    [
+        ("binlog_do_db", "d", "binlog-filter", "headrace"),
+        ("binlog_ignore_db", "d", "binlog-filter", "d"),
+        ("binlog_ignore_db", "other", "binlog-filter-by-use", ""),
+    ],
+)
+def test_a_log_that_leaves_databases_out_is_named(
+    setting: str, databases: str, name: str, absent: str
+) -> None:
+    with MariadbServer(settings={setting: databases}) as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id int PRIMARY KEY)")
+        (finding,) = (one for one in found(server, "d.*") if one.name.startswith("binlog-filter"))
+    assert finding.name == name
+    assert (finding.severity is Severity.ERROR) == bool(absent)
+    assert not absent or f"no changes of {absent}:" in finding.description
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize(
     ("version", "name"),
     [
         ("5.7.44-log", "server-too-old"),

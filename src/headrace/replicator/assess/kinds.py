@@ -119,6 +119,12 @@ _SERVER = (
     ("binlog-format", "the log has statements in place of rows", _NO_START),
     ("binlog-row-metadata", "the log does not name columns and keys", _NO_START),
     ("binlog-row-image", "the log leaves values out", _NO_START),
+    ("binlog-filter", "the log leaves out databases that are captured, or watermarks", _NO_START),
+    (
+        "binlog-filter-by-use",
+        "the log leaves out databases, and migrations that are made while one of them is in use",
+        "A migration that is made so is not in the target.",
+    ),
     ("gtid-mode", "transactions have no global ids", _NO_START),
     ("enforce-gtid-consistency", "some statements have no single global id", _NO_START),
     (

@@ -120,6 +120,7 @@ class Preflight:
         except ValueError:
             pass  # There is no log, which is a finding of its own.
         else:
+            yield from self._filtered()
             if (error := self._log_refused(start)) is not None:
                 yield Finding(
                     "no-replication-slave",
@@ -162,6 +163,27 @@ class Preflight:
                 f"{on_update}), which {hidden}.",
                 f"Make it anew with RESTRICT, and let the application change these rows; or exclude {table}.",
                 table=str(table),
+            )
+
+    def _filtered(self) -> Iterator[Finding]:
+        """Yield what the log leaves out; without our watermarks no dump would ever end."""
+        only, never = (set(filter(None, f.split(","))) for f in self._vendor.filters(self.session))
+        tables = [MARKS_TABLE, *captured_tables(self.session, self.settings)]
+        absent = {t.schema for t in tables if (t.schema not in only if only else t.schema in never)}
+        remedy = "take binlog_do_db and binlog_ignore_db out of the server's configuration, and restart it."
+        if absent:
+            yield Finding(
+                "binlog-filter",
+                f"The log has no changes of {', '.join(sorted(absent))}: binlog_do_db or binlog_ignore_db is set.",
+                remedy,
+            )
+        elif only or never:
+            yield Finding(
+                "binlog-filter-by-use",
+                "binlog_do_db or binlog_ignore_db is set: TRUNCATE, ALTER and DROP are not in the log where their "
+                "session uses a database that is not.",
+                remedy,
+                Severity.WARNING,
             )
 
     def _statements(self) -> Iterator[Finding]:

@@ -101,6 +101,10 @@ class Vendor(Protocol):
         """
         ...
 
+    def filters(self, session: Session) -> tuple[str, str]:
+        """Return the databases of which alone the log has changes, and those of which it has none; likewise."""
+        ...
+
     def beginning(self, session: Session) -> Resume:
         """Return where a reader begins that has read nothing: what is committed later comes, whatever else comes too.
 

@@ -90,6 +90,11 @@ class Mariadb:
         (row,) = session.texts("SHOW MASTER STATUS")
         return row[0] or "", int(row[1] or 0)
 
+    def filters(self, session: Session) -> tuple[str, str]:
+        """Return which databases are logged, and which are not."""
+        (row,) = session.texts("SHOW MASTER STATUS")
+        return row[2] or "", row[3] or ""
+
     def beginning(self, session: Session) -> Resume:
         """Return the end of the log, and the ids up to there."""
         place = Place.of(*self.end(session))

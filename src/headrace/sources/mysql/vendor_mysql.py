@@ -122,9 +122,13 @@ class Mysql:
 
     def end(self, session: Session) -> tuple[str, int]:
         """Return where the log ends."""
-        words = "BINARY LOG" if _numbers(session.version) >= _NEW_WORDS else "MASTER"
-        (row,) = session.texts(f"SHOW {words} STATUS")
+        row = _status(session)
         return row[0] or "", int(row[1] or 0)
+
+    def filters(self, session: Session) -> tuple[str, str]:
+        """Return which databases are logged, and which are not."""
+        row = _status(session)
+        return row[2] or "", row[3] or ""
 
     def beginning(self, session: Session) -> Resume:
         """Return the head of the newest file, and what is executed.
@@ -240,6 +244,12 @@ class Mysql:
             f"A table without a primary key cannot be copied from MySQL: {self.keyless_why}.",
             next_step="give it a primary key, or exclude it.",
         )
+
+
+def _status(session: Session) -> tuple[str | None, ...]:
+    words = "BINARY LOG" if _numbers(session.version) >= _NEW_WORDS else "MASTER"
+    (row,) = session.texts(f"SHOW {words} STATUS")
+    return row
 
 
 def _first_begin(log: Iterator[tuple[str, Event]]) -> tuple[str, int] | None:
