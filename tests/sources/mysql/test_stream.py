@@ -42,7 +42,7 @@ from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.ports import free_port
 from tests.binlog_servers import hold_commits, is_mysql, let_commits, reset_log
-from tests.fixtures_binlog import MYSQL, Sql
+from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import changes, here
 
@@ -377,11 +377,11 @@ def test_a_quiet_table_is_not_emptied_by_whoever_sees_to_it_that_it_is_there(
     assert [event.payload.get("needs_dump") for event in told if event.table.name == "u"] == [True]
 
 
-def test_rows_that_were_in_the_way_of_a_key_are_gone(
-    log: Log, server: MysqlProtocolServer, sql: Sql
-) -> None:
-    if is_mysql(server):
-        pytest.skip("MySQL does not know ALTER IGNORE")
+ON_MARIADB = pytest.mark.parametrize("server", [MARIADB], indirect=True)
+
+
+@ON_MARIADB
+def test_rows_that_were_in_the_way_of_a_key_are_gone(log: Log, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 5), (2, 5)")
     log.changes(2)
     sql("ALTER IGNORE TABLE t ADD UNIQUE KEY (a)")
@@ -391,6 +391,31 @@ def test_rows_that_were_in_the_way_of_a_key_are_gone(
     assert [event.payload.get("anew", event.payload.get("needs_dump")) for event in told] == [
         True
     ] * 2
+
+
+@ON_MARIADB
+def test_a_column_that_the_server_made_for_a_unique_key_is_no_column(log: Log, sql: Sql) -> None:
+    """It is in the log, and nowhere else; one of that name that somebody made is a column."""
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, UNIQUE (v))",
+        "INSERT INTO t VALUES (1, 'a')",
+        "SET SESSION binlog_row_image = 'MINIMAL'",
+        "UPDATE t SET v = 'b'",
+        "SET SESSION binlog_row_image = 'FULL'",
+        "CREATE TABLE u (id int PRIMARY KEY, DB_ROW_HASH_1 int)",
+        "INSERT INTO u VALUES (2, 3)",
+        "ALTER TABLE t DROP KEY v",
+        "DELETE FROM t",
+    )
+    assert log.changes(5) == [
+        ("+I", 1, "a"),
+        ("-U", 1, ...),
+        ("+U", 1, "b"),
+        ("+I", 2, 3),
+        ("-D", 1, "b"),
+    ]
+    names = [body.batch.schema.names[4:] for item in log.items for body in item.block.bodies]
+    assert sorted(map(tuple, names)) == [("id", "DB_ROW_HASH_1"), ("id", "v")]
 
 
 FILLED = {
@@ -763,6 +788,10 @@ def test_a_position_survives_storing(
         ("CREATE OR REPLACE TABLE `t` (id int) /* x */", "replace", ["d.t"]),
         ("CREATE TEMPORARY TABLE t (id int)", "other", []),
         ("CREATE OR REPLACE VIEW t AS SELECT 1", "other", []),
+        (
+            "ensure",
+            ["d.t"],
+        ),
         ("RENAME TABLE t TO x.u, `v` WAIT 3 TO t", "rename", ["d.t", "x.u", "d.v", "d.t"]),
         ("RENAME TABLES IF EXISTS t TO u", "rename", ["d.t", "d.u"]),
         ("RENAME USER a TO b", "other", []),

@@ -110,7 +110,7 @@ class TableRows:
     Args:
         schema: the table's shape.
         schema_id: its id.
-        types: of its columns.
+        types: of its columns, and of those behind them that are left out.
         zero_dates: what becomes of dates that are no days.
         engine: makes columns of images.
     """
@@ -314,15 +314,15 @@ class TableRows:
     def _columns(self) -> tuple[list[pa.Array], npt.NDArray[np.bool_] | None]:
         """Return the columns, and where cells are missing (rows × columns) if any are."""
         used = [images for images in self._images.values() if images.set.count]
-        width = len(self._types)
-        if len(used) == 1 and len(used[0].present) == width:
+        width = len(self.schema.columns)
+        if len(used) == 1 and len(used[0].present) == len(self._types):
             return self._built(used[0]), None
         orders = [self._order(images) for images in used]
         back = pa.array(np.argsort(np.concatenate(orders)))
         missing = np.zeros((self._count, width), bool)
         parts: list[list[pa.Array]] = [[] for _ in range(width)]
         for images, places in zip(used, orders, strict=True):
-            built = dict(zip(images.present, self._built(images), strict=True))
+            built = dict(zip(images.present, self._built(images), strict=False))
             for place, column in enumerate(self.schema.columns):
                 if place in built:
                     parts[place].append(built[place])
@@ -346,7 +346,9 @@ class TableRows:
         return np.concatenate(parts)
 
     def _built(self, images: _Images) -> list[pa.Array]:
-        return [self._column(images, n, place) for n, place in enumerate(images.present)]
+        shown = len(self.schema.columns)
+        places = enumerate(images.present)
+        return [self._column(images, n, place) for n, place in places if place < shown]
 
     def _column(self, images: _Images, number: int, place: int) -> pa.Array:
         try:
