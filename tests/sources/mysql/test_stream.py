@@ -418,6 +418,19 @@ def test_a_column_that_the_server_made_for_a_unique_key_is_no_column(log: Log, s
     assert sorted(map(tuple, names)) == [("id", "DB_ROW_HASH_1"), ("id", "v")]
 
 
+@ON_MARIADB
+def test_a_sequence_is_no_table(log: Log, sql: Sql) -> None:
+    sql(
+        "CREATE SEQUENCE numbers",
+        "CREATE TABLE t (id int PRIMARY KEY DEFAULT NEXTVAL(numbers))",
+        "INSERT INTO t VALUES (), ()",
+        "SELECT SETVAL(numbers, 2000)",
+        "INSERT INTO t VALUES ()",
+    )
+    assert log.changes(3) == [("+I", 1), ("+I", 2), ("+I", 2001)]
+    assert {e.table.name for item in log.items for e in item.block.system} == {"t"}
+
+
 FILLED = {
     "dropped and added": [
         "ALTER TABLE t DROP COLUMN b",

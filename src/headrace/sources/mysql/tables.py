@@ -93,7 +93,10 @@ class LoggedTables:
         if not ours and not self.captures(table):
             return Described()
         if raw not in self._known:
-            found = version_of(parse_table_map(event, self._collations), self._catalog)
+            map_ = parse_table_map(event, self._collations)
+            if map_.is_sequence:
+                return Described()
+            found = version_of(map_, self._catalog)
             self._known[raw] = (found, 0 if ours else self._schemas.put(found.schema))
         version, schema_id = self._known[raw]
         if ours:
