@@ -431,6 +431,24 @@ def test_a_sequence_is_no_table(log: Log, sql: Sql) -> None:
     assert {e.table.name for item in log.items for e in item.block.system} == {"t"}
 
 
+@ON_MARIADB
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD SYSTEM VERSIONING",
+        "CREATE TABLE t2 (id int PRIMARY KEY) WITH SYSTEM VERSIONING",
+    ],
+)
+def test_a_table_that_begins_to_keep_old_rows_stops_the_log_by_name(
+    log: Log, sql: Sql, statement: str
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    sql(statement)
+    with pytest.raises(IncompatibleSchemaChange, match="keeps its own history"):
+        log.until(lambda _: False)
+
+
 FILLED = {
     "dropped and added": [
         "ALTER TABLE t DROP COLUMN b",
@@ -802,9 +820,12 @@ def test_a_position_survives_storing(
         ("CREATE TEMPORARY TABLE t (id int)", "other", []),
         ("CREATE OR REPLACE VIEW t AS SELECT 1", "other", []),
         (
+            "CREATE TABLE IF NOT EXISTS t (id int, v int WITHOUT SYSTEM VERSIONING)",
             "ensure",
             ["d.t"],
         ),
+        ("CREATE OR REPLACE TABLE t (id int, v int WITH SYSTEM VERSIONING)", "history", ["d.t"]),
+        ("ALTER TABLE t DROP SYSTEM VERSIONING, ADD INDEX SYSTEM (a)", "other", []),
         ("RENAME TABLE t TO x.u, `v` WAIT 3 TO t", "rename", ["d.t", "x.u", "d.v", "d.t"]),
         ("RENAME TABLES IF EXISTS t TO u", "rename", ["d.t", "d.u"]),
         ("RENAME USER a TO b", "other", []),

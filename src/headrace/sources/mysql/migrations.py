@@ -146,6 +146,12 @@ def refuse(
     if marks.MARKS_TABLE in meaning.tables and meaning.kind not in ("create", "ensure", "alter"):
         raise marks.foreign(f"{meaning.word} emptied")
     taken = [table for table in meaning.tables if captures(table)]
+    if meaning.kind == "history" and taken:
+        raise IncompatibleSchemaChange(
+            f"{taken[0]}: it keeps its own history from here on, which the log has as further rows.",
+            next_step=f"ALTER TABLE {taken[0]} DROP SYSTEM VERSIONING, or exclude it; then dump every table again: "
+            "headrace resync FILE.",
+        )
     if meaning.kind == "parts" and taken:
         raise IncompatibleSchemaChange(
             f"{taken[0]}: rows came or went with a partition, and the log does not say which.",

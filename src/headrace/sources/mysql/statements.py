@@ -61,8 +61,8 @@ class Meaning:
             what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter`` (columns may be
             others, with values that no row event carries), ``drop columns`` (and nothing else), ``create``, ``ensure``
             (created if it was not there), ``replace`` (created in place of one of that name), ``parts`` (rows went or
-            came with a partition), ``ignore`` (rows that were in the way went), ``write`` (rows were changed by the
-            statement itself), or ``other``.
+            came with a partition), ``ignore`` (rows that were in the way went), ``history`` (the table keeps old rows
+            from here on), ``write`` (rows were changed by the statement itself), or ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
@@ -126,6 +126,8 @@ def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
     if _takes_parts(words):
         others = (names.one(n + 1)[0] for n in range(at, len(words)) if words[n] == "TABLE")
         return Meaning("parts", (table, *others), "ALTER")
+    if _keeps_history(words):
+        return Meaning("history", (table,), "ALTER")
     if "IGNORE" in ways and not _REMOVING.isdisjoint(words):
         return Meaning("ignore", (table,), "ALTER")
     altered = fills = False
@@ -168,9 +170,12 @@ def _create(words: list[str], names: _Names) -> Meaning:
     at = 3 if replaces else 1
     if words[at : at + 1] != ["TABLE"]:
         return Meaning("other", word="CREATE")
+    kind = "replace" if replaces else "create"
     if words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]:
-        return Meaning("ensure", (names.one(at + 4)[0],), "CREATE")
-    return Meaning("replace" if replaces else "create", (names.one(at + 1)[0],), "CREATE")
+        kind, at = "ensure", at + 3
+    if _keeps_history(words):
+        kind = "history"
+    return Meaning(kind, (names.one(at + 1)[0],), "CREATE")
 
 
 def _drop(words: list[str], names: _Names) -> Meaning:
@@ -194,6 +199,13 @@ def _takes_parts(words: list[str]) -> bool:
     return any(
         (one in _TAKING and other in _PARTS) or (one, other) == ("CONVERT", "TABLE")
         for one, other in pairs
+    )
+
+
+def _keeps_history(words: list[str]) -> bool:
+    return any(
+        words[at] in ("ADD", "WITH") and words[at + 1 : at + 3] == ["SYSTEM", "VERSIONING"]
+        for at in range(len(words) - 2)
     )
 
 
