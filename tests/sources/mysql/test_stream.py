@@ -449,6 +449,22 @@ def test_a_table_that_begins_to_keep_old_rows_stops_the_log_by_name(
         log.until(lambda _: False)
 
 
+@ON_MARIADB
+def test_bytes_that_became_a_type_which_looks_alike_in_the_log_are_of_that_type(
+    log: Log, sql: Sql
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, u binary(16))",
+        "INSERT INTO t VALUES (1, UNHEX('00112233445566778899aabbccddeeff'))",
+    )
+    log.changes(1)
+    sql(
+        "ALTER TABLE t MODIFY u uuid",
+        "INSERT INTO t VALUES (2, '123e4567-e89b-12d3-a456-426655440000')",
+    )
+    assert log.changes(1) == [("+I", 2, "123e4567-e89b-12d3-a456-426655440000")]
+
+
 FILLED = {
     "dropped and added": [
         "ALTER TABLE t DROP COLUMN b",

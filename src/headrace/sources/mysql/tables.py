@@ -71,6 +71,8 @@ class LoggedTables:
         """Return a table's version from here on; see `headrace.sources.mysql.ports.Tables`."""
         if before != GONE:
             return self._schemas.put(replace(self._schemas.get(before), table=table))
+        # What looks alike in the log may be of another type from here on, as the catalog knows.
+        self._known = {r: v for r, v in self._known.items() if v[0].schema.table != table}
         facts = self._catalog(table)
         return GONE if facts is None else self._schemas.put(facts_schema(facts))
 
