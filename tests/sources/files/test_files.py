@@ -493,6 +493,19 @@ def test_a_folder_that_is_away_is_tried_again(feed: Feed) -> None:
     assert scns(feed.collect()) == [1]
 
 
+def test_a_file_that_gets_another_name_while_it_is_looked_at_ends_nothing(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.write("a.ndjson", insert(1, 0, 1), end(1))
+    listed = [feed.folder / "a.ndjson", feed.folder / "b.ndjson"]
+    monkeypatch.setattr(lines, "feed_files", lambda _: listed)
+    kept = feed.source.log_watch().look(0)
+    assert (kept.files, kept.retained_bytes) == (1, listed[0].stat().st_size)
+    assert feed.source.written_bytes() == kept.retained_bytes
+    with pytest.raises(SourceUnavailable, match=r"b\.ndjson"):
+        feed.source.end_scn()
+
+
 def test_a_damaged_place_is_named(feed: Feed) -> None:
     feed.open()
     (feed.state / "feed.json").write_text("{")
