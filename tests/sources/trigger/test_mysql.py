@@ -268,6 +268,20 @@ def test_a_column_that_went_and_came_back_between_two_looks_is_noticed(
 
 
 @req("D117")
+def test_a_foreign_key_that_acts_is_refused_also_where_it_comes_while_changes_are_read(
+    on_mysql: MysqlServed, tmp_path: Path
+) -> None:
+    on_mysql.sql(
+        "CREATE TABLE parent (id int PRIMARY KEY)", "CREATE TABLE t (id int PRIMARY KEY, p int)"
+    )
+    with opened(on_mysql, tmp_path) as log:
+        first = looked(log, {}, (TableId.parse(on_mysql.table),))
+        on_mysql.sql("ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE")
+        with pytest.raises(PreflightFailed, match="foreign-key-acts"):
+            looked(log, first.tables)
+
+
+@req("D117")
 def test_triggers_that_somebody_took_away_are_a_loss_that_is_named(
     on_mysql: MysqlServed, tmp_path: Path
 ) -> None:
