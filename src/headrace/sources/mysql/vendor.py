@@ -70,6 +70,8 @@ class Vendor(Protocol):
     """What stands for the first group in the replacement of a regular expression, inside a literal."""
     engine_tables: str
     """SQL: name and number of each table, as its engine has them."""
+    engine_columns_made: str
+    """SQL: name of each table and how often its columns came or went at once; empty where nobody counts."""
     checks: Sequence[Check]
     """Variables that a capture needs."""
     sees_place: str

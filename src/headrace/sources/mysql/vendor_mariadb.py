@@ -40,6 +40,7 @@ class Mariadb:
     patient = "SET SESSION max_statement_time = 0"
     backreference = r"\\1"
     engine_tables = "SELECT name, table_id FROM information_schema.innodb_sys_tables"
+    engine_columns_made = ""
     checks: Sequence[Check] = (
         Check(
             "binlog_format",

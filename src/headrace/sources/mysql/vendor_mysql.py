@@ -53,6 +53,10 @@ class Mysql:
     patient = "SET SESSION max_execution_time = 0"
     backreference = "$1"
     engine_tables = "SELECT name, table_id FROM information_schema.innodb_tables"
+    engine_columns_made = (
+        "SELECT name, total_row_versions FROM information_schema.innodb_tables "
+        "WHERE total_row_versions > 0"
+    )
     checks: Sequence[Check] = (
         Check(
             "gtid_mode",
