@@ -418,6 +418,37 @@ def test_a_column_that_the_server_made_for_a_unique_key_is_no_column(log: Log, s
     assert sorted(map(tuple, names)) == [("id", "DB_ROW_HASH_1"), ("id", "v")]
 
 
+ROLLED_BACK = ("BEGIN", "INSERT INTO t SELECT seq, 1 FROM seq_10_to_99", "UPDATE t SET v = 2",
+    "CREATE TEMPORARY TABLE beside (id int)", "ROLLBACK", "DROP TEMPORARY TABLE beside")  # fmt: skip
+"""MariaDB logs all of it, because a temporary table is not rolled back."""
+
+
+@ON_MARIADB
+def test_a_transaction_that_was_rolled_back_is_left_out_though_it_is_in_the_log(
+    log: Log, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", *ROLLED_BACK)
+    sql("INSERT INTO t VALUES (1, 1)", *ROLLED_BACK, "UPDATE t SET v = 3", *ROLLED_BACK)
+    assert log.changes(3) == [("+I", 1, 1), ("-U", 1, 1), ("+U", 1, 3)]
+    entries = [entry for item in log.items for entry in item.block.index]
+    told = [event for item in log.items for event in item.block.system]
+    assert [event.kind for event in told] == [SystemKind.TRUNCATE, SystemKind.SCHEMA]
+    assert [int(entry["changes"]) for entry in entries] == [len(told), 1, 2]
+
+
+@ON_MARIADB
+def test_a_large_transaction_that_was_rolled_back_stops_the_log_by_name(
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    log = Log(server, database, tmp_path, rows=20)
+    try:
+        sql("CREATE TABLE t (id int PRIMARY KEY, v int)", *ROLLED_BACK)
+        with pytest.raises(SourceError, match="though it was rolled back"):
+            log.until(lambda _: False)
+    finally:
+        log.close()
+
+
 @ON_MARIADB
 def test_a_sequence_is_no_table(log: Log, sql: Sql) -> None:
     sql(

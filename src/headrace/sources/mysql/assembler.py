@@ -112,6 +112,7 @@ class Assembler:
         self._recalled: Iterator[Event] | None = None
         self._begun: Begin | None = None
         self._alone = self._stated = False
+        self._left = False
         self._scn = 0
         self._xid = 0
         self._commit_us = 0
@@ -156,6 +157,7 @@ class Assembler:
         """Return everything so far and start anew; the open transaction leaves as a piece."""
         if self.open and self._changes:
             self._entry(last=False)
+            self._left = True
         if not self.open and self._mark is None and (place := self._place()) > self._resume.place:
             # Nothing of a transaction lies between: whoever goes on elsewhere asks how far we have come.
             self._resume = replace(self._resume, place=place)
@@ -356,7 +358,7 @@ class Assembler:
         self._xid = scn if self._number is None else self._number(begin.gtid)
         self._alone, self._stated = bool(begin.standalone), False
         self._commit_us = begin.commit_us
-        self._ord = 0
+        self._ord, self._left = 0, False
         if begin.prepares:
             self._begin_holding()
 
@@ -462,11 +464,25 @@ class Assembler:
         if self._begun.standalone is None and not self._stated:
             self._alone = meaning.kind not in ("begin", "xa start")
         self._stated = True
-        changed = bool(self._ord or (self._holding is not None and self._holding.rows))
-        refuse(meaning, self._begun.gtid, self._tables.captures, changed=changed)
+        if meaning.kind == "rollback" and not self._left and self._holding is None:
+            self._undo()
+        else:
+            changed = bool(self._ord or (self._holding is not None and self._holding.rows))
+            refuse(meaning, self._begun.gtid, self._tables.captures, changed=changed)
         self._migrations.stated(meaning)
         if self._alone or meaning.kind == "rollback":
             self._commit()
+
+    def _undo(self) -> None:
+        """Leave out the rows of the open transaction, which is in the log though all of it was rolled back.
+
+        A server logs one so in which a temporary table came or went. What was told of its tables is true all the same.
+        """
+        for rows in self._rows.values():
+            rows.undo(self._scn)
+        self._tx_mark = None
+        self._changes = sum(event.scn == self._scn for event in self._system)
+        self._ord = self._ord if self._changes else 0
 
     def _begin_holding(self) -> None:
         """Hold what follows: it counts only once the transaction is committed."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import SourceError, UndecodableValue
 from headrace.model.block import Body
@@ -138,13 +139,16 @@ class TableRows:
 
     def _start(self) -> None:
         self._count = 0
+        self._undone: set[int] = set()
         self._runs: list[_Run] = []
         self.first = (0, 0)
         for images in self._images.values():
             images.set.clear()
 
     def __len__(self) -> int:
-        return self._count
+        if not self._undone:
+            return self._count
+        return sum(run.count for run in self._runs if run.scn not in self._undone)
 
     def read_as(self, types: list[ColumnType]) -> None:
         """Read what is added from here on as columns of other types: one shape may lie in several character sets."""
@@ -268,6 +272,13 @@ class TableRows:
             self._runs.append(run)
         self._count += run.count
 
+    def undo(self, scn: int) -> None:
+        """Leave the rows of a transaction out."""
+        if any(run.scn == scn for run in self._runs):
+            self._undone.add(scn)
+            if not len(self):
+                self._start()
+
     def body(self) -> Body:
         """Return everything added so far as one body and start anew.
 
@@ -291,6 +302,9 @@ class TableRows:
             ],
             schema=self._arrow,
         )
+        if self._undone:
+            scns = pa.array(sorted(self._undone), pa.int64())
+            batch = batch.filter(pc.invert(pc.is_in(batch.column("_scn"), scns)))
         self._start()
         return Body(self.schema_id, self.schema.table, batch)
 
