@@ -437,13 +437,50 @@ def test_a_transaction_that_was_rolled_back_is_left_out_though_it_is_in_the_log(
 
 
 @ON_MARIADB
+@pytest.mark.parametrize("rows", [65_536, 20], ids=["whole", "in pieces"])
+def test_what_was_rolled_back_to_a_savepoint_is_left_out_though_it_is_in_the_log(
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path, rows: int
+) -> None:
+    log = Log(server, database, tmp_path, rows)
+    one = "INSERT INTO t VALUES ({})"
+    try:
+        sql(
+            "CREATE TABLE t (id int PRIMARY KEY)",
+            one.format(1),
+            "BEGIN",
+            "INSERT INTO t SELECT seq FROM seq_100_to_119",
+            "CREATE TEMPORARY TABLE beside (id int)",
+            "SAVEPOINT a",
+            one.format(4),
+            "SAVEPOINT B",
+            *map(one.format, (5, 6)),
+            "ROLLBACK TO SAVEPOINT b",
+            one.format(7),
+            "ROLLBACK TO b",
+            one.format(8),
+            "ROLLBACK WORK TO a",
+            one.format(9),
+            "SAVEPOINT a",
+            one.format(10),
+            "COMMIT",
+            one.format(11),
+        )
+        assert log.changes(24) == [("+I", n) for n in (1, *range(100, 120), 9, 10, 11)]
+    finally:
+        log.close()
+    entries = [entry for item in log.items for entry in item.block.index]
+    events = sum(len(item.block.system) for item in log.items)
+    assert sum(int(entry["changes"]) for entry in entries) == 24 + events
+
+
+@ON_MARIADB
 def test_a_large_transaction_that_was_rolled_back_stops_the_log_by_name(
     server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path
 ) -> None:
     log = Log(server, database, tmp_path, rows=20)
     try:
         sql("CREATE TABLE t (id int PRIMARY KEY, v int)", *ROLLED_BACK)
-        with pytest.raises(SourceError, match="though it was rolled back"):
+        with pytest.raises(SourceError, match="a part of it was rolled back"):
             log.until(lambda _: False)
     finally:
         log.close()
@@ -910,7 +947,7 @@ def test_a_position_survives_storing(
         ("COMMIT", "commit", []),
         ("ROLLBACK", "rollback", []),
         ("ROLLBACK TO `s`", "rollback to", []),
-        ("SAVEPOINT `s`", "other", []),
+        ("SAVEPOINT `s`", "savepoint", []),
         ("insert into t values (1)", "write", []),
         ("WITH x AS (SELECT 1) UPDATE t SET v = 1", "write", []),
         ("GRANT SELECT ON *.* TO x", "other", []),

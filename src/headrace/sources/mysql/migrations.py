@@ -131,16 +131,11 @@ def refuse(
         IncompatibleSchemaChange: likewise, with a part of a table.
         WatermarkOutOfOrder: it emptied the table of watermarks.
     """
-    if meaning.kind == "rollback" and changed:
+    if meaning.kind in ("rollback", "rollback to") and changed:
         raise SourceError(
-            f"Transaction {gtid} is in the log though it was rolled back, and the first of its rows have left by now.",
-            next_step="dump every table again: headrace resync FILE; make or drop temporary tables outside of large "
-            "transactions, which lets the server log those that are rolled back.",
-        )
-    if meaning.kind == "rollback to" and changed:
-        raise SourceError(
-            f"Transaction {gtid} was rolled back in part, which the log does not undo for us.",
-            next_step="convert tables that are not transactional to InnoDB, and dump them again.",
+            f"Transaction {gtid} is in the log though all or a part of it was rolled back, and rows of that have left.",
+            next_step="dump every table again: headrace resync FILE; make and drop temporary tables, and write tables "
+            "that are not transactional, outside of large transactions.",
         )
     if meaning.kind == "write":
         raise SourceError(

@@ -139,16 +139,14 @@ class TableRows:
 
     def _start(self) -> None:
         self._count = 0
-        self._undone: set[int] = set()
+        self._undone: list[tuple[int, int, int]] = []
         self._runs: list[_Run] = []
         self.first = (0, 0)
         for images in self._images.values():
             images.set.clear()
 
     def __len__(self) -> int:
-        if not self._undone:
-            return self._count
-        return sum(run.count for run in self._runs if run.scn not in self._undone)
+        return self._count - sum(_shared(run, *gap) for gap in self._undone for run in self._runs)
 
     def read_as(self, types: list[ColumnType]) -> None:
         """Read what is added from here on as columns of other types: one shape may lie in several character sets."""
@@ -272,12 +270,22 @@ class TableRows:
             self._runs.append(run)
         self._count += run.count
 
-    def undo(self, scn: int) -> None:
-        """Leave the rows of a transaction out."""
-        if any(run.scn == scn for run in self._runs):
-            self._undone.add(scn)
-            if not len(self):
-                self._start()
+    def undo(self, scn: int, since: int, end: int) -> int:
+        """Leave the rows of a transaction out that are at some ords; return how many more these are.
+
+        Args:
+            scn: of the transaction.
+            since: the first ord.
+            end: behind the last one, which is the last one yet.
+        """
+        before = len(self)
+        self._undone = [gap for gap in self._undone if gap[0] != scn or gap[1] < since]
+        if any(_shared(run, scn, since, end) for run in self._runs):
+            self._undone.append((scn, since, end))
+        left = len(self)
+        if not left:
+            self._start()
+        return before - left
 
     def body(self) -> Body:
         """Return everything added so far as one body and start anew.
@@ -302,9 +310,10 @@ class TableRows:
             ],
             schema=self._arrow,
         )
-        if self._undone:
-            scns = pa.array(sorted(self._undone), pa.int64())
-            batch = batch.filter(pc.invert(pc.is_in(batch.column("_scn"), scns)))
+        for scn, since, end in self._undone:
+            ords = batch.column("_ord")
+            inside = pc.and_(pc.greater_equal(ords, since), pc.less(ords, end))
+            batch = batch.filter(pc.invert(pc.and_(pc.equal(batch.column("_scn"), scn), inside)))
         self._start()
         return Body(self.schema_id, self.schema.table, batch)
 
@@ -387,6 +396,11 @@ class TableRows:
                 f"{self.schema.table}: a row in the log lacks columns that its table cannot do without.",
                 next_step="see that every session has binlog_row_image=FULL, and dump the table again.",
             )
+
+
+def _shared(run: _Run, scn: int, since: int, end: int) -> int:
+    """Return how many rows of a run are a transaction's at some ords."""
+    return max(0, min(run.ord + run.count, end) - max(run.ord, since)) if run.scn == scn else 0
 
 
 def _codes(ops: npt.NDArray[np.int8]) -> pa.Array:

@@ -29,7 +29,6 @@ _TOKEN = re.compile(
 
 _XID = re.compile(r"X'[0-9a-f]*',X'[0-9a-f]*',\d+$")
 _ENDS = {"COMMIT": "commit", "ROLLBACK": "rollback"}
-_NOTHING = frozenset({"SAVEPOINT", "RELEASE"})
 _XA = {
     "START": "xa start",
     "BEGIN": "xa start",
@@ -57,16 +56,18 @@ class Meaning:
     """What a statement is.
 
     Attributes:
-        kind: ``begin``, ``commit``, ``rollback``, ``rollback to``, ``xa start``, ``xa commit`` or ``xa rollback`` (of
-            what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter`` (columns may be
-            others, with values that no row event carries), ``drop columns`` (and nothing else), ``create``, ``ensure``
-            (created if it was not there), ``replace`` (created in place of one of that name), ``parts`` (rows went or
-            came with a partition), ``ignore`` (rows that were in the way went), ``history`` (the table keeps old rows
-            from here on), ``write`` (rows were changed by the statement itself), or ``other``.
+        kind: ``begin``, ``commit``, ``rollback``, ``savepoint``, ``rollback to`` (one), ``xa start``, ``xa commit`` or
+            ``xa rollback`` (of what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter``
+            (columns may be others, with values that no row event carries), ``drop columns`` (and nothing else),
+            ``create``, ``ensure`` (created if it was not there), ``replace`` (created in place of one of that name),
+            ``parts`` (rows went or came with a partition), ``ignore`` (rows that were in the way went), ``history``
+            (the table keeps old rows from here on), ``write`` (rows were changed by the statement itself), or
+            ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
-        xid: of ``xa commit`` and ``xa rollback`` the name of the distributed transaction, as the server writes it.
+        xid: of ``xa commit`` and ``xa rollback`` the name of the distributed transaction, as the server writes it; of
+            ``savepoint`` and ``rollback to`` that of the savepoint, in small letters.
         fills: of ``alter``, whether a column may hold other values though it has the name and the type of before.
         dropped: of ``alter`` and ``drop columns``, the columns that went by it, in small letters.
     """
@@ -89,17 +90,18 @@ def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
     tokens = list(_tokens(query.sql))
     words = [text.upper() if kind == "word" else "" for kind, text in tokens]
     first = words[0] if words else ""
+    if first in _ENDS and "TO" in words[1:4]:
+        return Meaning("rollback to", word=first, xid=tokens[-1][1].lower())
     if first in _ENDS:
-        partial = "TO" in words[1:4]
-        return Meaning("rollback to" if partial else _ENDS[first], word=first)
+        return Meaning(_ENDS[first], word=first)
+    if first == "SAVEPOINT":
+        return Meaning("savepoint", word=first, xid=tokens[-1][1].lower())
     if first == "BEGIN":
         return Meaning("begin", word=first)
     if first == "XA":
         named = _XID.search(query.sql)
         kind = _XA.get("".join(words[1:2]), "other")
         return Meaning(kind, word=first, xid=named[0] if named else "")
-    if first in _NOTHING:
-        return Meaning("other", word=first)
     if first in _WRITES:
         return Meaning("write", word=first)
     names = _Names(query.schema, tokens, folds=folds)
