@@ -28,7 +28,7 @@ from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.sources.base import LogItem
-from headrace.sources.files import FilesSource
+from headrace.sources.files import FilesSource, lines
 from headrace.sources.files.place import MARK_BITS, own_scn
 from tests.requirements import req
 from tests.sources.postgres.support import Collected
@@ -221,6 +221,8 @@ def test_values_of_every_type_as_our_own_output_writes_them(feed: Feed) -> None:
         (pa.date32(), "29 February"),
         (pa.timestamp("us"), "2024-01-01T00:00:00+00:00"),
         (pa.timestamp("us", tz="UTC"), "2024-01-01T00:00:00"),
+        (pa.timestamp("us"), "2024-01-01T00:00:00.1234567"),
+        (pa.timestamp("us", tz="UTC"), "2024-01-01T00:00:00.0000001Z"),
     ],
 )
 def test_a_cell_that_is_not_exactly_a_value_is_refused(
@@ -259,7 +261,7 @@ def test_a_version_of_a_table_is_used_from_its_event_on(feed: Feed) -> None:
 
 @req("D131")
 @pytest.mark.parametrize(
-    ("lines", "error", "said"),
+    ("written", "error", "said"),
     [
         ([b"{not json\n", end(1)], ProtocolError, "line 1 is no object"),
         ([b"[]\n", end(1)], ProtocolError, "line 1 is no object"),
@@ -274,12 +276,22 @@ def test_a_version_of_a_table_is_used_from_its_event_on(feed: Feed) -> None:
         ([{**insert(1, 0, 1), "table": "shop.other"}, end(1)], SourceError, "shop.other"),
         ([insert(1, 0, 1), {"scn": 1, "end": True}], ProtocolError, "no commit_us"),
         ([insert(2**50, 0, 1), end(2**50)], SourceError, "numbers a transaction"),
+        ([insert(0, 0, 1), end(0)], SourceError, "numbers a transaction 0"),
+        ([insert(-5, 0, 1), end(-5)], SourceError, "numbers a transaction -5"),
+        ([event(1, 0, "schema", schema_id="x"), end(1)], ProtocolError, "without its schema_id"),
+        ([{**insert(1, 0, 1), "missing": 5}, end(1)], ProtocolError, "is no change"),
+        (
+            [{**insert(1, 0, 1), "row": {"id": None, "v": "x"}}, end(1)],
+            ProtocolError,
+            "no value of the key",
+        ),
+        ([insert(1, 0, 1), {**end(1), "commit_us": 10**30}], ProtocolError, "beyond 64 bits"),
     ],
 )
 def test_what_is_no_feed_is_named(
-    feed: Feed, lines: list[Line | bytes], error: type[HeadraceError], said: str
+    feed: Feed, written: list[Line | bytes], error: type[HeadraceError], said: str
 ) -> None:
-    feed.write("a.ndjson", *lines)
+    feed.write("a.ndjson", *written)
     feed.open()
     with pytest.raises(error, match=said) as raised:
         feed.collect()
@@ -479,6 +491,19 @@ def test_a_folder_that_is_away_is_tried_again(feed: Feed) -> None:
     feed.write("a.ndjson", insert(1, 0, 1), end(1))
     feed.open()
     assert scns(feed.collect()) == [1]
+
+
+def test_a_file_that_gets_another_name_while_it_is_looked_at_ends_nothing(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.write("a.ndjson", insert(1, 0, 1), end(1))
+    listed = [feed.folder / "a.ndjson", feed.folder / "b.ndjson"]
+    monkeypatch.setattr(lines, "feed_files", lambda _: listed)
+    kept = feed.source.log_watch().look(0)
+    assert (kept.files, kept.retained_bytes) == (1, listed[0].stat().st_size)
+    assert feed.source.written_bytes() == kept.retained_bytes
+    with pytest.raises(SourceUnavailable, match=r"b\.ndjson"):
+        feed.source.end_scn()
 
 
 def test_a_damaged_place_is_named(feed: Feed) -> None:

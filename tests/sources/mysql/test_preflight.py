@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from headrace.model.schema import TableId
 from headrace.sources.base import Finding, Severity
 from headrace.sources.mysql.connection import connect
 from headrace.sources.mysql.preflight import Preflight, captured_tables
@@ -16,6 +17,7 @@ from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from tests.binlog_servers import is_mysql, make_user
 from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
+from tests.sources.mysql.support import decoded, here
 
 
 def found(server: MysqlProtocolServer, *tables: str, user: str = "headrace") -> list[Finding]:
@@ -202,6 +204,26 @@ def test_tables_are_named_each_with_all_that_is_wrong(
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("action", ["ON DELETE CASCADE", "ON UPDATE SET NULL"])
+def test_foreign_keys_that_act_where_no_log_shows_it_are_refused(
+    server: MysqlProtocolServer, database: str, sql: Sql, action: str
+) -> None:
+    sql(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        f"CREATE TABLE t (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES parent (id) {action})",
+        "CREATE TABLE fine (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE RESTRICT)",
+        "INSERT INTO parent VALUES (1)",
+        "INSERT INTO t VALUES (5, 1)",
+    )
+    start = here(server)
+    sql("DELETE FROM parent" if "DELETE" in action else "UPDATE parent SET id = 2")
+    logged = bool(decoded(server, TableId(database, "t"), start).batches)
+    told = {(one.table, one.name, one.severity) for one in found(server, f"{database}.*")}
+    assert logged == is_mysql(server)
+    acts = {(f"{database}.t", "foreign-key-acts", Severity.ERROR)}
+    assert {one for one in told if one[0]} == (set() if logged else acts)
+
+
 def test_the_watermark_table_is_asked_for_with_its_very_statements(
     server: MysqlProtocolServer, table: str
 ) -> None:
@@ -218,6 +240,26 @@ def test_a_server_without_a_log_is_named() -> None:
     with MariadbServer(settings={"skip_log_bin": "1"}) as server:
         server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id int PRIMARY KEY)")
         assert "log-bin" in names(found(server, "d.*"))
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize(
+    ("setting", "databases", "name", "absent"),
+    [
+        ("binlog_do_db", "d", "binlog-filter", "headrace"),
+        ("binlog_ignore_db", "d", "binlog-filter", "d"),
+        ("binlog_ignore_db", "other", "binlog-filter-by-use", ""),
+    ],
+)
+def test_a_log_that_leaves_databases_out_is_named(
+    setting: str, databases: str, name: str, absent: str
+) -> None:
+    with MariadbServer(settings={setting: databases}) as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id int PRIMARY KEY)")
+        (finding,) = (one for one in found(server, "d.*") if one.name.startswith("binlog-filter"))
+    assert finding.name == name
+    assert (finding.severity is Severity.ERROR) == bool(absent)
+    assert not absent or f"no changes of {absent}:" in finding.description
 
 
 @pytest.mark.mariadb

@@ -39,6 +39,8 @@ SERVERS = (uuid.UUID(int=1), uuid.UUID(int=2))
 class Tables:
     """Knows every table by its name alone; one of them is not captured."""
 
+    folds = False
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._rows: dict[int, TableRows] = {}

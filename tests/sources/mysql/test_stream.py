@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,9 +38,11 @@ from headrace.sources.mysql.statements import Meaning, meaning_of
 from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
 from headrace.sources.mysql.tables import LoggedTables
 from headrace.sources.mysql.vendors import vendor_of
+from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
-from tests.binlog_servers import is_mysql, reset_log
-from tests.fixtures_binlog import MYSQL, Sql
+from headrace.testing.ports import free_port
+from tests.binlog_servers import hold_commits, is_mysql, let_commits, reset_log
+from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import changes, here
 
@@ -200,6 +203,51 @@ def test_numbers_rise_over_files_and_restarts(
 
 
 @req("D32", "C33")
+@pytest.mark.mariadb
+def test_a_mariadb_that_came_back_with_another_name_for_itself_goes_on(tmp_path: Path) -> None:
+    """It makes its name of its port and of its network card, which a container has anew."""
+    with MariadbServer() as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id int PRIMARY KEY)")
+        log = Log(server, "d", tmp_path)
+        before = log.source.incarnation()
+        server.execute("INSERT INTO d.t VALUES (1)")
+        (item,) = log.until(lambda found: len(rows_of(found)) >= 1)
+        log.close()
+        log.kept.write(item.position)
+        server.stop()
+        server.port = free_port()
+        server.start()
+        source = MysqlSource(server.url(), tmp_path, ("d.*",), name="d")
+        assert source.incarnation() != before
+        assert source.departs(before, item.block.covered_scn) == ""
+        server.execute("SET GLOBAL server_id = 7")
+        assert "another server" in source.departs(before, item.block.covered_scn)
+        server.execute("SET GLOBAL server_id = 1", "RESET MASTER")
+        assert "another server" in source.departs(before, item.block.covered_scn)
+
+
+@pytest.mark.parametrize("server", [MYSQL], indirect=True)
+def test_a_commit_that_waits_for_a_replica_is_no_loss_of_the_log(
+    log: Log, server: MysqlProtocolServer, sql: Sql
+) -> None:
+    """It is in the log and was read, and is not yet executed, when the log is opened again."""
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    hold_commits(server)
+    writer = threading.Thread(target=sql, args=("INSERT INTO t VALUES (2)",))
+    writer.start()
+    try:
+        items = log.until(lambda found: len(rows_of(found)) >= 1)
+        log.close()
+        log.kept.write(items[-1].position)
+        log.open()
+    finally:
+        let_commits(server)
+        writer.join()
+    sql("INSERT INTO t VALUES (3)")
+    assert log.changes(1) == [("+I", 3)]
+
+
 def test_what_was_not_acknowledged_comes_again_unchanged(log: Log, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     sql("INSERT INTO t VALUES (1, 'a')")
@@ -281,6 +329,291 @@ def test_truncates_drops_and_new_shapes_are_told(log: Log, database: str, sql: S
     ]
 
 
+@pytest.mark.mariadb
+def test_names_in_statements_are_those_of_a_server_that_keeps_them_in_small_letters(
+    tmp_path: Path,
+) -> None:
+    """Rows have the name that the server keeps, statements the one that somebody wrote."""
+    with MariadbServer(settings={"lower_case_table_names": "1"}) as server:
+        server.execute("CREATE DATABASE Shop", "CREATE TABLE Shop.Items (id int PRIMARY KEY)")
+        log = Log(server, "shop", tmp_path)
+        try:
+            server.execute(
+                "INSERT INTO SHOP.ITEMS VALUES (1)",
+                "TRUNCATE TABLE SHOP.ITEMS",
+                "RENAME TABLE SHOP.ITEMS TO SHOP.Others",
+                "INSERT INTO SHOP.OTHERS VALUES (2)",
+            )
+            items = log.until(lambda found: len(rows_of(found)) >= 2)
+        finally:
+            log.close()
+    told = [(event.kind.value, event.table.name) for item in items for event in item.block.system]
+    assert told == [
+        ("schema", "items"),
+        ("truncate", "items"),
+        ("rename_table", "items"),
+        ("truncate", "others"),
+        ("schema", "others"),
+    ]
+
+
+def test_a_quiet_table_is_not_emptied_by_whoever_sees_to_it_that_it_is_there(
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    create = "CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY)"
+    sql(create, "INSERT INTO t VALUES (1)")
+    log = Log(server, database, tmp_path)
+    try:
+        sql(create, "INSERT INTO t VALUES (2)", create, create.replace("t (", "u ("))
+        sql("INSERT INTO u VALUES (3)")
+        items = log.until(lambda found: len(rows_of(found)) >= 2)
+    finally:
+        log.close()
+    told = [event for item in items for event in item.block.system]
+    assert {(event.kind, event.table.name) for event in told} == {
+        (SystemKind.SCHEMA, "t"),
+        (SystemKind.SCHEMA, "u"),
+    }
+    assert [event.payload.get("needs_dump") for event in told if event.table.name == "u"] == [True]
+
+
+ON_MARIADB = pytest.mark.parametrize("server", [MARIADB], indirect=True)
+
+
+@ON_MARIADB
+def test_rows_that_were_in_the_way_of_a_key_are_gone(log: Log, sql: Sql) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 5), (2, 5)")
+    log.changes(2)
+    sql("ALTER IGNORE TABLE t ADD UNIQUE KEY (a)")
+    items = log.until(lambda found: any(item.block.system for item in found))
+    told = [event for item in items for event in item.block.system]
+    assert [event.kind for event in told] == [SystemKind.TRUNCATE, SystemKind.SCHEMA]
+    assert [event.payload.get("anew", event.payload.get("needs_dump")) for event in told] == [
+        True
+    ] * 2
+
+
+@ON_MARIADB
+def test_a_column_that_the_server_made_for_a_unique_key_is_no_column(log: Log, sql: Sql) -> None:
+    """It is in the log, and nowhere else; one of that name that somebody made is a column."""
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, UNIQUE (v))",
+        "INSERT INTO t VALUES (1, 'a')",
+        "SET SESSION binlog_row_image = 'MINIMAL'",
+        "UPDATE t SET v = 'b'",
+        "SET SESSION binlog_row_image = 'FULL'",
+        "CREATE TABLE u (id int PRIMARY KEY, DB_ROW_HASH_1 int)",
+        "INSERT INTO u VALUES (2, 3)",
+        "ALTER TABLE t DROP KEY v",
+        "DELETE FROM t",
+    )
+    assert log.changes(5) == [
+        ("+I", 1, "a"),
+        ("-U", 1, ...),
+        ("+U", 1, "b"),
+        ("+I", 2, 3),
+        ("-D", 1, "b"),
+    ]
+    names = [body.batch.schema.names[4:] for item in log.items for body in item.block.bodies]
+    assert sorted(map(tuple, names)) == [("id", "DB_ROW_HASH_1"), ("id", "v")]
+
+
+ROLLED_BACK = ("BEGIN", "INSERT INTO t SELECT seq, 1 FROM seq_10_to_99", "UPDATE t SET v = 2",
+    "CREATE TEMPORARY TABLE beside (id int)", "ROLLBACK", "DROP TEMPORARY TABLE beside")  # fmt: skip
+"""MariaDB logs all of it, because a temporary table is not rolled back."""
+
+
+@ON_MARIADB
+def test_a_transaction_that_was_rolled_back_is_left_out_though_it_is_in_the_log(
+    log: Log, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", *ROLLED_BACK)
+    sql("INSERT INTO t VALUES (1, 1)", *ROLLED_BACK, "UPDATE t SET v = 3", *ROLLED_BACK)
+    assert log.changes(3) == [("+I", 1, 1), ("-U", 1, 1), ("+U", 1, 3)]
+    entries = [entry for item in log.items for entry in item.block.index]
+    told = [event for item in log.items for event in item.block.system]
+    assert [event.kind for event in told] == [SystemKind.TRUNCATE, SystemKind.SCHEMA]
+    assert [int(entry["changes"]) for entry in entries] == [len(told), 1, 2]
+
+
+@ON_MARIADB
+@pytest.mark.parametrize("rows", [65_536, 20], ids=["whole", "in pieces"])
+def test_what_was_rolled_back_to_a_savepoint_is_left_out_though_it_is_in_the_log(
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path, rows: int
+) -> None:
+    log = Log(server, database, tmp_path, rows)
+    one = "INSERT INTO t VALUES ({})"
+    try:
+        sql(
+            "CREATE TABLE t (id int PRIMARY KEY)",
+            one.format(1),
+            "BEGIN",
+            "INSERT INTO t SELECT seq FROM seq_100_to_119",
+            "CREATE TEMPORARY TABLE beside (id int)",
+            "SAVEPOINT a",
+            one.format(4),
+            "SAVEPOINT B",
+            *map(one.format, (5, 6)),
+            "ROLLBACK TO SAVEPOINT b",
+            one.format(7),
+            "ROLLBACK TO b",
+            one.format(8),
+            "ROLLBACK WORK TO a",
+            one.format(9),
+            "SAVEPOINT a",
+            one.format(10),
+            "COMMIT",
+            one.format(11),
+        )
+        assert log.changes(24) == [("+I", n) for n in (1, *range(100, 120), 9, 10, 11)]
+    finally:
+        log.close()
+    entries = [entry for item in log.items for entry in item.block.index]
+    events = sum(len(item.block.system) for item in log.items)
+    assert sum(int(entry["changes"]) for entry in entries) == 24 + events
+
+
+@ON_MARIADB
+def test_a_large_transaction_that_was_rolled_back_stops_the_log_by_name(
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    log = Log(server, database, tmp_path, rows=20)
+    try:
+        sql("CREATE TABLE t (id int PRIMARY KEY, v int)", *ROLLED_BACK)
+        with pytest.raises(SourceError, match="a part of it was rolled back"):
+            log.until(lambda _: False)
+    finally:
+        log.close()
+
+
+@ON_MARIADB
+def test_a_sequence_is_no_table(log: Log, sql: Sql) -> None:
+    sql(
+        "CREATE SEQUENCE numbers",
+        "CREATE TABLE t (id int PRIMARY KEY DEFAULT NEXTVAL(numbers))",
+        "INSERT INTO t VALUES (), ()",
+        "SELECT SETVAL(numbers, 2000)",
+        "INSERT INTO t VALUES ()",
+    )
+    assert log.changes(3) == [("+I", 1), ("+I", 2), ("+I", 2001)]
+    assert {e.table.name for item in log.items for e in item.block.system} == {"t"}
+
+
+@ON_MARIADB
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD SYSTEM VERSIONING",
+        "CREATE TABLE t2 (id int PRIMARY KEY) WITH SYSTEM VERSIONING",
+    ],
+)
+def test_a_table_that_begins_to_keep_old_rows_stops_the_log_by_name(
+    log: Log, sql: Sql, statement: str
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    sql(statement)
+    with pytest.raises(IncompatibleSchemaChange, match="keeps its own history"):
+        log.until(lambda _: False)
+
+
+@ON_MARIADB
+def test_bytes_that_became_a_type_which_looks_alike_in_the_log_are_of_that_type(
+    log: Log, sql: Sql
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, u binary(16))",
+        "INSERT INTO t VALUES (1, UNHEX('00112233445566778899aabbccddeeff'))",
+    )
+    log.changes(1)
+    sql(
+        "ALTER TABLE t MODIFY u uuid",
+        "INSERT INTO t VALUES (2, '123e4567-e89b-12d3-a456-426655440000')",
+    )
+    assert log.changes(1) == [("+I", 2, "123e4567-e89b-12d3-a456-426655440000")]
+
+
+FILLED = {
+    "dropped and added": [
+        "ALTER TABLE t DROP COLUMN b",
+        "ALTER TABLE t ADD COLUMN b int DEFAULT 7",
+    ],
+    "at once": ["ALTER TABLE t DROP COLUMN b, ADD COLUMN b int DEFAULT 7"],
+    "names changed places": ["ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"],
+    "there and back": ["ALTER TABLE t CHANGE b c int", "ALTER TABLE t CHANGE c b int"],
+    "computed anew": ["ALTER TABLE t MODIFY g int AS (id * 3) STORED"],
+    "made to fit": ["SET sql_mode = ''", "ALTER TABLE t MODIFY a int NOT NULL"],
+    "letters lost": ["SET sql_mode = ''", "ALTER TABLE t CONVERT TO CHARACTER SET latin1"],
+}
+"""What gives rows other values, by its name; the table looks as before, or only its columns' order does not."""
+
+
+@req("P34", "A-11")
+@pytest.mark.parametrize("name", FILLED)
+def test_rows_that_an_alter_changed_are_dumped_though_the_table_looks_as_before(
+    log: Log, sql: Sql, name: str
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, g int AS (id * 2) STORED, a int, b int) CHARSET utf8mb4",
+        "INSERT INTO t (id, v, b) VALUES (1, 'ę', 2)",
+    )
+    log.changes(1)
+    sql(*FILLED[name], "INSERT INTO t (id, a) VALUES (2, 3)")
+    items = log.until(lambda found: len(rows_of(found)) >= 1)
+    told = [event.payload for item in items for event in item.block.system]
+    assert any(payload.get("needs_dump") for payload in told)
+
+
+@req("P34")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE t DROP COLUMN b",
+        "ALTER TABLE t MODIFY a int FIRST",
+        "ALTER TABLE t MODIFY v varchar(9) COMMENT 'new'",
+        "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4",
+        "ALTER TABLE t ADD KEY (a), ALTER COLUMN a SET DEFAULT 4",
+    ],
+)
+def test_an_alter_that_changes_no_row_asks_for_no_dump(log: Log, sql: Sql, change: str) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(9), a int, b int) CHARSET latin1",
+        "INSERT INTO t (id, v) VALUES (1, 'é')",
+    )
+    log.changes(1)
+    sql(change, "INSERT INTO t (id, a) VALUES (2, 3)")
+    items = log.until(lambda found: len(rows_of(found)) >= 1)
+    told = [event.payload for item in items for event in item.block.system]
+    assert not any(payload.get("needs_dump") for payload in told)
+
+
+@req("P34")
+def test_text_is_read_in_the_character_set_that_its_column_had_when_it_was_written(
+    log: Log, sql: Sql
+) -> None:
+    """Nothing that is told of the table differs, and all of it comes in one block."""
+    change = "ALTER TABLE t MODIFY v varchar(100) CHARACTER SET {}"
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(100) CHARACTER SET latin1)",
+        "INSERT INTO t VALUES (1, 'é')",
+        change.format("utf8mb4"),
+        "INSERT INTO t VALUES (2, 'ü€')",
+        "UPDATE t SET v = 'ö' WHERE id = 1",
+        change.format("utf16"),
+        "DELETE FROM t WHERE id = 2",
+        change.format("latin1"),
+        "INSERT INTO t VALUES (3, 'ß')",
+    )
+    assert log.changes(6) == [
+        ("+I", 1, "é"),
+        ("+I", 2, "ü€"),
+        ("-U", 1, "é"),
+        ("+U", 1, "ö"),
+        ("-D", 2, "ü€"),
+        ("+I", 3, "ß"),
+    ]
+
+
 @req("P34", "F12")
 def test_tables_that_come_go_and_change_places_are_told(log: Log, database: str, sql: Sql) -> None:
     def told(count: int) -> list[tuple[str, str, object]]:
@@ -313,7 +646,8 @@ def test_tables_that_come_go_and_change_places_are_told(log: Log, database: str,
     ]
     # Whoever only makes sure that a table is there makes none.
     sql("CREATE TABLE IF NOT EXISTS other (id int PRIMARY KEY)", "INSERT INTO other VALUES (2)")
-    sql("DROP TABLE t_old")
+    sql("CREATE EVENT e ON SCHEDULE EVERY 1 YEAR DISABLE DO SELECT 1")
+    sql("ALTER EVENT e DO ALTER TABLE other RENAME TO t", "DROP TABLE t_old")
     assert told(1) == [("drop_table", "t_old", [])]
     sql(f"DROP DATABASE {database}", f"CREATE DATABASE {database}")
     assert told(1) == [("drop_table", "other", [])]
@@ -360,8 +694,15 @@ def test_a_quiet_log_still_moves_on(log: Log, server: MysqlProtocolServer, sql: 
             IncompatibleSchemaChange,
             r"\.p: rows came or went with a partition",
         ),
+        (
+            ("CREATE DATABASE elsewhere_p",
+             "CREATE TABLE elsewhere_p.p LIKE t", "ALTER TABLE elsewhere_p.p PARTITION BY HASH (id) PARTITIONS 1",
+             "ALTER TABLE elsewhere_p.p EXCHANGE PARTITION p0 WITH TABLE t", "DROP DATABASE elsewhere_p"),
+            IncompatibleSchemaChange,
+            r"\.t: rows came or went with a partition",
+        ),
     ],
-    ids=["a statement", "a partition"],
+    ids=["a statement", "a partition", "a table that was one"],
 )  # fmt: skip
 def test_what_cannot_be_carried_over_stops_the_log_by_name(
     log: Log, sql: Sql, statements: tuple[str, ...], error: type[Exception], words: str
@@ -558,10 +899,17 @@ def test_a_position_survives_storing(
         ("DROP TEMPORARY TABLE t", "other", []),
         ("DROP DATABASE IF EXISTS `x`", "drop database", ["x."]),
         ("CREATE TABLE t (id int)", "create", ["d.t"]),
-        ("CREATE TABLE IF NOT EXISTS x.t LIKE u", "create", ["x.t"]),
+        ("CREATE TABLE IF NOT EXISTS x.t LIKE u", "ensure", ["x.t"]),
         ("CREATE OR REPLACE TABLE `t` (id int) /* x */", "replace", ["d.t"]),
         ("CREATE TEMPORARY TABLE t (id int)", "other", []),
         ("CREATE OR REPLACE VIEW t AS SELECT 1", "other", []),
+        (
+            "CREATE TABLE IF NOT EXISTS t (id int, v int WITHOUT SYSTEM VERSIONING)",
+            "ensure",
+            ["d.t"],
+        ),
+        ("CREATE OR REPLACE TABLE t (id int, v int WITH SYSTEM VERSIONING)", "history", ["d.t"]),
+        ("ALTER TABLE t DROP SYSTEM VERSIONING, ADD INDEX SYSTEM (a)", "other", []),
         ("RENAME TABLE t TO x.u, `v` WAIT 3 TO t", "rename", ["d.t", "x.u", "d.v", "d.t"]),
         ("RENAME TABLES IF EXISTS t TO u", "rename", ["d.t", "d.u"]),
         ("RENAME USER a TO b", "other", []),
@@ -572,13 +920,25 @@ def test_a_position_survives_storing(
         ("ALTER TABLE t ADD COLUMN rename int, DROP KEY k", "alter", ["d.t"]),
         ("ALTER TABLE t ADD (a int, b int)", "alter", ["d.t"]),
         ("ALTER TABLE x.t WAIT 5 MODIFY a bigint", "alter", ["x.t"]),
-        ("ALTER TABLE t ADD UNIQUE KEY u (a, b), DROP COLUMN c", "other", []),
+        ("ALTER TABLE t ADD UNIQUE KEY u (a, b), DROP COLUMN c", "drop columns", ["d.t"]),
+        ("ALTER TABLE t DROP KEY k, DROP PRIMARY KEY, DROP FOREIGN KEY f", "other", []),
         ("ALTER TABLE t ENGINE = InnoDB", "other", []),
         ("DROP VIEW t", "other", []),
         ("ALTER TABLE x.t DROP PARTITION p1", "parts", ["x.t"]),
         ("ALTER ONLINE TABLE IF EXISTS t TRUNCATE PARTITION p1", "parts", ["d.t"]),
-        ("ALTER TABLE t DROP COLUMN `PARTITION`", "other", []),
+        ("ALTER TABLE t DROP COLUMN `PARTITION`", "drop columns", ["d.t"]),
         ("ALTER TABLE t ADD COLUMN c text DEFAULT 'DROP PARTITION p'", "alter", ["d.t"]),
+        ("ALTER TABLE p EXCHANGE PARTITION a WITH TABLE x.t", "parts", ["d.p", "x.t"]),
+        ("ALTER TABLE t CONVERT PARTITION p TO TABLE `u`", "parts", ["d.t", "d.u"]),
+        (
+            "ALTER TABLE t CONVERT TABLE x.u TO PARTITION p VALUES LESS THAN (9)",
+            "parts",
+            ["d.t", "x.u"],
+        ),
+        ("ALTER IGNORE TABLE t ADD UNIQUE KEY (a)", "ignore", ["d.t"]),
+        ("ALTER IGNORE TABLE t ADD KEY (a)", "other", []),
+        ("ALTER ONLINE IGNORE TABLE t ADD a int", "alter", ["d.t"]),
+        ("ALTER DEFINER = a@b EVENT e DO ALTER TABLE t RENAME u", "other", []),
         ("BEGIN", "begin", []),
         ("XA START X'78',X'',1", "xa start", []),
         ("XA END X'78',X'',1", "other", []),
@@ -587,7 +947,7 @@ def test_a_position_survives_storing(
         ("COMMIT", "commit", []),
         ("ROLLBACK", "rollback", []),
         ("ROLLBACK TO `s`", "rollback to", []),
-        ("SAVEPOINT `s`", "other", []),
+        ("SAVEPOINT `s`", "savepoint", []),
         ("insert into t values (1)", "write", []),
         ("WITH x AS (SELECT 1) UPDATE t SET v = 1", "write", []),
         ("GRANT SELECT ON *.* TO x", "other", []),
@@ -600,6 +960,32 @@ def test_the_beginning_of_a_statement_says_what_it_is(
     found = meaning_of(Query("d", sql))
     assert isinstance(found, Meaning)
     assert (found.kind, [str(table) for table in found.tables]) == (kind, tables)
+
+
+@pytest.mark.parametrize(
+    ("sql", "strict", "fills", "dropped"),
+    [
+        ("ALTER TABLE t ADD c int, MODIFY a int FIRST", True, False, ""),
+        ("ALTER TABLE t MODIFY a int NOT NULL", False, True, ""),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", False, True, ""),
+        ("ALTER TABLE t ADD c int, ENGINE = InnoDB", False, False, ""),
+        ("ALTER TABLE t MODIFY COLUMN g int GENERATED ALWAYS AS (a * 3)", True, True, ""),
+        ("ALTER TABLE t RENAME COLUMN a TO b", True, True, ""),
+        ("ALTER TABLE t CHANGE COLUMN IF EXISTS a a bigint", True, False, ""),
+        ("ALTER TABLE t CHANGE `a` b int", True, True, ""),
+        (
+            "ALTER TABLE t DROP COLUMN IF EXISTS B, ADD b int, DROP `c`, DROP KEY k",
+            True,
+            False,
+            "bc",
+        ),
+    ],
+)
+def test_an_alter_says_whether_columns_of_the_same_shape_hold_other_values(
+    sql: str, strict: bool, fills: bool, dropped: str
+) -> None:
+    found = meaning_of(Query("d", sql, strict))
+    assert (found.fills, found.dropped) == (fills, frozenset(dropped))
 
 
 def test_which_tables_are_captured() -> None:

@@ -267,6 +267,54 @@ def test_a_column_that_went_and_came_back_between_two_looks_is_noticed(
         assert looked(log, second.tables).restated == frozenset()
 
 
+@req("D114")
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER TABLE t MODIFY g int AS (id * 3) VIRTUAL AFTER id"],
+        ["ALTER TABLE t DROP COLUMN v, ADD COLUMN v int"],
+        ["ALTER TABLE t DROP COLUMN v", "ALTER TABLE t ADD COLUMN v int"],
+    ],
+    ids=["computed otherwise", "at once", "one after the other"],
+)
+def test_rows_that_got_other_values_in_the_same_columns_are_copied_again(
+    on_mysql: MysqlServed, tmp_path: Path, statements: list[str]
+) -> None:
+    """No trigger fires, nothing is written meanwhile, and the engine does not write the table anew."""
+    if len(statements) > 1 or "DROP" in statements[0]:
+        on_mysql_itself(on_mysql)
+    on_mysql.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, g int AS (id * 2) VIRTUAL, v int)",
+        "INSERT INTO t (id, v) VALUES (1, 1)",
+    )
+    with opened(on_mysql, tmp_path) as log:
+        first = looked(log, {}, (TableId.parse(on_mysql.table),))
+        assert looked(log, first.tables).restated == frozenset()
+        on_mysql.sql(*statements)
+        second = looked(log, first.tables)
+        assert second.restated == {on_mysql.table}
+        assert looked(log, second.tables).restated == frozenset()
+
+
+def on_mysql_itself(served: MysqlServed) -> None:
+    if not is_mysql(served.server):
+        pytest.skip("MariaDB does not say that columns came and went")
+
+
+@req("D117")
+def test_a_foreign_key_that_acts_is_refused_also_where_it_comes_while_changes_are_read(
+    on_mysql: MysqlServed, tmp_path: Path
+) -> None:
+    on_mysql.sql(
+        "CREATE TABLE parent (id int PRIMARY KEY)", "CREATE TABLE t (id int PRIMARY KEY, p int)"
+    )
+    with opened(on_mysql, tmp_path) as log:
+        first = looked(log, {}, (TableId.parse(on_mysql.table),))
+        on_mysql.sql("ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE")
+        with pytest.raises(PreflightFailed, match="foreign-key-acts"):
+            looked(log, first.tables)
+
+
 @req("D117")
 def test_triggers_that_somebody_took_away_are_a_loss_that_is_named(
     on_mysql: MysqlServed, tmp_path: Path

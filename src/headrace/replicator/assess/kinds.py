@@ -119,6 +119,12 @@ _SERVER = (
     ("binlog-format", "the log has statements in place of rows", _NO_START),
     ("binlog-row-metadata", "the log does not name columns and keys", _NO_START),
     ("binlog-row-image", "the log leaves values out", _NO_START),
+    ("binlog-filter", "the log leaves out databases that are captured, or watermarks", _NO_START),
+    (
+        "binlog-filter-by-use",
+        "the log leaves out databases, and migrations that are made while one of them is in use",
+        "A migration that is made so is not in the target.",
+    ),
     ("gtid-mode", "transactions have no global ids", _NO_START),
     ("enforce-gtid-consistency", "some statements have no single global id", _NO_START),
     (
@@ -173,7 +179,11 @@ _TABLES = (
         "triggers do not fire for a partitioned table as a whole",
         _NO_TABLE_START,
     ),
-    ("foreign-key-acts", "a foreign key changes rows, which fires no trigger", _NO_TABLE_START),
+    (
+        "foreign-key-acts",
+        "a foreign key changes rows, which no log shows and no trigger",
+        _NO_TABLE_START,
+    ),
     ("no-trigger-right", "the user may neither make triggers nor see them", _NO_TABLE_START),
     ("keyless-constrained", "updates that did not happen look like others", _NO_TABLE_START),
     ("queue-not-removable", "delivered rows of a queue cannot be removed", _NO_TABLE_START),

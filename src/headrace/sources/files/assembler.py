@@ -29,7 +29,7 @@ from headrace.sources.base import LogItem, ReceivedMark, SchemaStore
 from headrace.sources.files.cells import column_of
 from headrace.sources.files.lines import Ahead
 from headrace.sources.files.manifest import Manifest
-from headrace.sources.files.place import own_scn
+from headrace.sources.files.place import check_number, own_scn
 from headrace.sources.files.settings import FilesSettings
 
 __all__ = ["Assembler"]
@@ -137,9 +137,14 @@ class Assembler:
 
         Raises:
             SourceError: its number leaves no room.
+            ProtocolError: its time is none.
         """
-        if ahead.scn > self._done:
-            own_scn(ahead.scn)
+        check_number(ahead.scn)
+        if ahead.commit_us >> 63 not in (0, -1):
+            raise ProtocolError(
+                f"The feed's transaction {ahead.scn} has a commit_us beyond 64 bits.",
+                next_step="correct the file; docs/files.md has the form.",
+            )
         self._open, self._commit_us = ahead.scn, ahead.commit_us
         self._line_ord, self._ord = -1, 0
 
@@ -232,7 +237,10 @@ class Assembler:
                 next_step="repair the capture that writes it; then begin with a new feed and a new state folder.",
             )
         if kind is SystemKind.SCHEMA:
-            self._describe(table, int(payload.get("schema_id") or 0))
+            schema_id = payload.get("schema_id")
+            if not isinstance(schema_id, int):
+                raise broken("tells of a version without its schema_id")
+            self._describe(table, schema_id)
         elif kind in _PASSED_ON:
             self._tell(kind, table, payload)
 
@@ -271,7 +279,14 @@ class Assembler:
 
     def _change(self, line: dict[str, Any], broken: Callable[[str], ProtocolError]) -> None:
         op, name, row = line.get("op"), line.get("table"), line.get("row")
-        if op not in _OPS or not isinstance(name, str) or not isinstance(row, dict):
+        missing = line.get("missing") or []
+        if (
+            op not in _OPS
+            or not isinstance(name, str)
+            or not isinstance(row, dict)
+            or not isinstance(missing, list)
+            or not all(isinstance(one, str) for one in missing)
+        ):
             raise broken("is no change")
         table = TableId.parse(name)
         if not self._settings.selects(table):
@@ -280,7 +295,7 @@ class Assembler:
         before = line.get("before")
         if isinstance(before, dict):
             self._add(rows, UPDATE_OLD, before, [], broken)
-        self._add(rows, str(op), row, line.get("missing") or [], broken)
+        self._add(rows, str(op), row, missing, broken)
 
     def _add(
         self,
@@ -300,6 +315,8 @@ class Assembler:
             raise broken(
                 f"lacks columns of {schema.table} and does not say so: {', '.join(lacking)}"
             )
+        if empty := [name for name in schema.key if row.get(name) is None]:
+            raise broken(f"has no value of the key of {schema.table}: {', '.join(empty)}")
         if (absent or op == PATCH) and schema.key_check is not KeyCheck.IMMEDIATE:
             raise broken(f"is a part of a row of {schema.table}, whose rows have to be whole")
         scn = own_scn(self._open)

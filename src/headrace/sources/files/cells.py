@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import decimal
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
@@ -20,6 +21,8 @@ from headrace.model.schema import TableSchema
 
 __all__ = ["column_of"]
 
+_FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
+"""Digits of a second behind the sixth, which Python leaves out without a word."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -101,17 +104,24 @@ def _day(cell: Any) -> date:
 
 
 def _moment(cell: Any) -> int:
-    moment = datetime.fromisoformat(_text(cell))
+    moment = _parsed(cell)
     if moment.tzinfo is not None:
         raise _wrong()
     return _micros(moment.replace(tzinfo=UTC))
 
 
 def _instant(cell: Any) -> int:
-    moment = datetime.fromisoformat(_text(cell))
+    moment = _parsed(cell)
     if moment.tzinfo is None:
         raise _wrong()
     return _micros(moment)
+
+
+def _parsed(cell: Any) -> datetime:
+    text = _text(cell)
+    if _FINER.search(text):
+        raise _wrong()
+    return datetime.fromisoformat(text)
 
 
 def _micros(moment: datetime) -> int:

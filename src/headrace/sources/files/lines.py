@@ -10,6 +10,7 @@ A file may get another name while it is read, as long as it keeps its place amon
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any
 from headrace.errors import ProtocolError, SlotLost, SourceUnavailable
 from headrace.sources.files.blocks import SUFFIX, BlockLines, LinesFile, block_headers
 
-__all__ = ["Ahead", "FeedLines", "feed_files", "last_scn"]
+__all__ = ["Ahead", "FeedLines", "feed_files", "feed_sizes", "last_scn"]
 
 _SUFFIXES = (".ndjson", SUFFIX)
 _TAIL_BYTES = 64 << 10
@@ -148,7 +149,7 @@ class FeedLines:
     def _ended(self, value: dict[str, Any]) -> Ahead:
         try:
             return Ahead(int(value["scn"]), int(value["commit_us"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             raise ProtocolError(
                 f"The feed {self._folder}: a line of {self._name} ends a transaction and has no scn or no commit_us.",
                 next_step="correct the file; docs/files.md has the form.",
@@ -269,23 +270,45 @@ def last_scn(folder: Path) -> int:
         SourceUnavailable: the folder cannot be read.
     """
     for path in reversed(feed_files(folder)):
-        if path.suffix == SUFFIX:
-            if ended := max((header.complete_scn for header in block_headers(path)), default=0):
-                return ended
-            continue
-        size = path.stat().st_size
-        tail = _TAIL_BYTES
-        while True:
-            with path.open("rb") as file:
-                file.seek(max(0, size - tail))
-                # A line that is not whole, at either end, is none.
-                lines = file.read(tail).split(b"\n")[0 if tail >= size else 1 : -1]
-            if (found := _last_end(lines)) is not None:
-                return found
-            if tail >= size:
-                break
-            tail *= 4
+        try:
+            ended = _last_in(path)
+        except OSError as error:
+            raise SourceUnavailable(
+                f"{path} cannot be read: {error.strerror}.",
+                next_step="nothing to do where it got another name meanwhile: it is tried again.",
+            ) from error
+        if ended is not None:
+            return ended
     return 0
+
+
+def _last_in(path: Path) -> int | None:
+    """Return the number of the last transaction that ends in a file, None where none does."""
+    if path.suffix == SUFFIX:
+        return max((header.complete_scn for header in block_headers(path)), default=0) or None
+    size = path.stat().st_size
+    tail = _TAIL_BYTES
+    while True:
+        with path.open("rb") as file:
+            file.seek(max(0, size - tail))
+            # A line that is not whole, at either end, is none.
+            lines = file.read(tail).split(b"\n")[0 if tail >= size else 1 : -1]
+        if (found := _last_end(lines)) is not None or tail >= size:
+            return found
+        tail *= 4
+
+
+def feed_sizes(folder: Path) -> list[int]:
+    """Return the bytes of each file of a feed; one that has just got another name may be left out.
+
+    Raises:
+        SourceUnavailable: the folder cannot be read.
+    """
+    sizes = []
+    for path in feed_files(folder):
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return sizes
 
 
 def _last_end(lines: list[bytes]) -> int | None:

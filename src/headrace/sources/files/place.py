@@ -14,7 +14,7 @@ from pathlib import Path
 from headrace.durable import replace_file
 from headrace.errors import SlotLost, SourceError
 
-__all__ = ["MARK_BITS", "FeedPlace", "PlaceFile", "feed_scn", "own_scn"]
+__all__ = ["MARK_BITS", "FeedPlace", "PlaceFile", "check_number", "feed_scn", "own_scn"]
 
 MARK_BITS = 16
 _RESERVED = 64
@@ -22,17 +22,23 @@ _LIMIT = 1 << 47
 
 
 def own_scn(scn: int) -> int:
-    """Return the SCN of a transaction of the feed.
+    """Return the SCN of a transaction of the feed; of 0, what lies before the first.
 
     Raises:
         SourceError: its number leaves no room for marks.
     """
-    if not 0 <= scn < _LIMIT:
+    if scn:
+        check_number(scn)
+    return scn << MARK_BITS
+
+
+def check_number(scn: int) -> None:
+    """Refuse a number that no transaction of a feed may have; likewise."""
+    if not 0 < scn < _LIMIT:
         raise SourceError(
             f"The feed numbers a transaction {scn}.",
-            next_step=f"number them from 0 to {_LIMIT - 1}.",
+            next_step=f"number them from 1 to {_LIMIT - 1}.",
         )
-    return scn << MARK_BITS
 
 
 def feed_scn(scn: int) -> int:

@@ -22,7 +22,7 @@ from headrace.sources.description import (
 )
 from headrace.sources.files.assembler import Assembler
 from headrace.sources.files.chunks import EmptyChunks, key_texts
-from headrace.sources.files.lines import FeedLines, feed_files, last_scn
+from headrace.sources.files.lines import FeedLines, feed_files, feed_sizes, last_scn
 from headrace.sources.files.manifest import Manifest, read_manifest
 from headrace.sources.files.place import FeedPlace, PlaceFile, feed_scn, own_scn
 from headrace.sources.files.settings import FilesSettings
@@ -171,7 +171,7 @@ class FilesSource:
 
     def written_bytes(self) -> int:
         """Return how large the files are; likewise."""
-        return sum(path.stat().st_size for path in feed_files(self.settings.folder))
+        return sum(feed_sizes(self.settings.folder))
 
     def view(self, tables: Sequence[TableId]) -> AbstractContextManager[View]:
         """Refuse: a feed has no tables to compare with.
@@ -251,8 +251,8 @@ class FeedWatch:
     def look(self, now_s: float) -> KeptFiles:
         """Look once; see `headrace.sources.database.LogWatch`."""
         del now_s  # Nothing here is a rate.
-        files = feed_files(self._folder)
-        return KeptFiles("kept", sum(path.stat().st_size for path in files), len(files))
+        sizes = feed_sizes(self._folder)
+        return KeptFiles("kept", sum(sizes), len(sizes))
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

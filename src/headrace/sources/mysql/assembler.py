@@ -112,6 +112,9 @@ class Assembler:
         self._recalled: Iterator[Event] | None = None
         self._begun: Begin | None = None
         self._alone = self._stated = False
+        # How many of its changes have left, and how many there were when it set each of its savepoints.
+        self._left = 0
+        self._savepoints: dict[str, int] = {}
         self._scn = 0
         self._xid = 0
         self._commit_us = 0
@@ -156,6 +159,7 @@ class Assembler:
         """Return everything so far and start anew; the open transaction leaves as a piece."""
         if self.open and self._changes:
             self._entry(last=False)
+            self._left = self._ord
         if not self.open and self._mark is None and (place := self._place()) > self._resume.place:
             # Nothing of a transaction lies between: whoever goes on elsewhere asks how far we have come.
             self._resume = replace(self._resume, place=place)
@@ -356,7 +360,8 @@ class Assembler:
         self._xid = scn if self._number is None else self._number(begin.gtid)
         self._alone, self._stated = bool(begin.standalone), False
         self._commit_us = begin.commit_us
-        self._ord = 0
+        self._ord = self._left = 0
+        self._savepoints = {}
         if begin.prepares:
             self._begin_holding()
 
@@ -450,7 +455,7 @@ class Assembler:
     def _statement(self, event: Event) -> None:
         self._needs_transaction()
         assert self._begun is not None
-        meaning = meaning_of(parse_query(event))
+        meaning = meaning_of(parse_query(event), folds=self._tables.folds)
         if meaning.kind == "commit":
             self._commit()
             return
@@ -462,11 +467,38 @@ class Assembler:
         if self._begun.standalone is None and not self._stated:
             self._alone = meaning.kind not in ("begin", "xa start")
         self._stated = True
-        changed = bool(self._ord or (self._holding is not None and self._holding.rows))
-        refuse(meaning, self._begun.gtid, self._tables.captures, changed=changed)
+        if meaning.kind == "savepoint":
+            self._savepoints[meaning.xid] = self._ord
+        since = self._since(meaning)
+        if since is not None:
+            self._undo(since)
+        else:
+            changed = bool(self._ord or (self._holding is not None and self._holding.rows))
+            refuse(meaning, self._begun.gtid, self._tables.captures, changed=changed)
         self._migrations.stated(meaning)
         if self._alone or meaning.kind == "rollback":
             self._commit()
+
+    def _since(self, meaning: Meaning) -> int | None:
+        """Return from which change on a statement rolls the open transaction back, None where it cannot be followed."""
+        since = 0 if meaning.kind == "rollback" else None
+        if meaning.kind == "rollback to":
+            since = self._savepoints.get(meaning.xid)
+        return None if since is None or since < self._left or self._holding is not None else since
+
+    def _undo(self, since: int) -> None:
+        """Leave rows of the open transaction out, which are in the log though they were rolled back.
+
+        A server logs them where a temporary table came or went, or one that is not transactional was written, none of
+        which it rolls back. What was told of tables is true all the same.
+        """
+        self._savepoints = {n: ord_ for n, ord_ in self._savepoints.items() if ord_ <= since}
+        rows = sum(rows.undo(self._scn, since, self._ord) for rows in self._rows.values())
+        self._changes -= rows
+        if not since:
+            self._tx_mark = None
+        if not (self._changes or self._left):
+            self._ord = 0
 
     def _begin_holding(self) -> None:
         """Hold what follows: it counts only once the transaction is committed."""

@@ -311,10 +311,12 @@ class Query:
     Attributes:
         schema: the database that names without one are looked for in.
         sql: the statement; may hold values, so it is never shown.
+        strict: whether the session refused values that do not fit, instead of making others of them.
     """
 
     schema: str
     sql: str
+    strict: bool = True
 
 
 def parse_query(event: Event) -> Query:
@@ -323,14 +325,25 @@ def parse_query(event: Event) -> Query:
     body.take(8)
     schema_length = body.number(1)
     body.take(2)
-    body.take(body.number(2))
+    status = body.take(body.number(2))
     schema = body.text(schema_length)
     body.take(1)
     text = body.take(body.left)
     if event.type == EventType.QUERY_COMPRESSED:
         text = inflate(text)
     # A statement's own character set may be another one; only names and keywords are looked at.
-    return Query(schema, text.decode("utf-8", "surrogateescape"))
+    return Query(schema, text.decode("utf-8", "surrogateescape"), _is_strict(status))
+
+
+_STRICT = 1 << 21 | 1 << 22
+"""Of a session's ``sql_mode``: for tables that are transactional, and for all."""
+
+
+def _is_strict(status: bytes) -> bool:
+    """Return what a statement says of its session: flags (a 0, and 4 bytes), and ``sql_mode`` (a 1, and 8)."""
+    at = 5 if status[:1] == b"\0" else 0
+    said = status[at : at + 9]
+    return len(said) < 9 or said[0] != 1 or bool(int.from_bytes(said[1:], "little") & _STRICT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,13 @@ class Migrations:
                     self._tell(SystemKind.TRUNCATE, table, {})
                 elif kind == "drop":
                     self._gone(table, SystemKind.DROP_TABLE, {})
-                elif kind == "alter":
-                    self._alter(table)
+                elif kind in ("alter", "drop columns"):
+                    self._alter(table, meaning)
+                elif kind == "ensure" and str(table) not in self.versions:
+                    # MySQL says so also of one that was there, and has not changed since we read.
+                    self._alter(table, meaning)
+                elif kind == "ignore":
+                    self._anew(table)
                 if kind == "replace" or (kind == "create" and str(table) not in self.versions):
                     self.versions = {**self.versions, str(table): GONE}
 
@@ -74,15 +79,22 @@ class Migrations:
         self._tell(kind, table, payload)
         self.versions = {**self.versions, str(table): GONE}
 
-    def _alter(self, table: TableId) -> None:
-        """Tell of a table's new shape at once, where no row may follow that does."""
+    def _alter(self, table: TableId, meaning: Meaning) -> None:
+        """Tell of a table's new shape at once, where no row may follow that does.
+
+        The shape may be that of before and its values others. A column that went is there again where the catalog has
+        it by now; else it is a new one when it comes.
+        """
         before = self.versions.get(str(table))
         version = self._tables.found(table)
-        if before == GONE or version in (GONE, before):
+        if GONE in (before, version):
             return
         payload = self._tables.told(version, before or GONE)
-        if before is None:
+        back = meaning.dropped & {name.lower() for name in payload["numbers"]}
+        if meaning.fills or back or (before is None and meaning.kind != "drop columns"):
             payload["needs_dump"] = True
+        elif version == before:
+            return
         self.versions = {**self.versions, str(table): version}
         self._tell(SystemKind.SCHEMA, table, payload)
 
@@ -91,13 +103,16 @@ class Migrations:
         before = self.versions.get(str(old), GONE)
         if self._tables.captures(old):
             self._gone(old, SystemKind.RENAME_TABLE, {"to": str(new)})
-        if not self._tables.captures(new):
-            return
-        self._tell(SystemKind.TRUNCATE, new, {"anew": True})
-        version = self._tables.found(new, before)
-        self.versions = {**self.versions, str(new): version}
+        if self._tables.captures(new):
+            self._anew(new, before)
+
+    def _anew(self, table: TableId, like: int = GONE) -> None:
+        """Tell that no row is known any more of a table, which looks like a version, and let it be dumped."""
+        self._tell(SystemKind.TRUNCATE, table, {"anew": True})
+        version = self._tables.found(table, like)
+        self.versions = {**self.versions, str(table): version}
         if version != GONE:
-            self._tell(SystemKind.SCHEMA, new, {**self._tables.told(version), "needs_dump": True})
+            self._tell(SystemKind.SCHEMA, table, {**self._tables.told(version), "needs_dump": True})
 
 
 def refuse(
@@ -118,8 +133,9 @@ def refuse(
     """
     if meaning.kind in ("rollback", "rollback to") and changed:
         raise SourceError(
-            f"Transaction {gtid} was rolled back in part, which the log does not undo for us.",
-            next_step="convert tables that are not transactional to InnoDB, and dump them again.",
+            f"Transaction {gtid} is in the log though all or a part of it was rolled back, and rows of that have left.",
+            next_step="dump every table again: headrace resync FILE; make and drop temporary tables, and write tables "
+            "that are not transactional, outside of large transactions.",
         )
     if meaning.kind == "write":
         raise SourceError(
@@ -128,9 +144,15 @@ def refuse(
             "table again: headrace resync FILE.",
         )
     # Another pipeline that begins creates it where it is there already.
-    if marks.MARKS_TABLE in meaning.tables and meaning.kind not in ("create", "alter"):
+    if marks.MARKS_TABLE in meaning.tables and meaning.kind not in ("create", "ensure", "alter"):
         raise marks.foreign(f"{meaning.word} emptied")
     taken = [table for table in meaning.tables if captures(table)]
+    if meaning.kind == "history" and taken:
+        raise IncompatibleSchemaChange(
+            f"{taken[0]}: it keeps its own history from here on, which the log has as further rows.",
+            next_step=f"ALTER TABLE {taken[0]} DROP SYSTEM VERSIONING, or exclude it; then dump every table again: "
+            "headrace resync FILE.",
+        )
     if meaning.kind == "parts" and taken:
         raise IncompatibleSchemaChange(
             f"{taken[0]}: rows came or went with a partition, and the log does not say which.",

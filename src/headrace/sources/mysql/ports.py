@@ -36,6 +36,11 @@ class Described:
 class Tables(Protocol):
     """Explains table maps; may ask the catalog and the registry."""
 
+    @property
+    def folds(self) -> bool:
+        """Whether the server keeps names in small letters, and logs statements with names as they were written."""
+        ...
+
     def describe(self, event: Event, known: Mapping[str, int]) -> Described:
         """Return what rows behind a table map are.
 

@@ -13,7 +13,7 @@ from headrace.sources.mysql.catalog import (
     read_table,
     undecoded,
 )
-from headrace.sources.mysql.connection import QueryFailed, Session, connect
+from headrace.sources.mysql.connection import QueryFailed, Session, connect, quote_literal
 from headrace.sources.mysql.dump import Dump
 from headrace.sources.mysql.keyset import table_sql
 from headrace.sources.mysql.marks import MARKS_TABLE, creation, has_marks
@@ -30,6 +30,13 @@ _PREPARED = 16_382
 _TABLES = """
 SELECT table_schema, table_name, table_type, COALESCE(engine, '') FROM information_schema.tables
  WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY table_schema, table_name
+"""
+
+_ACTING = """
+SELECT constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints
+ WHERE constraint_schema = {} AND table_name = {}
+   AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
+        OR update_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT'))
 """
 
 
@@ -113,6 +120,7 @@ class Preflight:
         except ValueError:
             pass  # There is no log, which is a finding of its own.
         else:
+            yield from self._filtered()
             if (error := self._log_refused(start)) is not None:
                 yield Finding(
                     "no-replication-slave",
@@ -140,8 +148,43 @@ class Preflight:
 
     def table(self, facts: TableFacts) -> Iterator[Finding]:
         """Yield what else is wrong with a table."""
-        del facts
-        return iter(())
+        # From MySQL 9.6 on it is the server that does it, and logs it, and no longer its engine.
+        known = self.session.texts("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
+        if not known or known[0][1] != "OFF":
+            yield from self.acting(facts.table, "is not in the log")
+
+    def acting(self, table: TableId, hidden: str) -> Iterator[Finding]:
+        """Yield the foreign keys of a table that change its rows where we do not see it."""
+        names = [quote_literal(part) for part in table]
+        for name, on_delete, on_update in self.session.texts(_ACTING.format(*names)):
+            yield Finding(
+                "foreign-key-acts",
+                f"{table}: the foreign key {name} changes rows by itself (ON DELETE {on_delete}, ON UPDATE "
+                f"{on_update}), which {hidden}.",
+                f"Make it anew with RESTRICT, and let the application change these rows; or exclude {table}.",
+                table=str(table),
+            )
+
+    def _filtered(self) -> Iterator[Finding]:
+        """Yield what the log leaves out; without our watermarks no dump would ever end."""
+        only, never = (set(filter(None, f.split(","))) for f in self._vendor.filters(self.session))
+        tables = [MARKS_TABLE, *captured_tables(self.session, self.settings)]
+        absent = {t.schema for t in tables if (t.schema not in only if only else t.schema in never)}
+        remedy = "take binlog_do_db and binlog_ignore_db out of the server's configuration, and restart it."
+        if absent:
+            yield Finding(
+                "binlog-filter",
+                f"The log has no changes of {', '.join(sorted(absent))}: binlog_do_db or binlog_ignore_db is set.",
+                remedy,
+            )
+        elif only or never:
+            yield Finding(
+                "binlog-filter-by-use",
+                "binlog_do_db or binlog_ignore_db is set: TRUNCATE, ALTER and DROP are not in the log where their "
+                "session uses a database that is not.",
+                remedy,
+                Severity.WARNING,
+            )
 
     def _statements(self) -> Iterator[Finding]:
         allowed = self.session.value("SELECT @@GLOBAL.max_prepared_stmt_count")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import SourceError, UndecodableValue
 from headrace.model.block import Body
@@ -110,7 +111,7 @@ class TableRows:
     Args:
         schema: the table's shape.
         schema_id: its id.
-        types: of its columns.
+        types: of its columns, and of those behind them that are left out.
         zero_dates: what becomes of dates that are no days.
         engine: makes columns of images.
     """
@@ -130,19 +131,30 @@ class TableRows:
         self._engine = engine
         self._arrow = change_schema(schema)
         self._key = frozenset(schema.key_indexes)
-        self._images: dict[bytes, _Images] = {}
+        self._images: dict[tuple[int, bytes], _Images] = {}
+        self._forms = [types]
+        self._form = 0
         self._image_bytes = 0.0
         self._start()
 
     def _start(self) -> None:
         self._count = 0
+        self._undone: list[tuple[int, int, int]] = []
         self._runs: list[_Run] = []
         self.first = (0, 0)
         for images in self._images.values():
             images.set.clear()
 
     def __len__(self) -> int:
-        return self._count
+        return self._count - sum(_shared(run, *gap) for gap in self._undone for run in self._runs)
+
+    def read_as(self, types: list[ColumnType]) -> None:
+        """Read what is added from here on as columns of other types: one shape may lie in several character sets."""
+        if types == self._types:
+            return
+        if types not in self._forms:
+            self._forms.append(types)
+        self._form, self._types = self._forms.index(types), types
 
     def add(self, scn: int, ord_: int, type_: int, header: RowsHeader) -> int:
         """Add the rows of an event; return how many images that are, which is how many ords they take.
@@ -258,6 +270,23 @@ class TableRows:
             self._runs.append(run)
         self._count += run.count
 
+    def undo(self, scn: int, since: int, end: int) -> int:
+        """Leave the rows of a transaction out that are at some ords; return how many more these are.
+
+        Args:
+            scn: of the transaction.
+            since: the first ord.
+            end: behind the last one, which is the last one yet.
+        """
+        before = len(self)
+        self._undone = [gap for gap in self._undone if gap[0] != scn or gap[1] < since]
+        if any(_shared(run, scn, since, end) for run in self._runs):
+            self._undone.append((scn, since, end))
+        left = len(self)
+        if not left:
+            self._start()
+        return before - left
+
     def body(self) -> Body:
         """Return everything added so far as one body and start anew.
 
@@ -281,6 +310,10 @@ class TableRows:
             ],
             schema=self._arrow,
         )
+        for scn, since, end in self._undone:
+            ords = batch.column("_ord")
+            inside = pc.and_(pc.greater_equal(ords, since), pc.less(ords, end))
+            batch = batch.filter(pc.invert(pc.and_(pc.equal(batch.column("_scn"), scn), inside)))
         self._start()
         return Body(self.schema_id, self.schema.table, batch)
 
@@ -296,23 +329,23 @@ class TableRows:
         return ops
 
     def _of(self, mask: bytes) -> _Images:
-        images = self._images.get(mask)
+        images = self._images.get((self._form, mask))
         if images is None:
-            images = self._images[mask] = _Images(self._types, mask, self._engine)
+            images = self._images[self._form, mask] = _Images(self._types, mask, self._engine)
         return images
 
     def _columns(self) -> tuple[list[pa.Array], npt.NDArray[np.bool_] | None]:
         """Return the columns, and where cells are missing (rows × columns) if any are."""
         used = [images for images in self._images.values() if images.set.count]
-        width = len(self._types)
-        if len(used) == 1 and len(used[0].present) == width:
+        width = len(self.schema.columns)
+        if len(used) == 1 and len(used[0].present) == len(self._types):
             return self._built(used[0]), None
         orders = [self._order(images) for images in used]
         back = pa.array(np.argsort(np.concatenate(orders)))
         missing = np.zeros((self._count, width), bool)
         parts: list[list[pa.Array]] = [[] for _ in range(width)]
         for images, places in zip(used, orders, strict=True):
-            built = dict(zip(images.present, self._built(images), strict=True))
+            built = dict(zip(images.present, self._built(images), strict=False))
             for place, column in enumerate(self.schema.columns):
                 if place in built:
                     parts[place].append(built[place])
@@ -336,7 +369,9 @@ class TableRows:
         return np.concatenate(parts)
 
     def _built(self, images: _Images) -> list[pa.Array]:
-        return [self._column(images, n, place) for n, place in enumerate(images.present)]
+        shown = len(self.schema.columns)
+        places = enumerate(images.present)
+        return [self._column(images, n, place) for n, place in places if place < shown]
 
     def _column(self, images: _Images, number: int, place: int) -> pa.Array:
         try:
@@ -361,6 +396,11 @@ class TableRows:
                 f"{self.schema.table}: a row in the log lacks columns that its table cannot do without.",
                 next_step="see that every session has binlog_row_image=FULL, and dump the table again.",
             )
+
+
+def _shared(run: _Run, scn: int, since: int, end: int) -> int:
+    """Return how many rows of a run are a transaction's at some ords."""
+    return max(0, min(run.ord + run.count, end) - max(run.ord, since)) if run.scn == scn else 0
 
 
 def _codes(ops: npt.NDArray[np.int8]) -> pa.Array:

@@ -173,7 +173,8 @@ class MysqlSource:
             vendor = vendor_of(session)
             now = vendor.incarnation(session)
             if resume is None or not resume.server:
-                if now != incarnation:
+                same = now == incarnation
+                if not same and (resume is None or not vendor.is_itself(session, resume)):
                     return "another server's log has other files and places"
             elif now != resume.server:
                 return self._departs_from(session, resume, scn)
@@ -205,6 +206,7 @@ class MysqlSource:
         try:
             vendor = vendor_of(session)
             collations = read_collations(session)
+            folds = session.value("SELECT @@GLOBAL.lower_case_table_names") != "0"
             followed = vendor.followed(session, resume)
             if followed != resume:
                 # Numbers go on from here whatever happens next.
@@ -225,7 +227,7 @@ class MysqlSource:
             with connect(self.settings) as asked:
                 return read_table(asked, table, collations)
 
-        tables = LoggedTables(self.settings, collations, catalog, schemas)
+        tables = LoggedTables(self.settings, collations, catalog, schemas, folds=folds)
         bounds = (self._block_rows, self._block_bytes)
         number = vendor.number(self._numbers)
         assembler = Assembler(tables, followed, self.name, *bounds, self._held, number)

@@ -29,7 +29,6 @@ _TOKEN = re.compile(
 
 _XID = re.compile(r"X'[0-9a-f]*',X'[0-9a-f]*',\d+$")
 _ENDS = {"COMMIT": "commit", "ROLLBACK": "rollback"}
-_NOTHING = frozenset({"SAVEPOINT", "RELEASE"})
 _XA = {
     "START": "xa start",
     "BEGIN": "xa start",
@@ -42,6 +41,9 @@ _WRITES = frozenset(
 _PARTS = frozenset({"PARTITION", "TABLESPACE"})
 _PARTS_OF_TABLES = frozenset({"COLUMN", "INDEX", "KEY"})
 _ALTERING = frozenset({"CHANGE", "MODIFY", "CONVERT"})
+_WAYS = frozenset({"ONLINE", "OFFLINE", "IGNORE"})
+_REMOVING = _ALTERING | {"UNIQUE", "PRIMARY"}
+_COMPUTED = frozenset({"AS", "GENERATED"})
 _NO_COLUMNS = frozenset(
     {"INDEX", "KEY", "UNIQUE", "PRIMARY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
     | {"PARTITION", "PERIOD", "SYSTEM"}
@@ -54,42 +56,55 @@ class Meaning:
     """What a statement is.
 
     Attributes:
-        kind: ``begin``, ``commit``, ``rollback``, ``rollback to``, ``xa start``, ``xa commit`` or ``xa rollback`` (of
-            what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter`` (columns may be
-            others, with values that no row event carries), ``create``, ``replace`` (created in place of one of that
-            name), ``parts`` (rows went or came with a partition), ``write`` (rows were changed by the statement
-            itself), or ``other``.
+        kind: ``begin``, ``commit``, ``rollback``, ``savepoint``, ``rollback to`` (one), ``xa start``, ``xa commit`` or
+            ``xa rollback`` (of what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter``
+            (columns may be others, with values that no row event carries), ``drop columns`` (and nothing else),
+            ``create``, ``ensure`` (created if it was not there), ``replace`` (created in place of one of that name),
+            ``parts`` (rows went or came with a partition), ``ignore`` (rows that were in the way went), ``history``
+            (the table keeps old rows from here on), ``write`` (rows were changed by the statement itself), or
+            ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
-        xid: of ``xa commit`` and ``xa rollback`` the name of the distributed transaction, as the server writes it.
+        xid: of ``xa commit`` and ``xa rollback`` the name of the distributed transaction, as the server writes it; of
+            ``savepoint`` and ``rollback to`` that of the savepoint, in small letters.
+        fills: of ``alter``, whether a column may hold other values though it has the name and the type of before.
+        dropped: of ``alter`` and ``drop columns``, the columns that went by it, in small letters.
     """
 
     kind: str
     tables: tuple[TableId, ...] = ()
     word: str = ""
     xid: str = ""
+    fills: bool = False
+    dropped: frozenset[str] = frozenset()
 
 
-def meaning_of(query: Query) -> Meaning:
-    """Return what a statement is; one that is not known is ``other``: table maps tell what it did to shapes."""
+def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
+    """Return what a statement is; one that is not known is ``other``: table maps tell what it did to shapes.
+
+    Args:
+        query: the statement.
+        folds: whether its server keeps names in small letters, however they were written.
+    """
     tokens = list(_tokens(query.sql))
     words = [text.upper() if kind == "word" else "" for kind, text in tokens]
     first = words[0] if words else ""
+    if first in _ENDS and "TO" in words[1:4]:
+        return Meaning("rollback to", word=first, xid=tokens[-1][1].lower())
     if first in _ENDS:
-        partial = "TO" in words[1:4]
-        return Meaning("rollback to" if partial else _ENDS[first], word=first)
+        return Meaning(_ENDS[first], word=first)
+    if first == "SAVEPOINT":
+        return Meaning("savepoint", word=first, xid=tokens[-1][1].lower())
     if first == "BEGIN":
         return Meaning("begin", word=first)
     if first == "XA":
         named = _XID.search(query.sql)
         kind = _XA.get("".join(words[1:2]), "other")
         return Meaning(kind, word=first, xid=named[0] if named else "")
-    if first in _NOTHING:
-        return Meaning("other", word=first)
     if first in _WRITES:
         return Meaning("write", word=first)
-    names = _Names(query.schema, tokens)
+    names = _Names(query.schema, tokens, folds=folds)
     if first == "TRUNCATE":
         return Meaning("truncate", names.listed(2 if words[1:2] == ["TABLE"] else 1), first)
     if first == "DROP":
@@ -99,32 +114,57 @@ def meaning_of(query: Query) -> Meaning:
     if first == "RENAME" and words[1:2] in (["TABLE"], ["TABLES"]):
         return Meaning("rename", names.renamed(_past_exists(words, 2)), first)
     if first == "ALTER" and "TABLE" in words:
-        return _alter(words, names)
+        return _alter(words, names, strict=query.strict)
     return Meaning("other", word=first)
 
 
-def _alter(words: list[str], names: _Names) -> Meaning:
-    table, at = names.one(_past_exists(words, words.index("TABLE") + 1))
+def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
+    begin = words.index("TABLE")
+    ways = set(words[1:begin])
+    if not ways <= _WAYS:
+        # Of something else, such as an event, in whose body there is a table.
+        return Meaning("other", word="ALTER")
+    table, at = names.one(_past_exists(words, begin + 1))
     if _takes_parts(words):
-        return Meaning("parts", (table,), "ALTER")
-    altered = False
+        others = (names.one(n + 1)[0] for n in range(at, len(words)) if words[n] == "TABLE")
+        return Meaning("parts", (table, *others), "ALTER")
+    if _keeps_history(words):
+        return Meaning("history", (table,), "ALTER")
+    if "IGNORE" in ways and not _REMOVING.isdisjoint(words):
+        return Meaning("ignore", (table,), "ALTER")
+    altered = fills = False
+    dropped = set()
     for place in range(at, len(words) - 1):
         # One action among others that commas are between; else it is a name, or renames a column or an index.
         begins = place == at or words[place - 1].isdigit() or words[place - 1] == "NOWAIT"
         if not begins and names.sign(place - 1) != ",":
             continue
-        altered |= words[place] in _ALTERING or (
-            words[place] == "ADD" and words[place + 1] not in _NO_COLUMNS
-        )
-        altered |= words[place : place + 2] == ["RENAME", "COLUMN"]
-        if words[place] == "RENAME" and words[place + 1] not in _PARTS_OF_TABLES:
+        action, column = words[place], words[place + 1] not in _NO_COLUMNS
+        altered |= action in _ALTERING or (action == "ADD" and column)
+        # A session that is not strict makes other values of those that do not fit, and another expression of all.
+        fills |= action in _ALTERING and (not strict or not _COMPUTED.isdisjoint(words))
+        if action == "DROP" and column:
+            dropped.add(names.one(_past_column(words, place + 1))[0].name.lower())
+        elif action == "CHANGE":
+            old, behind = names.one(_past_column(words, place + 1))
+            fills |= old != names.one(behind)[0]
+        elif words[place : place + 2] == ["RENAME", "COLUMN"]:
+            altered = fills = True
+        elif action == "RENAME" and words[place + 1] not in _PARTS_OF_TABLES:
             to = (
                 place + 2
                 if words[place + 1] in ("TO", "AS") or names.sign(place + 1) == "="
                 else place + 1
             )
             return Meaning("rename", (table, names.one(to)[0]), "ALTER")
-    return Meaning("alter" if altered else "other", (table,) if altered else (), "ALTER")
+    if not altered and not dropped:
+        return Meaning("other", word="ALTER")
+    kind = "alter" if altered else "drop columns"
+    return Meaning(kind, (table,), "ALTER", fills=fills, dropped=frozenset(dropped))
+
+
+def _past_column(words: list[str], at: int) -> int:
+    return _past_exists(words, at + (words[at] == "COLUMN"))
 
 
 def _create(words: list[str], names: _Names) -> Meaning:
@@ -132,8 +172,12 @@ def _create(words: list[str], names: _Names) -> Meaning:
     at = 3 if replaces else 1
     if words[at : at + 1] != ["TABLE"]:
         return Meaning("other", word="CREATE")
-    at = at + 4 if words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"] else at + 1
-    return Meaning("replace" if replaces else "create", (names.one(at)[0],), "CREATE")
+    kind = "replace" if replaces else "create"
+    if words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]:
+        kind, at = "ensure", at + 3
+    if _keeps_history(words):
+        kind = "history"
+    return Meaning(kind, (names.one(at + 1)[0],), "CREATE")
 
 
 def _drop(words: list[str], names: _Names) -> Meaning:
@@ -153,15 +197,27 @@ def _past_exists(words: list[str], at: int) -> int:
 
 
 def _takes_parts(words: list[str]) -> bool:
-    return any(one in _TAKING and other in _PARTS for one, other in itertools.pairwise(words))
+    pairs = itertools.pairwise(words)
+    return any(
+        (one in _TAKING and other in _PARTS) or (one, other) == ("CONVERT", "TABLE")
+        for one, other in pairs
+    )
+
+
+def _keeps_history(words: list[str]) -> bool:
+    return any(
+        words[at] in ("ADD", "WITH") and words[at + 1 : at + 3] == ["SYSTEM", "VERSIONING"]
+        for at in range(len(words) - 2)
+    )
 
 
 class _Names:
     """Names of tables in a list of tokens."""
 
-    def __init__(self, schema: str, tokens: list[tuple[str, str]]) -> None:
+    def __init__(self, schema: str, tokens: list[tuple[str, str]], *, folds: bool) -> None:
         self._schema = schema
         self._tokens = tokens
+        self._folds = folds
 
     def listed(self, at: int) -> tuple[TableId, ...]:
         """Return the names from a token on that commas are between."""
@@ -190,7 +246,8 @@ class _Names:
         """Return the name at a token, and the token behind it; an empty name where none is."""
         parts: list[str] = []
         while at < len(self._tokens) and self._tokens[at][0] in ("word", "quoted", "double"):
-            parts.append(self._tokens[at][1])
+            part = self._tokens[at][1]
+            parts.append(part.lower() if self._folds else part)
             at += 1
             if self.sign(at) != ".":
                 break

@@ -75,6 +75,17 @@ class TableMap:
         """Whether the log names the columns."""
         return bool(self.columns) and bool(self.columns[0].name)
 
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it is a sequence of MariaDB's, of which each step is logged as if a row were inserted."""
+        return tuple(column.name for column in self.columns) == _SEQUENCE
+
+
+_SEQUENCE = (
+    "next_not_cached_value", "minimum_value", "maximum_value", "start_value", "increment", "cache_size", "cycle_option",
+    "cycle_count",
+)  # fmt: skip
+
 
 def table_map_id(event: Event) -> tuple[int, TableId, bytes]:
     """Return number, table, and all bytes behind the number, without reading the description."""

@@ -31,6 +31,7 @@ class LoggedTables:
         collations: of the server.
         catalog: returns a table as the catalog has it now.
         schemas: where versions are registered.
+        folds: whether the server keeps names in small letters.
     """
 
     def __init__(
@@ -39,7 +40,10 @@ class LoggedTables:
         collations: Collations,
         catalog: Callable[[TableId], TableFacts | None],
         schemas: SchemaStore,
+        *,
+        folds: bool,
     ) -> None:
+        self.folds = folds
         self._settings = settings
         self._collations = collations
         self._catalog = catalog
@@ -67,6 +71,8 @@ class LoggedTables:
         """Return a table's version from here on; see `headrace.sources.mysql.ports.Tables`."""
         if before != GONE:
             return self._schemas.put(replace(self._schemas.get(before), table=table))
+        # What looks alike in the log may be of another type from here on, as the catalog knows.
+        self._known = {r: v for r, v in self._known.items() if v[0].schema.table != table}
         facts = self._catalog(table)
         return GONE if facts is None else self._schemas.put(facts_schema(facts))
 
@@ -89,7 +95,10 @@ class LoggedTables:
         if not ours and not self.captures(table):
             return Described()
         if raw not in self._known:
-            found = version_of(parse_table_map(event, self._collations), self._catalog)
+            map_ = parse_table_map(event, self._collations)
+            if map_.is_sequence:
+                return Described()
+            found = version_of(map_, self._catalog)
             self._known[raw] = (found, 0 if ours else self._schemas.put(found.schema))
         version, schema_id = self._known[raw]
         if ours:
@@ -98,6 +107,7 @@ class LoggedTables:
         rows = self._rows.get(schema_id)
         if rows is None:
             rows = self._rows[schema_id] = self._new_rows(version, schema_id)
+        rows.read_as(list(version.types))
         return Described(schema, schema_id, rows, self._announce(schema, schema_id, known))
 
     def _new_rows(self, version: Version, schema_id: int) -> TableRows:

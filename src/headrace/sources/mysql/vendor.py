@@ -70,6 +70,8 @@ class Vendor(Protocol):
     """What stands for the first group in the replacement of a regular expression, inside a literal."""
     engine_tables: str
     """SQL: name and number of each table, as its engine has them."""
+    engine_columns_made: str
+    """SQL: name of each table and how often its columns came or went at once; empty where nobody counts."""
     checks: Sequence[Check]
     """Variables that a capture needs."""
     sees_place: str
@@ -89,12 +91,20 @@ class Vendor(Protocol):
         """Return the server's own name for itself."""
         ...
 
+    def is_itself(self, session: Session, resume: Resume) -> bool:
+        """Return whether a server of another name is the one whose log was read up to a place."""
+        ...
+
     def end(self, session: Session) -> tuple[str, int]:
         """Return file and position at which the log ends now.
 
         Raises:
             QueryFailed: we may not ask, or there is no log.
         """
+        ...
+
+    def filters(self, session: Session) -> tuple[str, str]:
+        """Return the databases of which alone the log has changes, and those of which it has none; likewise."""
         ...
 
     def beginning(self, session: Session) -> Resume:

@@ -40,6 +40,7 @@ class Mariadb:
     patient = "SET SESSION max_statement_time = 0"
     backreference = r"\\1"
     engine_tables = "SELECT name, table_id FROM information_schema.innodb_sys_tables"
+    engine_columns_made = ""
     checks: Sequence[Check] = (
         Check(
             "binlog_format",
@@ -73,10 +74,27 @@ class Mariadb:
         except QueryFailed:
             return f"mariadb {session.value('SELECT @@GLOBAL.server_id')}"
 
+    def is_itself(self, session: Session, resume: Resume) -> bool:
+        """Return whether its log has our place, with the same ids up to there, some of which it committed itself.
+
+        The server makes its name of its port and of its network card's address: one in a container that comes back
+        has another. A replica that took over has the ids at other places, and committed none of them.
+        """
+        number = session.value("SELECT @@GLOBAL.server_id")
+        found = DomainGtids.parse(_ids_at(session, resume.place))
+        return found == resume.gtids and number in (
+            id_.split("-")[1] for id_ in found.last.values()
+        )
+
     def end(self, session: Session) -> tuple[str, int]:
         """Return where the log ends."""
         (row,) = session.texts("SHOW MASTER STATUS")
         return row[0] or "", int(row[1] or 0)
+
+    def filters(self, session: Session) -> tuple[str, str]:
+        """Return which databases are logged, and which are not."""
+        (row,) = session.texts("SHOW MASTER STATUS")
+        return row[2] or "", row[3] or ""
 
     def beginning(self, session: Session) -> Resume:
         """Return the end of the log, and the ids up to there."""

@@ -34,6 +34,8 @@ _NEW_WORDS = (8, 2)
 _COM_BINLOG_DUMP, _COM_BINLOG_DUMP_GTID = 0x12, 0x1E
 _NON_BLOCK, _BY_GTIDS = 1, 4
 _EXECUTED = "SELECT @@GLOBAL.gtid_executed"
+_THREAD = re.compile(r"#\d+")
+"""Behind each id that is on its way, the number of who commits it."""
 
 _GTID_STEPS = (
     "SET GLOBAL enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; "
@@ -51,6 +53,10 @@ class Mysql:
     patient = "SET SESSION max_execution_time = 0"
     backreference = "$1"
     engine_tables = "SELECT name, table_id FROM information_schema.innodb_tables"
+    engine_columns_made = (
+        "SELECT name, total_row_versions FROM information_schema.innodb_tables "
+        "WHERE total_row_versions > 0"
+    )
     checks: Sequence[Check] = (
         Check(
             "gtid_mode",
@@ -113,11 +119,20 @@ class Mysql:
         """Return its name for itself."""
         return f"mysql {session.value('SELECT @@GLOBAL.server_uuid')}"
 
+    def is_itself(self, session: Session, resume: Resume) -> bool:
+        """Return False: its name lies beside its data."""
+        del session, resume
+        return False
+
     def end(self, session: Session) -> tuple[str, int]:
         """Return where the log ends."""
-        words = "BINARY LOG" if _numbers(session.version) >= _NEW_WORDS else "MASTER"
-        (row,) = session.texts(f"SHOW {words} STATUS")
+        row = _status(session)
         return row[0] or "", int(row[1] or 0)
+
+    def filters(self, session: Session) -> tuple[str, str]:
+        """Return which databases are logged, and which are not."""
+        row = _status(session)
+        return row[2] or "", row[3] or ""
 
     def beginning(self, session: Session) -> Resume:
         """Return the head of the newest file, and what is executed.
@@ -131,9 +146,11 @@ class Mysql:
 
     def followed(self, session: Session, resume: Resume) -> Resume:
         """Return our place, or, on another server that has all that we have, one before whatever it has beside."""
+        # Asked first: a commit that waits for its replica is in the log, and was perhaps read, before it is executed.
+        owned = _THREAD.sub("", session.value("SELECT @@GLOBAL.gtid_owned"))
         ours = quote_literal(resume.gtids.text)
         (row,) = session.texts(
-            f"SELECT GTID_SUBTRACT({ours}, @@GLOBAL.gtid_executed), "
+            f"SELECT GTID_SUBTRACT(GTID_SUBTRACT({ours}, {quote_literal(owned)}), @@GLOBAL.gtid_executed), "
             f"GTID_SUBTRACT(@@GLOBAL.gtid_purged, {ours})"
         )
         absent, purged = (re.sub(r"\s", "", cell or "") for cell in row)
@@ -231,6 +248,12 @@ class Mysql:
             f"A table without a primary key cannot be copied from MySQL: {self.keyless_why}.",
             next_step="give it a primary key, or exclude it.",
         )
+
+
+def _status(session: Session) -> tuple[str | None, ...]:
+    words = "BINARY LOG" if _numbers(session.version) >= _NEW_WORDS else "MASTER"
+    (row,) = session.texts(f"SHOW {words} STATUS")
+    return row
 
 
 def _first_begin(log: Iterator[tuple[str, Event]]) -> tuple[str, int] | None:

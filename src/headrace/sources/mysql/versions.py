@@ -6,6 +6,7 @@ cannot tell a type from plain bytes (``uuid``), the catalog is asked, too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ from headrace.sources.mysql.types import ColumnType
 
 __all__ = ["Version", "version_of"]
 
+_HASH = re.compile(r"DB_ROW_HASH_\d+")
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -24,7 +27,7 @@ class Version:
 
     Attributes:
         schema: the table's shape.
-        types: of its columns, in order.
+        types: of its columns, in order; more than the shape has where the last ones are the server's own.
     """
 
     schema: TableSchema
@@ -41,7 +44,8 @@ def version_of(map_: TableMap, catalog: Callable[[TableId], TableFacts | None]) 
     Raises:
         SourceError: the log names no columns, and the catalog has others by now; or text that is not decoded here.
     """
-    facts = catalog(map_.table) if not map_.named or _may_be_native(map_) else None
+    asked = not map_.named or _may_be_native(map_) or _may_be_hidden(map_.columns[-1])
+    facts = catalog(map_.table) if asked else None
     if not map_.named:
         return _by_catalog(map_, facts)
     known = {column.name: column for column in facts.columns} if facts is not None else {}
@@ -49,8 +53,16 @@ def version_of(map_: TableMap, catalog: Callable[[TableId], TableFacts | None]) 
         (column.name, _with_native(column.type, known.get(column.name)), column.nullable)
         for column in map_.columns
     ]
+    types = tuple(type_ for _, type_, _ in columns)
     key = tuple(map_.columns[place].name for place in map_.key or ())
-    return Version(table_schema(map_.table, columns, key), tuple(type_ for _, type_, _ in columns))
+    while _may_be_hidden(map_.columns[len(columns) - 1]) and columns[-1][0] not in known:
+        columns.pop()
+    return Version(table_schema(map_.table, columns, key), types)
+
+
+def _may_be_hidden(column: LoggedColumn) -> bool:
+    """Whether the last column of a table may be one that MariaDB made for a unique key of long values."""
+    return _HASH.fullmatch(column.name) is not None
 
 
 def _may_be_native(map_: TableMap) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.model.schema import TableId
 from headrace.sources.mysql.catalog import read_rows
-from headrace.sources.mysql.connection import Session, quote_literal
+from headrace.sources.mysql.connection import QueryFailed, Session, quote_literal
 from headrace.sources.mysql.vendors import vendor_of
 from headrace.sources.trigger.mysql.layout import Layout
 
@@ -21,6 +21,10 @@ UNION SELECT column_name FROM information_schema.key_column_usage
 UNION SELECT referenced_column_name FROM information_schema.key_column_usage
  WHERE referenced_table_schema = {0} AND referenced_table_name = {1}
 """
+_COMPUTED = (
+    "SELECT CONCAT(column_name, ' ', generation_expression) FROM information_schema.columns "
+    "WHERE table_schema = {} AND table_name = {} AND generation_expression <> '' ORDER BY ordinal_position"
+)
 _PARTITIONED = (
     "SELECT COUNT(*) FROM information_schema.partitions "
     "WHERE table_schema = {} AND table_name = {} AND partition_name IS NOT NULL"
@@ -45,6 +49,15 @@ def read_storages(session: Session) -> dict[str, str]:
     return {name: " ".join(sorted(numbers)) for name, numbers in found.items()}
 
 
+def _read_columns_made(session: Session) -> dict[str, str]:
+    """Return how often columns of a table came or went at once, by the engine's name; empty where nobody says."""
+    made = vendor_of(session).engine_columns_made
+    try:
+        return {name or "": count or "" for name, count in session.texts(made)} if made else {}
+    except QueryFailed:
+        return {}  # MySQL before 8.0.29 does not count.
+
+
 def read_layouts(
     session: Session,
     tables: Iterable[TableId],
@@ -59,7 +72,7 @@ def read_layouts(
         registered: the layouts of their triggers.
         stale: layouts whose triggers met a table that lacked a column.
     """
-    storages = read_storages(session)
+    storages, made = read_storages(session), _read_columns_made(session)
     found = {}
     for table in tables:
         rows = read_rows(session, table)
@@ -70,7 +83,9 @@ def read_layouts(
         name = f"{_engine_name(table.schema)}/{_engine_name(table.name)}"
         named = [quote_literal(part) for part in table]
         guarded = sorted(c or "" for (c,) in session.texts(_GUARDED.format(*named)))
-        found[table] = Layout(rows, storages.get(name, ""), tuple(guarded), turn)
+        values = [cell or "" for (cell,) in session.texts(_COMPUTED.format(*named))]
+        values += [made[name]] if name in made else []
+        found[table] = Layout(rows, storages.get(name, ""), tuple(guarded), turn, tuple(values))
     return found
 
 

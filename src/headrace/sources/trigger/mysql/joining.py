@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from headrace.errors import SourceUnavailable
 from headrace.model.schema import TableId
-from headrace.sources.base import CatalogEntry, CatalogLook, Severity
+from headrace.sources.base import CatalogEntry, CatalogLook, Severity, refuse
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.connection import QueryFailed, Session
 from headrace.sources.mysql.preflight import captured_tables
@@ -67,6 +67,7 @@ class TableWatch:
 
         Raises:
             SlotLost: somebody took the triggers of a captured table away.
+            PreflightFailed: a captured table is one by now that triggers do not see all of.
         """
         selected = captured_tables(session, self._settings.database)
         registered = installed.registered(session)
@@ -108,10 +109,16 @@ class TableWatch:
     def _renew(
         self, session: Session, collations: Collations, before: Layout | None, now: Layout
     ) -> bool:
-        """Make the triggers of a captured table for what it is now; return whether that is done."""
+        """Make the triggers of a captured table for what it is now; return whether that is done.
+
+        Raises:
+            PreflightFailed: by now it is one that triggers do not see all of.
+        """
         at, _ = self._waits.get(now.table, (0.0, _PAUSE_S))
         if time.monotonic() < at:
             return False
+        preflight = TriggerPreflight(session, self._settings)
+        refuse(self._settings.name, list(preflight.of_table(now.rows.facts(collations))))
         if before is not None and before.storage != now.storage:
             session.run(_EMPTIED.format(before.layout_id))
         return self._made(session, collations, now)

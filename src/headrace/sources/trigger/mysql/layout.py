@@ -25,12 +25,15 @@ class Layout:
         storage: changes when the table is emptied or written anew.
         guarded: columns whose change a constraint may forbid: those of unique indexes and foreign keys.
         turn: counts the times that triggers were made anew although nothing else here differs.
+        values: what else tells whether rows may hold other values: the expressions of columns that are computed, and
+            how often columns came or went without the table being written anew, where the server says so.
     """
 
     rows: CatalogRows
     storage: str
     guarded: tuple[str, ...] = ()
     turn: int = 0
+    values: tuple[str, ...] = ()
 
     @property
     def table(self) -> TableId:
@@ -48,6 +51,8 @@ class Layout:
                 "storage": self.storage,
                 "guarded": self.guarded,
                 "turn": self.turn,
+                # Of most tables there is nothing to say, and those of before it was said keep their numbers.
+                **({"values": self.values} if self.values else {}),
             },
             sort_keys=True,
         )
@@ -69,7 +74,8 @@ class Layout:
             value = json.loads(text)
             columns = tuple(tuple(column) for column in value["columns"])
             rows = CatalogRows(TableId(*value["table"]), columns, tuple(value["key"]))
-            return cls(rows, value["storage"], tuple(value["guarded"]), int(value["turn"]))
+            values = tuple(value.get("values", ()))
+            return cls(rows, value["storage"], tuple(value["guarded"]), int(value["turn"]), values)
         except (ValueError, KeyError, TypeError) as error:
             raise ProtocolError(
                 f"A layout of {len(text)} bytes in headrace.txlog_layouts does not read.",

@@ -30,12 +30,6 @@ SELECT privilege_type, '', '' FROM information_schema.user_privileges WHERE gran
 UNION SELECT privilege_type, table_schema, '' FROM information_schema.schema_privileges WHERE grantee = {0}
 UNION SELECT privilege_type, table_schema, table_name FROM information_schema.table_privileges WHERE grantee = {0}
 """
-_ACTING = """
-SELECT constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints
- WHERE constraint_schema = {} AND table_name = {}
-   AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
-        OR update_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT'))
-"""
 _TRUSTED = ("SUPER", "BINLOG ADMIN")
 
 
@@ -127,15 +121,7 @@ class TriggerPreflight(Preflight):
     def table(self, facts: TableFacts) -> Iterator[Finding]:
         """Yield what triggers do not see of a table, or cannot have."""
         table = facts.table
-        names = [quote_literal(part) for part in table]
-        for name, on_delete, on_update in self.session.texts(_ACTING.format(*names)):
-            yield Finding(
-                "foreign-key-acts",
-                f"{table}: the foreign key {name} changes rows by itself (ON DELETE {on_delete}, ON UPDATE "
-                f"{on_update}), which fires no trigger.",
-                f"Make it anew with RESTRICT, and let the application change these rows; or exclude {table}.",
-                table=str(table),
-            )
+        yield from self.acting(table, "fires no trigger")
         if not facts.key and self._constrained(table):
             yield Finding(
                 "keyless-constrained",
