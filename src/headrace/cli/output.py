@@ -14,7 +14,15 @@ from rich.text import Text
 
 from headrace.errors import ConfigError, HeadraceError
 
-__all__ = ["ConfigFile", "console", "errors_without_traceback", "notes", "show_error"]
+__all__ = [
+    "EXIT_ERROR",
+    "EXIT_INTERRUPTED",
+    "ConfigFile",
+    "console",
+    "errors_without_traceback",
+    "notes",
+    "show_error",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")

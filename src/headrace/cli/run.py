@@ -35,11 +35,14 @@ def run(
     """
     from headrace.cli.findings import show_findings
     from headrace.cli.live import Display
+    from headrace.cli.refusals import pass_over_no_room
     from headrace.errors import PreflightFailed
     from headrace.replicator import config_file, runner
     from headrace.replicator.run import Run, failure_noted, note_end
     from headrace.sources.base import Severity
 
+    # What it says may go into a file on the disk whose fullness the replicator waits out.
+    pass_over_no_room()
     config = config_file.load(file)
     with failure_noted(config):
         findings = runner.preflight(config)

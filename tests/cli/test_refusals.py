@@ -1,0 +1,144 @@
+"""Commands that the system refuses something: an exit code and a line, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.cli.main import app
+from headrace.cli.run import run
+from headrace.replicator import run as run_module
+from headrace.replicator import runner
+from headrace.replicator.picture import Picture
+from headrace.sources.base import Finding, Severity
+
+FULL = Path("/dev/full")
+on_a_full_disk = pytest.mark.skipif(not FULL.exists(), reason="a disk that is always full")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        "name: shop\n"
+        "source: {type: postgres, tables: ['public.*'], url: 'postgresql://u@127.0.0.1:1/db'}\n"
+        "target: {type: delta, path: ./lake}\n"
+    )
+    return path
+
+
+def called(*words: str, **where: object) -> subprocess.CompletedProcess[str]:
+    """Run a command as people do."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment, **where}
+    command = [sys.executable, "-m", "headrace.cli.main", *words]
+    return subprocess.run(command, text=True, check=False, **given)  # type: ignore[call-overload]
+
+
+@on_a_full_disk
+@pytest.mark.parametrize("unbuffered", [{}, {"PYTHONUNBUFFERED": "1"}])
+@pytest.mark.parametrize("words", [["--help"], ["version"], ["version", "--json"]])
+def test_an_output_without_room_is_said_and_an_error(
+    words: list[str], unbuffered: dict[str, str]
+) -> None:
+    with FULL.open("w", encoding="utf-8") as full:
+        done = called(*words, stdout=full, env={**os.environ, **unbuffered})
+    assert done.returncode == 2
+    assert "There is no room for what the command writes" in done.stderr
+    assert "next step" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@on_a_full_disk
+def test_an_error_without_room_for_its_words_is_an_error_all_the_same() -> None:
+    with FULL.open("w", encoding="utf-8") as full:
+        assert called("status", "nowhere.yaml", stdout=full, stderr=full).returncode == 2
+
+
+def test_a_reader_that_has_gone_ends_a_command_without_a_word() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        done = called("version", stdout=writes)
+    finally:
+        os.close(writes)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("command", ["status", "metrics", "logs", "export"])
+def test_a_file_in_the_place_of_the_state_is_named(command: str, file: Path) -> None:
+    state = file.parent / "taken"
+    state.touch()
+    file.write_text(f"{file.read_text()}state: {{dir: {state}}}\n")
+    words = [command, str(file), *(["--to", str(file.parent)] if command == "export" else [])]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 2
+    assert f"StateError: {state}" in done.stderr
+    assert "Not a directory" in done.stderr
+
+
+def test_letters_that_the_output_lacks_are_shown_by_their_numbers(file: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = called("status", str(file), env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "starting \\xb7 behind not yet" in done.stdout
+
+
+class Turning:
+    """A run that goes on for some turns."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.picture = Picture((), 0, 0, 0, 0, None, 0, 0, {})
+        self.note = "apply is started again: away. " + "x" * 10_000
+        self.left = 3
+
+    def __enter__(self) -> Turning:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def end_on_signals(self) -> None:
+        pass
+
+    def turn(self) -> bool:
+        self.left -= 1
+        return self.left > 0
+
+
+@contextmanager
+def full_output() -> Iterator[None]:
+    with FULL.open("w", encoding="utf-8") as out, FULL.open("w", encoding="utf-8") as err:
+        with redirect_stdout(out), redirect_stderr(err):
+            yield
+        # What lies in them would be an error when they are closed.
+        for file in (out, err):
+            with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+                os.dup2(nowhere.fileno(), file.fileno())
+
+
+@on_a_full_disk
+def test_a_run_goes_on_where_there_is_no_room_for_what_it_says(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turning = Turning()
+    said = [Finding("wal-size", "The log is short.", "Make it longer.", severity=Severity.WARNING)]
+    monkeypatch.setattr(runner, "preflight", lambda _config: said)
+    monkeypatch.setattr(run_module, "Run", lambda *_, **__: turning)
+    with full_output():
+        run(file)
+    assert turning.left == 0
