@@ -377,10 +377,8 @@ class ChangeLogWriter:
     def _segment_for(self, size: int) -> ActiveSegment:
         """Return the segment to write to, a new one when the old one is full."""
         active = self._active
-        if active is not None and (
-            active.length + size <= self._settings.roll_bytes
-            or active.length == SEGMENT_HEADER_BYTES
-        ):
+        # Also one that is empty may be too small: readers have mapped it as it was made.
+        if active is not None and active.length + size <= active.size:
             return active
         return self._begin_segment(size)
 
