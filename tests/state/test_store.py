@@ -11,6 +11,7 @@ import pytest
 
 from headrace.model.schema import TableId
 from headrace.state.copies import copies_of
+from headrace.state.minutes import MinuteStore
 from headrace.state.pace import ADAPTIVE, OwnPace, Pace
 from headrace.state.records import (
     OPEN,
@@ -32,6 +33,17 @@ T = TableId("public", "t")
 def state(tmp_path: Path) -> Iterator[StateStore]:
     with closing(StateStore(tmp_path / "state.db")) as opened:
         yield opened
+
+
+@pytest.mark.parametrize("name", ["what?", "a%20b", "what?timeout=0", "a#b", "ä 日本"])
+def test_the_databases_lie_in_their_folder_whatever_its_name_is(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    with closing(StateStore(folder / "state.db")) as state:
+        state.submit(Scope.TABLE, T)
+    with closing(MinuteStore(folder / "activity.db")) as minutes:
+        minutes.set("told", "yes")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert {"state.db", "activity.db"} <= {path.name for path in folder.iterdir()}
 
 
 @req("N02")

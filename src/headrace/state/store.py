@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     Connection,
     bindparam,
     create_engine,
@@ -95,7 +96,9 @@ class StateStore:
     def __init__(self, path: Path | str, wait_s: float = _WAIT_S) -> None:
         path = Path(path)
         self._path = path
-        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": wait_s})
+        # As a value: in a text the name's own % and ? would mean something.
+        url = URL.create("sqlite", database=str(path))
+        self._engine = create_engine(url, connect_args={"timeout": wait_s})
         event.listen(self._engine, "connect", _prepare_sqlite)
         with self._guard():
             path.parent.mkdir(parents=True, exist_ok=True)
