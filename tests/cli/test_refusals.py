@@ -93,6 +93,20 @@ def test_letters_that_the_output_lacks_are_shown_by_their_numbers(file: Path) ->
     assert "starting \\xb7 behind not yet" in done.stdout
 
 
+def test_a_namespace_that_is_no_text_is_no_label(file: Path) -> None:
+    done = CliRunner().invoke(app, ["metrics", str(file), "--namespace", "\udcff"])
+    assert done.exit_code == 2
+    assert "--namespace: no text in UTF-8" in done.stderr
+
+
+def test_a_folder_whose_name_is_no_text_is_written_and_told(file: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    done = called("export", str(file), "--to", f"{file.parent}/\udcff", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "\\udcff/default/shop/0/state.json" in done.stdout
+    assert (file.parent / "\udcff" / "default" / "shop" / "0" / "state.json").exists()
+
+
 class Turning:
     """A run that goes on for some turns."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.output import a_number, console, errors_without_traceback
 
 __all__ = ["serve"]
 
@@ -36,7 +36,8 @@ def serve(
         ),
     ] = None,
     stop_seconds: Annotated[
-        float, typer.Option(min=1, max=3600, help="How long a replicator has to end.")
+        float,
+        typer.Option(min=1, max=3600, callback=a_number, help="How long a replicator has to end."),
     ] = 60.0,
 ) -> None:
     """Look after many replicators, over HTTP, until Ctrl-C.
