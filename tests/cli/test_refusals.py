@@ -5,20 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-from headrace.cli.run import run
-from headrace.replicator import run as run_module
-from headrace.replicator import runner
-from headrace.replicator.picture import Picture
-from headrace.sources.base import Finding, Severity
 
 FULL = Path("/dev/full")
 on_a_full_disk = pytest.mark.skipif(not FULL.exists(), reason="a disk that is always full")
@@ -105,54 +97,3 @@ def test_a_folder_whose_name_is_no_text_is_written_and_told(file: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "\\udcff/default/shop/0/state.json" in done.stdout
     assert (file.parent / "\udcff" / "default" / "shop" / "0" / "state.json").exists()
-
-
-class Turning:
-    """A run that goes on for some turns."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self.picture = Picture((), 0, 0, 0, 0, None, 0, 0, {})
-        self.note = "apply is started again: away. " + "x" * 10_000
-        self.left = 3
-
-    def __enter__(self) -> Turning:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
-
-    def end_on_signals(self) -> None:
-        pass
-
-    def turn(self) -> bool:
-        self.left -= 1
-        return self.left > 0
-
-
-@contextmanager
-def full_output() -> Iterator[None]:
-    with FULL.open("w", encoding="utf-8") as out, FULL.open("w", encoding="utf-8") as err:
-        with redirect_stdout(out), redirect_stderr(err):
-            yield
-        # What lies in them would be an error when they are closed.
-        for file in (out, err):
-            with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-                os.dup2(nowhere.fileno(), file.fileno())
-
-
-@on_a_full_disk
-def test_a_run_goes_on_where_there_is_no_room_for_what_it_says(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turning = Turning()
-    said = [Finding("wal-size", "The log is short.", "Make it longer.", severity=Severity.WARNING)]
-    monkeypatch.setattr(runner, "preflight", lambda _config: said)
-    monkeypatch.setattr(run_module, "Run", lambda *_, **__: turning)
-    with full_output():
-        run(file)
-    assert turning.left == 0
