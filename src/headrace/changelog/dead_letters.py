@@ -9,6 +9,7 @@ Source: docs/requirements.md, C67.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,10 @@ from headrace.observe.failpoints import failpoint
 from headrace.wire.block import decode_block, encode_block, read_header
 
 __all__ = ["DeadLetter", "DeadLetterStore", "LetterState"]
+
+
+_LONGEST_NAME = 255
+"""Bytes that a name may have in the file systems that there are."""
 
 
 class LetterState(Enum):
@@ -195,7 +200,12 @@ class DeadLetterStore:
         replace_file(self._place(letter.table, letter.scn), text.encode())
 
     def _folder_of(self, table: TableId) -> Path:
-        return self._folder / quote(str(table), safe="")
+        name = quote(str(table), safe="")
+        if len(name) > _LONGEST_NAME:
+            # A letter beyond ASCII becomes up to nine; who looks into the folder reads the name in its files.
+            digest = hashlib.sha256(str(table).encode()).hexdigest()
+            name = f"{name[: _LONGEST_NAME - len(digest) - 1]}~{digest}"
+        return self._folder / name
 
     def _place(self, table: TableId, scn: int) -> Path:
         return self._folder_of(table) / f"{scn:020d}.json"
