@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from headrace.durable import replace_file, sync_folder
+from headrace.durable import make_folder, replace_file, sync_folder
 from headrace.errors import StateError
 from headrace.model.block import Block
 from headrace.model.schema import TableId
@@ -132,7 +132,7 @@ class DeadLetterStore:
         if place.exists():
             return
         try:
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(place.parent, 0o700)
             path = place.with_suffix(".blocks")
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:

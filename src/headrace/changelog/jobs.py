@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from headrace.changelog.refusals import write_refusals
-from headrace.durable import replace_file, sync_folder
+from headrace.durable import make_folder, replace_file, sync_folder
 from headrace.errors import StateError
 
 __all__ = ["jobs", "register_job", "unregister_job"]
@@ -33,7 +33,7 @@ def register_job(folder: Path, name: str, applied_scn: int) -> None:
         raise ValueError(f"an applied SCN is never negative: {applied_scn}")
     path = _path(folder, name)
     with write_refusals(f"Job file {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         replace_file(path, json.dumps({"applied_scn": applied_scn}).encode())
 
 

@@ -34,6 +34,7 @@ from headrace.changelog.segment import (
     list_segments,
 )
 from headrace.changelog.tail import Tail, TailFile, TailRecord, TailView
+from headrace.durable import make_folder
 from headrace.errors import (
     ChangeLogError,
     CorruptSegment,
@@ -145,7 +146,7 @@ class ChangeLogWriter:
     ) -> ChangeLogWriter:
         """Return a writer that holds ``lock``, taken now when it is negative."""
         with write_refusals(f"Change log {folder}"):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             held = take_lock(folder) if lock < 0 else lock
             try:
                 return cls(folder, settings, held, sync, write, clock)
