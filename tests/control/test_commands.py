@@ -130,6 +130,16 @@ def test_what_cannot_be_done_says_what_to_do(
     assert "Traceback" not in failed.output
 
 
+def test_a_running_one_that_gets_another_configuration_is_waited_for(
+    server: str, folder: Path
+) -> None:
+    file = str(folder / "shop.yaml")
+    assert told("deploy", file, "--wait")["state"] == "DEPLOYED"
+    told("start", "shop", "--wait")
+    assert told("deploy", file)["state"] == "STARTING"
+    assert told("deploy", file, "--wait")["state"] == "RUNNING"
+
+
 def test_what_reads_a_file_finds_that_of_a_name(server: str, folder: Path) -> None:
     told("deploy", str(folder / "shop.yaml"))
     for command in ("verify", "maintain"):
