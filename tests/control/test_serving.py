@@ -35,6 +35,12 @@ def test_an_address_that_does_not_read_is_refused(address: str) -> None:
         Listening.parse(address, None)
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_host_that_can_have_no_address_is_named(host: str) -> None:
+    with pytest.raises(ControlUnavailable, match="no such host"):
+        listen(Listening(host, 8070))
+
+
 def test_an_address_that_is_taken_is_named() -> None:
     with listen(Listening(port=0)) as taken:
         taken.listen()

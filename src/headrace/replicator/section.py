@@ -9,6 +9,10 @@ from pydantic import BaseModel, ConfigDict, field_validator
 __all__ = ["Section"]
 
 
+_MOST = 2**53
+_LEAST = 1e-6
+
+
 class Section(BaseModel):
     """A part of the file: unknown keys are refused, values never change."""
 
@@ -18,10 +22,18 @@ class Section(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _can_be_a_path(cls, value: object) -> object:
+    def _can_be_used(cls, value: object) -> object:
         if isinstance(value, Path):
             _refuse_what_is_no_path(value)
+        elif isinstance(value, int | float):
+            _refuse_what_nobody_means(value)
         return value
+
+
+def _refuse_what_nobody_means(number: float) -> None:
+    """Refuse numbers with which sums, clocks and the system's calls come to an end."""
+    if not (number == 0 or _LEAST <= abs(number) <= _MOST):
+        raise ValueError(f"0, or a number between {_LEAST:f} and {_MOST:,}")
 
 
 def _refuse_what_is_no_path(path: Path) -> None:
