@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,7 +14,7 @@ from headrace import __version__
 from headrace.cli.main import app
 from headrace.errors import ScnNotFound, SlotLost
 from headrace.observe.status import ProcessState, StatusFile, describe_error
-from headrace.replicator import config_file
+from headrace.replicator import config_file, runner
 from headrace.replicator.paths import StatePaths
 from headrace.state.store import Scope, StateStore
 from tests.requirements import req
@@ -110,6 +111,17 @@ def test_version_is_listed_behind_all_groups() -> None:
 
 def test_version() -> None:
     assert f"headrace {__version__}" in call("version").stdout
+
+
+def test_a_comparison_of_no_table_is_not_called_equal(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = SimpleNamespace(tables=list)
+    monkeypatch.setattr(runner, "open_database", lambda _config: empty)
+    shown = call("verify", str(file), "--json")
+    assert shown.exit_code == 2
+    assert "source.tables matches no table" in shown.stderr
+    assert not shown.stdout
 
 
 @req("C75")
