@@ -113,6 +113,12 @@ def test_version() -> None:
     assert f"headrace {__version__}" in call("version").stdout
 
 
+def test_a_rewind_takes_a_file_of_any_name(file: Path) -> None:
+    shown = call("rewind", str(file.rename(file.with_name("shop.conf"))), "--to", "5")
+    assert shown.exit_code == 2
+    assert "No frontier is kept" in shown.stderr
+
+
 def test_a_comparison_of_no_table_is_not_called_equal(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
