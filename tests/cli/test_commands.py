@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -111,6 +112,21 @@ def test_version_is_listed_behind_all_groups() -> None:
 
 def test_version() -> None:
     assert f"headrace {__version__}" in call("version").stdout
+
+
+def test_versions_of_what_is_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = metadata.version
+
+    def light(package: str) -> str:
+        if package == "pyspark":
+            raise metadata.PackageNotFoundError(package)
+        return installed(package)
+
+    monkeypatch.setattr(metadata, "version", light)
+    shown = call("version", "--json")
+    assert shown.exit_code == 0
+    assert {"headrace", "pyarrow"} <= json.loads(shown.stdout).keys()
+    assert "pyspark" not in shown.stdout
 
 
 def test_a_rewind_takes_a_file_of_any_name(file: Path) -> None:
