@@ -226,6 +226,22 @@ def test_a_dump_request_waits_in_the_state(file: Path) -> None:
     assert request.keys == (("17", "1"), ("a,b", "2"))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--table", "public.orders", "--keys", "\udcff"),
+        ("--table", "public.orders", "--where", "v = '\udcff'"),
+        ("--table", "public.\udcff"),
+    ],
+)
+def test_what_is_no_text_is_asked_of_no_database(file: Path, words: tuple[str, ...]) -> None:
+    """Capture could not send it, and would end with it at each start."""
+    shown = call("dump", "start", str(file), *words)
+    assert shown.exit_code == 2
+    assert "no text in UTF-8" in shown.stderr
+    assert json.loads(call("dump", "list", str(file), "--all", "--json").stdout) == []
+
+
 def test_keys_of_all_tables_are_refused(file: Path) -> None:
     shown = call("dump", "start", str(file), "--table", "all", "--keys", "1")
 

@@ -98,6 +98,20 @@ def test_parts_that_do_not_fit_are_refused(state: StateStore, more: dict[str, ob
     assert state.requests() == []
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"scope": Scope.PRIMARY_KEYS, "keys": [("1", "\ud800")]},
+        {"scope": Scope.PREDICATE, "predicate": "v = '\udcff'"},
+        {"scope": Scope.TABLE, "table": TableId("public", "\udcff")},
+    ],
+)
+def test_what_is_no_text_is_refused(state: StateStore, asked: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="no text in UTF-8"):
+        state.submit(**{"table": T, **asked})  # type: ignore[arg-type]
+    assert state.requests() == []
+
+
 @req("N05", "N06", "N07")
 def test_the_pace_is_kept_setting_by_setting(state: StateStore, tmp_path: Path) -> None:
     assert state.pace() == Pace()
