@@ -232,11 +232,13 @@ def test_a_value_that_json_has_not_is_refused_before_it_is_sent(
     assert "holds a value that cannot be sent" in said
 
 
-def test_a_file_whose_folder_is_no_text_is_refused_by_the_server(
+def test_a_file_whose_folder_is_no_text_is_refused(
     server: str,
     folder: Path,
 ) -> None:
     odd = folder / "\udcff"
     odd.mkdir()
     (folder / "shop.yaml").rename(odd / "shop.yaml")
-    assert "next step" in call("deploy", str(odd / "shop.yaml"), fails=True).stderr
+    for command in ("deploy", "run", "status"):
+        said = call(command, str(odd / "shop.yaml"), fails=True).stderr
+        assert "is no text in UTF-8" in said

@@ -86,6 +86,12 @@ def test_secrets_of_the_control_plane_are_told_from_those_of_replicators(
     assert "adas-own" not in repr(known.__dict__)
 
 
+def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Its processes could not be told from those of others."""
+    with pytest.raises(ConfigError, match="--state"):
+        plane_settings(tmp_path / "\udcff", None, None, Limits())
+
+
 def test_a_password_on_the_command_line_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="command line") as caught:
         plane_settings(tmp_path, "postgresql://u:swordfish@h/d", None, Limits())

@@ -246,6 +246,16 @@ def test_an_expression_with_a_secret_is_shown_nowhere(
         ("target:", "changelog: {segment: 8GiB}\ntarget:", "changelog.segment: expected less than"),
         ("target:", "metrics: {listen: 'a..b:80'}\ntarget:", "metrics.listen: expected a host"),
         ("target:", 'metrics: {listen: "a\\0b:80"}\ntarget:', "metrics.listen: expected a host"),
+        (
+            "target:",
+            'relay: {tokens: [{name: a, token: "sixteen-letters-\\0"}]}\ntarget:',
+            "relay.tokens[0].token: expected text without zero bytes",
+        ),
+        (
+            "target:",
+            'spark: {master: "local[2]\\0"}\ntarget:',
+            "spark.master: expected text without",
+        ),
         ("./lake", '"s3://bucket/a\\0b"', "target.path: expected a prefix without control"),
         ("./lake", '"s3://bucket/a\\nb"', "target.path: expected a prefix without control"),
         ("./lake", '"s3://bucket/a/../b"', "target.path: expected a prefix without control"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 __all__ = ["Section"]
 
@@ -27,6 +27,8 @@ class Section(BaseModel):
             _refuse_what_is_no_path(value)
         elif isinstance(value, int | float):
             _refuse_what_nobody_means(value)
+        elif isinstance(value, str | SecretStr):
+            _refuse_what_is_no_text(value if isinstance(value, str) else value.get_secret_value())
         return value
 
 
@@ -34,6 +36,16 @@ def _refuse_what_nobody_means(number: float) -> None:
     """Refuse numbers with which sums, clocks and the system's calls come to an end."""
     if not (number == 0 or _LEAST <= abs(number) <= _MOST):
         raise ValueError(f"0, or a number between {_LEAST:f} and {_MOST:,}")
+
+
+def _refuse_what_is_no_text(text: str) -> None:
+    """Refuse what is cut off at a zero byte, or not sent at all, wherever it is used."""
+    try:
+        if b"\0" not in text.encode():
+            return
+    except UnicodeEncodeError:
+        pass
+    raise ValueError("text without zero bytes, in characters that UTF-8 has")
 
 
 def _refuse_what_is_no_path(path: Path) -> None:
