@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
+from headrace.cli.relay import relay
 from headrace.cli.run import run
-from headrace.replicator import config_file, runner
+from headrace.cli.serve import serve
+from headrace.observe import logs
+from headrace.relay.server import workers
+from headrace.replicator import config_file, lean, runner
 from headrace.replicator import run as run_module
+from headrace.replicator.api import serve as api_serve
 from headrace.replicator.picture import Picture
 from headrace.replicator.run import Run
 from headrace.sources.base import Finding, Severity
@@ -117,3 +124,29 @@ def test_a_turn_that_is_the_last_because_somebody_asked_for_it_is_no_goal(
         running.end()
     assert not running.turn()
     assert running.is_done is reached
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="a disk that is always full")
+def test_servers_serve_where_there_is_no_room_for_what_they_say(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = []
+
+    def serving_changes(_settings: Any, _stop: Any, tell: Callable[[str, Any], None]) -> None:
+        tell("http://127.0.0.1:7070", {})
+        served.append("relay")
+
+    def answering(*given: Any) -> None:
+        given[-1]()
+        served.append("control plane")
+
+    monkeypatch.setattr(lean, "begin_lean", lambda: None)
+    monkeypatch.setattr(logs, "begin_logging", lambda: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(api_serve, "serve", answering)
+    monkeypatch.setattr(workers, "run_relay", serving_changes)
+    with full_output():
+        relay([file])
+    with full_output():
+        serve("127.0.0.1:0", tmp_path / "serve", None, None, 1.0)
+    assert served == ["relay", "control plane"]

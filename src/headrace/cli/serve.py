@@ -64,6 +64,7 @@ def serve(
 
     begin_lean()
 
+    from headrace.cli.refusals import pass_over_no_room
     from headrace.observe.logs import begin_logging
     from headrace.replicator.api.app import application
     from headrace.replicator.api.serve import Listening, known_of, limits_of, listen
@@ -72,6 +73,8 @@ def serve(
     from headrace.replicator.control.reconcile import Limits
     from headrace.replicator.serving import plane_settings, tokens_of
 
+    # Whom it looks after goes on without a word of it, too.
+    pass_over_no_room()
     begin_logging()
     people = tokens_of(tokens)
     where = Listening.parse(address, people)
