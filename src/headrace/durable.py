@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["replace_file", "sync_folder"]
+__all__ = ["make_folder", "replace_file", "sync_folder"]
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -21,6 +21,19 @@ def replace_file(path: Path, data: bytes) -> None:
         draft.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder, and those above it that are missing; their names are durable when it returns.
+
+    Args:
+        folder: which; nothing where it is there.
+        mode: its rights, as of `pathlib.Path.mkdir`.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    for place in missing:
+        sync_folder(place.parent)
 
 
 def sync_folder(folder: Path) -> None:

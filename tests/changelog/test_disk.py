@@ -171,6 +171,8 @@ def test_at_its_budget_the_log_refuses_and_loses_nothing(tmp_path):
         with pytest.raises(DiskBudgetReached, match="apply has applied SCN 0") as caught:
             writer.append(window(scn))
         assert caught.value.retry is Retry.TIMED
+        # Of a replicator that was renamed, no job by that name ever catches up.
+        assert f"delete {tmp_path / 'jobs' / 'apply.json'}" in caught.value.next_step
         assert scns(ChangeLogReader(tmp_path).blocks(0)) == list(range(1, scn))
         for _ in range(2):
             with pytest.raises(DiskBudgetReached):

@@ -282,3 +282,25 @@ def test_any_crash_leaves_a_prefix_with_everything_synced(seed):
         elif dice.random() < 0.3:
             (crash.folder / "tail").write_bytes(tails[:2048] + bytes(2048))
         crash.check(crash.folder)
+
+
+def test_what_was_not_synced_is_written_again_piece_by_piece(tmp_path, monkeypatch):
+    """One call of the system moves two gibibytes at most, and memory has less."""
+    with ChangeLogWriter.open(tmp_path, SMALL, sync=lambda _descriptor: None) as writer:
+        writer.append(window(1, 50))
+        _, known = writer.durable
+        end = writer.used_bytes
+    written = []
+    pwrite = os.pwrite
+
+    def noting(descriptor, data, offset):
+        written.append((offset, len(data)))
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr("headrace.changelog.recovery._PIECE_BYTES", 100)
+    monkeypatch.setattr(os, "pwrite", noting)
+    ChangeLogWriter.open(tmp_path, SMALL).close()
+    begin = max(known, SEGMENT_HEADER)
+    again = [(place, min(100, end - place)) for place in range(begin, end, 100)]
+    assert written[: len(again)] == again
+    assert len(seen(ChangeLogReader(tmp_path).blocks(0))) == 50

@@ -247,3 +247,16 @@ def test_a_log_that_begins_behind_an_scn_says_so_from_then_on(tmp_path):
     with pytest.raises(ScnNotFound):
         list(reader.blocks(49))
     assert scns(reader.blocks(50)) == [51]
+
+
+def test_a_block_larger_than_an_empty_segment_gets_one_of_its_own(tmp_path):
+    """Who has looked at the log has mapped the empty one as it was made, and would take what lies behind for damage."""
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        writer.begin_at(50, 7)
+        reader = ChangeLogReader(tmp_path)
+        assert scns(reader.blocks(50)) == []
+        synced(writer, window(51, 1000), window(52))
+        assert scns(reader.blocks(50)) == [51, 52]
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        assert (writer.tail.oldest_scn, writer.tail.complete_scn) == (50, 52)
+    assert scns(ChangeLogReader(tmp_path).blocks(50)) == [51, 52]

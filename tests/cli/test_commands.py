@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,7 +15,7 @@ from headrace import __version__
 from headrace.cli.main import app
 from headrace.errors import ScnNotFound, SlotLost
 from headrace.observe.status import ProcessState, StatusFile, describe_error
-from headrace.replicator import config_file
+from headrace.replicator import config_file, runner
 from headrace.replicator.paths import StatePaths
 from headrace.state.store import Scope, StateStore
 from tests.requirements import req
@@ -112,6 +114,38 @@ def test_version() -> None:
     assert f"headrace {__version__}" in call("version").stdout
 
 
+def test_versions_of_what_is_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = metadata.version
+
+    def light(package: str) -> str:
+        if package == "pyspark":
+            raise metadata.PackageNotFoundError(package)
+        return installed(package)
+
+    monkeypatch.setattr(metadata, "version", light)
+    shown = call("version", "--json")
+    assert shown.exit_code == 0
+    assert {"headrace", "pyarrow"} <= json.loads(shown.stdout).keys()
+    assert "pyspark" not in shown.stdout
+
+
+def test_a_rewind_takes_a_file_of_any_name(file: Path) -> None:
+    shown = call("rewind", str(file.rename(file.with_name("shop.conf"))), "--to", "5")
+    assert shown.exit_code == 2
+    assert "No frontier is kept" in shown.stderr
+
+
+def test_a_comparison_of_no_table_is_not_called_equal(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = SimpleNamespace(tables=list)
+    monkeypatch.setattr(runner, "open_database", lambda _config: empty)
+    shown = call("verify", str(file), "--json")
+    assert shown.exit_code == 2
+    assert "source.tables matches no table" in shown.stderr
+    assert not shown.stdout
+
+
 @req("C75")
 @pytest.mark.parametrize("command", ["preflight", "run", "status", "verify"])
 def test_a_bad_file_is_an_error_with_a_next_step(command: str, tmp_path: Path) -> None:
@@ -190,6 +224,22 @@ def test_a_dump_request_waits_in_the_state(file: Path) -> None:
         (request,) = state.requests()
     assert request.scope is Scope.PRIMARY_KEYS
     assert request.keys == (("17", "1"), ("a,b", "2"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--table", "public.orders", "--keys", "\udcff"),
+        ("--table", "public.orders", "--where", "v = '\udcff'"),
+        ("--table", "public.\udcff"),
+    ],
+)
+def test_what_is_no_text_is_asked_of_no_database(file: Path, words: tuple[str, ...]) -> None:
+    """Capture could not send it, and would end with it at each start."""
+    shown = call("dump", "start", str(file), *words)
+    assert shown.exit_code == 2
+    assert "no text in UTF-8" in shown.stderr
+    assert json.loads(call("dump", "list", str(file), "--all", "--json").stdout) == []
 
 
 def test_keys_of_all_tables_are_refused(file: Path) -> None:

@@ -317,7 +317,10 @@ def test_a_source_of_several_has_to_be_named(log, tmp_path):
     ("words", "said"),
     [
         (("--from", "yesterday"), "--from: 'yesterday'"),
+        (("--from", "999999d"), "--from: '999999d'"),
+        (("--from", "9" * 5000 + "d"), "--from: '999"),
         (("--upto", "x"), "--upto: 'x'"),
+        (("--upto", "9" * 5000), "--upto: '999"),
         (("--partition", "hash:8"), "--partition"),
         (("--partition", "range:8"), "--partition"),
         (("--columns", "public.orders"), "--columns"),
@@ -348,3 +351,10 @@ def test_no_relay_at_all_is_said_at_once():
 def test_columns_without_a_table_are_refused_by_option():
     with pytest.raises(ConfigError, match="--columns"):
         filter_of(None, [":a"], None, None)
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e300"])
+def test_seconds_without_an_end_are_refused(seconds):
+    done = tail("http://127.0.0.1:1", "--seconds", seconds)
+    assert done.exit_code == 2
+    assert "--seconds" in done.stderr

@@ -130,6 +130,16 @@ def test_what_cannot_be_done_says_what_to_do(
     assert "Traceback" not in failed.output
 
 
+def test_a_running_one_that_gets_another_configuration_is_waited_for(
+    server: str, folder: Path
+) -> None:
+    file = str(folder / "shop.yaml")
+    assert told("deploy", file, "--wait")["state"] == "DEPLOYED"
+    told("start", "shop", "--wait")
+    assert told("deploy", file)["state"] == "STARTING"
+    assert told("deploy", file, "--wait")["state"] == "RUNNING"
+
+
 def test_what_reads_a_file_finds_that_of_a_name(server: str, folder: Path) -> None:
     told("deploy", str(folder / "shop.yaml"))
     for command in ("verify", "maintain"):
@@ -162,3 +172,73 @@ def test_the_token_comes_from_the_environment(
         assert "operator" in call("start", "shop", fails=True).output
         monkeypatch.setenv("HEADRACE_TOKEN", OPERATOR.secret)
         assert "no replicator shop" in call("start", "shop", fails=True).output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stop", "caffè"),
+        ("stop", "a b?c#d"),
+        ("draft", "show", "naïve"),
+        ("namespace", "make", "caffè"),
+        ("replicators", "--namespace", "\udcff"),
+        ("metrics", "shop", "--namespace", "\udcff"),
+        ("activity", "shop", "--table", "\udcff.t"),
+        ("runtime", "events", "a\udcff"),
+    ],
+)
+def test_a_name_of_any_letters_reaches_the_server_which_says_what_is_wrong(
+    server: str,
+    words: tuple[str, ...],
+) -> None:
+    said = call(*words, fails=True).stderr
+    assert "ControlUnavailable" not in said
+    assert "next step" in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:abc",
+        "http://[::1",
+        "http://a..b:80",
+        f"http://{'a' * 70}",
+    ],
+)
+def test_an_address_that_is_none_is_named(url: str) -> None:
+    said = call("replicators", "--server", url, fails=True).stderr
+    assert "is no address of a control plane" in said
+
+
+@pytest.mark.parametrize("token", ["t\u00f6k\u20ac", "token\n", "to\x7fken"])
+def test_a_token_that_no_header_takes_is_named_and_not_shown(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TOKEN", token)
+    said = call("replicators", "--server", "http://127.0.0.1:1", fails=True).stderr
+    assert "HEADRACE_TOKEN holds a character" in said
+    assert token not in said
+
+
+@pytest.mark.parametrize("value", ["2026-01-31", ".nan", "!!binary aGk="])
+@pytest.mark.parametrize("words", [("deploy",), ("draft", "put", "d1")])
+def test_a_value_that_json_has_not_is_refused_before_it_is_sent(
+    words: tuple[str, ...], value: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(f"name: shop\nsource: {{since: {value}}}\n")
+    said = call(*words, str(file), "--server", "http://127.0.0.1:1", fails=True).stderr
+    assert "holds a value that cannot be sent" in said
+
+
+def test_a_file_whose_folder_is_no_text_is_refused(
+    server: str,
+    folder: Path,
+) -> None:
+    odd = folder / "\udcff"
+    odd.mkdir()
+    (folder / "shop.yaml").rename(odd / "shop.yaml")
+    for command in ("deploy", "run", "status"):
+        said = call(command, str(odd / "shop.yaml"), fails=True).stderr
+        assert "is no text in UTF-8" in said

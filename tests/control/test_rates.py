@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.errors import ConfigError
 from headrace.replicator.api import guard
 from headrace.replicator.api.rates import Buckets, RateLimits
 from headrace.replicator.api.serve import limits_of
@@ -90,3 +91,13 @@ def test_the_file_of_tokens_may_say_how_often(tmp_path: Path) -> None:
         "rates: {per_s: 5, burst: 6, wrong_tokens: 7}\n"
     )
     assert limits_of(tokens_of(file)) == RateLimits(5, 6, 7)
+
+
+@pytest.mark.parametrize("text", ["per_s: 1.0e-300", "per_s: 1.0e+300", f"burst: {10**30}"])
+def test_rates_that_nobody_can_wait_for_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "people.yaml"
+    file.write_text(
+        f"tokens: [{{name: ada, token: a-long-enough-token, role: admin}}]\nrates: {{{text}}}\n"
+    )
+    with pytest.raises(ConfigError, match="rates"):
+        tokens_of(file)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.replicator.api.opened import opened
 from headrace.replicator.control import processes
 from headrace.replicator.control.lifecycle import Command, Desired, State
 from headrace.replicator.control.processes import find
@@ -229,11 +230,21 @@ def test_one_whose_source_is_away_stays_until_people_let_go_of_it(hand: Hand) ->
     )
     hand.command(Command.START)
     hand.reaches(State.RUNNING)
-    StateStore(hand.state() / "state.db").close()
+    (hand.state() / "changelog").mkdir()
     hand.command(Command.DELETE)
     until(lambda: hand.row().reason, "the reason")
     assert hand.row().state is State.DELETING
     hand.command(Command.DELETE, leave_source=True)
+    until(hand.gone, "its end")
+
+
+def test_one_that_never_ran_goes_whoever_has_asked_for_its_requests(hand: Hand) -> None:
+    """Nothing is at its source, which may not even be reached."""
+    away = "postgresql://u@127.0.0.1:1/x?connect_timeout=2"
+    hand.deploy(source={"type": "postgres", "url": away, "tables": ["a.*"]})
+    with opened(hand.plane, "default", "shop") as requests:
+        assert requests.all() == []
+    hand.command(Command.DELETE)
     until(hand.gone, "its end")
 
 

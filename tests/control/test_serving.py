@@ -35,6 +35,12 @@ def test_an_address_that_does_not_read_is_refused(address: str) -> None:
         Listening.parse(address, None)
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_host_that_can_have_no_address_is_named(host: str) -> None:
+    with pytest.raises(ControlUnavailable, match="no such host"):
+        listen(Listening(host, 8070))
+
+
 def test_an_address_that_is_taken_is_named() -> None:
     with listen(Listening(port=0)) as taken:
         taken.listen()
@@ -78,6 +84,12 @@ def test_secrets_of_the_control_plane_are_told_from_those_of_replicators(
     assert person is not None
     assert person.name == "ada"
     assert "adas-own" not in repr(known.__dict__)
+
+
+def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Its processes could not be told from those of others."""
+    with pytest.raises(ConfigError, match="--state"):
+        plane_settings(tmp_path / "\udcff", None, None, Limits())
 
 
 def test_a_password_on_the_command_line_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
@@ -15,6 +16,7 @@ from headrace.replicator.control import leases
 from headrace.replicator.control.database import Database
 from headrace.replicator.control.lifecycle import Command, Desired, State
 from headrace.replicator.control.migrations import MIGRATIONS
+from headrace.replicator.control.plane import ControlPlane, PlaneSettings
 from headrace.replicator.control.records import Lease, Who
 from headrace.replicator.control.store import ControlStore
 from tests.requirements import req
@@ -84,6 +86,15 @@ def test_a_url_that_is_no_database_is_refused_without_being_repeated(url: str) -
     with pytest.raises(ConfigError, match="expected a PostgreSQL URL") as caught:
         Database(url)
     assert url not in str(caught.value)
+
+
+def test_a_control_planes_database_lies_in_its_folder_whatever_that_is_called(
+    tmp_path: Path,
+) -> None:
+    plane = ControlPlane(PlaneSettings(tmp_path / "what?"))
+    plane.database.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["what?"]
+    assert (tmp_path / "what?" / "control.db").exists()
 
 
 def test_a_database_that_does_not_answer_is_named_without_its_password() -> None:

@@ -145,3 +145,26 @@ def test_a_manifest_removed_while_listing_is_passed_over(store, monkeypatch):
     monkeypatch.setattr(FrontierStore, "scns", lambda self: known)
     assert store.latest().scn == 5
     assert [m.scn for m in store.list()] == [5]
+
+
+def test_what_was_cut_off_stays_away(store, monkeypatch):
+    for scn in (5, 6, 7):
+        store.write(manifest(scn))
+    events = []
+    fsync, unlink = os.fsync, type(store.folder).unlink
+
+    def watched_fsync(descriptor):
+        events.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def watched_unlink(path):
+        events.append(path.name)
+        unlink(path)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(type(store.folder), "unlink", watched_unlink)
+    store.cut(5)
+    assert events == [f"{6:020d}.json", f"{7:020d}.json", store.folder.stat().st_ino]
+    assert store.scns() == (5,)
+    store.cut(5)
+    assert len(events) == 3

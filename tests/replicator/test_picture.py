@@ -24,7 +24,7 @@ from headrace.observe.status import ProcessState, StatusFile
 from headrace.registry.file import FileRegistry
 from headrace.replicator.config import Config
 from headrace.replicator.config_file import load
-from headrace.replicator.observe_config import ObjectiveConfig
+from headrace.replicator.observe_config import ActivityConfig, DropConfig, ObjectiveConfig
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import Observer
 from headrace.state.records import OPEN, Cause
@@ -168,6 +168,19 @@ def test_transactions_that_wait_too_long_miss_the_objective_before_they_are_visi
     out.print(render("shop", picture))
     shown = out.export_text()
     assert "objective 90 % within 50 s: 83.3333 % of the last 1 h, 2 overdue, MISSED" in shown
+
+
+def test_minutes_that_do_not_read_keep_nobody_from_looking(config: Config) -> None:
+    watched = {"objective": ObjectiveConfig(), "activity": ActivityConfig(drop=DropConfig())}
+    config = config.model_copy(update=watched)
+    now_us = time.time_ns() // 1000
+    fill(config, manifest(10, orders="live"), block(10, now_us, {ORDERS: 5}))
+    StatePaths.of(config).activity.write_bytes(b"no database" * 1000)
+    with contextlib.closing(Observer(config)) as observer:
+        picture = observer.look()
+    assert picture.frontier_scn == 10
+    assert picture.objective is None
+    assert picture.drops is None
 
 
 @req("P27")

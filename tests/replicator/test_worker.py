@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -45,7 +46,7 @@ def started() -> Iterator[Started]:
         process.wait()
 
 
-def worker(file: Path, body: str) -> subprocess.Popen[str]:
+def worker(file: Path, body: str, stderr: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
     code = (
         "import sys\n"
         "from headrace import errors\n"
@@ -53,7 +54,7 @@ def worker(file: Path, body: str) -> subprocess.Popen[str]:
         f"def body(config, paths, stop, report):\n    {body}\n"
         f"sys.exit(run_worker('capture', [{str(file)!r}], body))"
     )
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", code], stderr=stderr, text=True)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -103,6 +104,22 @@ def test_an_error_becomes_one_line_a_status_and_an_exit_code(
         "next_step": "mend it.",
         "retry": retry,
     }
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("errors.SourceUnavailable('away.')", EXIT_RETRY),
+        ("errors.SlotLost('gone.')", EXIT_STOP),
+        ("RuntimeError()", EXIT_CRASHED),
+    ],
+)
+def test_a_log_without_room_changes_nothing_of_how_the_process_ends(
+    file: Path, error: str, code: int
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        assert worker(file, f"raise {error}", full).wait(60) == code
 
 
 @req("C70")

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.model.schema import TableId
 from headrace.state.copies import copies_of
+from headrace.state.minutes import MinuteStore
 from headrace.state.pace import ADAPTIVE, OwnPace, Pace
 from headrace.state.records import (
     OPEN,
@@ -32,6 +33,17 @@ T = TableId("public", "t")
 def state(tmp_path: Path) -> Iterator[StateStore]:
     with closing(StateStore(tmp_path / "state.db")) as opened:
         yield opened
+
+
+@pytest.mark.parametrize("name", ["what?", "a%20b", "what?timeout=0", "a#b", "ä 日本"])
+def test_the_databases_lie_in_their_folder_whatever_its_name_is(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    with closing(StateStore(folder / "state.db")) as state:
+        state.submit(Scope.TABLE, T)
+    with closing(MinuteStore(folder / "activity.db")) as minutes:
+        minutes.set("told", "yes")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert {"state.db", "activity.db"} <= {path.name for path in folder.iterdir()}
 
 
 @req("N02")
@@ -83,6 +95,20 @@ def test_a_request_moves_only_from_where_it_was_thought_to_be(state: StateStore)
 def test_parts_that_do_not_fit_are_refused(state: StateStore, more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="PREDICATE a table and a condition"):
         state.submit(table=T, **more)  # type: ignore[arg-type]
+    assert state.requests() == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"scope": Scope.PRIMARY_KEYS, "keys": [("1", "\ud800")]},
+        {"scope": Scope.PREDICATE, "predicate": "v = '\udcff'"},
+        {"scope": Scope.TABLE, "table": TableId("public", "\udcff")},
+    ],
+)
+def test_what_is_no_text_is_refused(state: StateStore, asked: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="no text in UTF-8"):
+        state.submit(**{"table": T, **asked})  # type: ignore[arg-type]
     assert state.requests() == []
 
 

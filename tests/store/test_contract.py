@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.errors import StoreRefused
 from headrace.store import Location, ObjectPath, store_of
 
 NAMES = ["0.json", "a=%25 1/x y.bin", "ä#?{1}*.parquet", "_log/~"]
@@ -34,6 +36,25 @@ def test_what_was_written_is_read_whole_and_in_pieces(folder: Location, name: st
     assert store.read(path) == b"new"
     assert store.delete([path]) == 1
     assert not store.exists(path)
+
+
+@pytest.mark.object_store
+@pytest.mark.parametrize("name", ["a\tb", "a\nb", "..", "\x7f"])
+def test_a_key_that_no_object_can_have_is_refused_by_name(prefix: ObjectPath, name: str) -> None:
+    """A table may be called so at its source; it must not end the job of all others."""
+    store, path = store_of(prefix), prefix / name / "0.json"
+    asked: list[Callable[[], object]] = [
+        lambda: store.put_if_absent(path, b""),
+        lambda: store.put(path, b""),
+        lambda: store.read(path),
+        lambda: store.exists(path),
+        lambda: store.names(path.parent),
+        lambda: store.delete([path]),
+        lambda: list(store.walk(path.parent, bool, bool)),
+    ]
+    for ask in asked:
+        with pytest.raises(StoreRefused, match="takes no key"):
+            ask()
 
 
 def test_a_name_is_given_once(folder: Location) -> None:

@@ -31,6 +31,7 @@ class ActiveSegment:
     Attributes:
         header: its first bytes.
         length: bytes written, durable or not.
+        size: bytes that the file has room for; who has mapped it sees no more.
     """
 
     def __init__(self, folder: Path, header: SegmentHeader, size: int, write: Write) -> None:
@@ -41,7 +42,7 @@ class ActiveSegment:
         """
         self.header = header
         self.length = SEGMENT_HEADER_BYTES
-        self._size = max(size, SEGMENT_HEADER_BYTES)
+        self.size = max(size, SEGMENT_HEADER_BYTES)
         self._filled = 0
         self._write = write
         path = folder / str(header.name)
@@ -49,7 +50,7 @@ class ActiveSegment:
         self._descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             self._write_at(header.encode(), 0)
-            os.ftruncate(self._descriptor, self._size)
+            os.ftruncate(self._descriptor, self.size)
             self._fill_ahead()
             os.fsync(self._descriptor)
             draft.rename(path)
@@ -89,7 +90,7 @@ class ActiveSegment:
 
     def _fill_ahead(self) -> None:
         """Write zeros behind the end; where there is no room for them, there is none for them until the end."""
-        first, self._filled = self.length, min(self.length + AHEAD_BYTES, self._size)
+        first, self._filled = self.length, min(self.length + AHEAD_BYTES, self.size)
         with contextlib.suppress(OSError):
             self._write_at(bytes(max(0, self._filled - first)), first)
 

@@ -9,6 +9,7 @@ Source: docs/requirements.md, C67.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from headrace.durable import replace_file, sync_folder
+from headrace.durable import make_folder, replace_file, sync_folder
 from headrace.errors import StateError
 from headrace.model.block import Block
 from headrace.model.schema import TableId
@@ -26,6 +27,10 @@ from headrace.observe.failpoints import failpoint
 from headrace.wire.block import decode_block, encode_block, read_header
 
 __all__ = ["DeadLetter", "DeadLetterStore", "LetterState"]
+
+
+_LONGEST_NAME = 255
+"""Bytes that a name may have in the file systems that there are."""
 
 
 class LetterState(Enum):
@@ -127,7 +132,7 @@ class DeadLetterStore:
         if place.exists():
             return
         try:
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(place.parent, 0o700)
             path = place.with_suffix(".blocks")
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
@@ -195,7 +200,12 @@ class DeadLetterStore:
         replace_file(self._place(letter.table, letter.scn), text.encode())
 
     def _folder_of(self, table: TableId) -> Path:
-        return self._folder / quote(str(table), safe="")
+        name = quote(str(table), safe="")
+        if len(name) > _LONGEST_NAME:
+            # A letter beyond ASCII becomes up to nine; who looks into the folder reads the name in its files.
+            digest = hashlib.sha256(str(table).encode()).hexdigest()
+            name = f"{name[: _LONGEST_NAME - len(digest) - 1]}~{digest}"
+        return self._folder / name
 
     def _place(self, table: TableId, scn: int) -> Path:
         return self._folder_of(table) / f"{scn:020d}.json"

@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 
 from headrace.changelog.refusals import write_refusals
-from headrace.durable import replace_file, sync_folder
+from headrace.durable import make_folder, replace_file, sync_folder
 from headrace.errors import StateError
 
-__all__ = ["jobs", "register_job", "unregister_job"]
+__all__ = ["job_file", "jobs", "register_job", "unregister_job"]
 
 _FOLDER = "jobs"
 _SUFFIX = ".json"
@@ -31,15 +31,15 @@ def register_job(folder: Path, name: str, applied_scn: int) -> None:
     """
     if applied_scn < 0:
         raise ValueError(f"an applied SCN is never negative: {applied_scn}")
-    path = _path(folder, name)
+    path = job_file(folder, name)
     with write_refusals(f"Job file {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         replace_file(path, json.dumps({"applied_scn": applied_scn}).encode())
 
 
 def unregister_job(folder: Path, name: str) -> None:
     """Let the log forget a job, and with it what only this job still needed."""
-    path = _path(folder, name)
+    path = job_file(folder, name)
     path.unlink(missing_ok=True)
     if path.parent.exists():
         sync_folder(path.parent)
@@ -70,7 +70,12 @@ def _applied(path: Path) -> int:
     return applied
 
 
-def _path(folder: Path, name: str) -> Path:
+def job_file(folder: Path, name: str) -> Path:
+    """Return where a job says how far it is.
+
+    Raises:
+        ValueError: when the name cannot be a file name.
+    """
     if not _NAME.fullmatch(name):
         raise ValueError(f"not a job name: {name!r}")
     return folder / _FOLDER / f"{name}{_SUFFIX}"

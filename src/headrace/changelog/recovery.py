@@ -30,6 +30,9 @@ from headrace.errors import ChangeLogLost, CorruptSegment
 
 __all__ = ["Recovered", "recover"]
 
+_PIECE_BYTES = 4 * 2**20
+"""Held in memory at once; the system moves no more than two gibibytes in a call."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
@@ -101,8 +104,9 @@ def _settle(path: Path, known: int, end: int, sync: Sync) -> None:
     """
     descriptor = os.open(path, os.O_RDWR)
     try:
-        if end > known:
-            os.pwrite(descriptor, os.pread(descriptor, end - known, known), known)
+        for place in range(known, end, _PIECE_BYTES):
+            piece = os.pread(descriptor, min(_PIECE_BYTES, end - place), place)
+            os.pwrite(descriptor, piece, place)
         os.ftruncate(descriptor, max(known, end))
         sync(descriptor)
     finally:

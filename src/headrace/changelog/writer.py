@@ -19,7 +19,7 @@ from types import TracebackType
 from headrace.changelog.active import ActiveSegment, Sync, Write
 from headrace.changelog.chain import Link
 from headrace.changelog.config import ChangeLogSettings
-from headrace.changelog.jobs import jobs
+from headrace.changelog.jobs import job_file, jobs
 from headrace.changelog.lock import take_lock
 from headrace.changelog.order import check_follows, split_open
 from headrace.changelog.progress import Progress
@@ -34,6 +34,7 @@ from headrace.changelog.segment import (
     list_segments,
 )
 from headrace.changelog.tail import Tail, TailFile, TailRecord, TailView
+from headrace.durable import make_folder
 from headrace.errors import (
     ChangeLogError,
     CorruptSegment,
@@ -145,7 +146,7 @@ class ChangeLogWriter:
     ) -> ChangeLogWriter:
         """Return a writer that holds ``lock``, taken now when it is negative."""
         with write_refusals(f"Change log {folder}"):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             held = take_lock(folder) if lock < 0 else lock
             try:
                 return cls(folder, settings, held, sync, write, clock)
@@ -377,10 +378,8 @@ class ChangeLogWriter:
     def _segment_for(self, size: int) -> ActiveSegment:
         """Return the segment to write to, a new one when the old one is full."""
         active = self._active
-        if active is not None and (
-            active.length + size <= self._settings.roll_bytes
-            or active.length == SEGMENT_HEADER_BYTES
-        ):
+        # Also one that is empty may be too small: readers have mapped it as it was made.
+        if active is not None and active.length + size <= active.size:
             return active
         return self._begin_segment(size)
 
@@ -492,12 +491,18 @@ class ChangeLogWriter:
 
     def _budget_reached(self, size: int) -> DiskBudgetReached:
         behind = min(jobs(self._folder).items(), key=lambda job: job[1], default=None)
-        waits = f"job {behind[0]} has applied SCN {behind[1]}" if behind else "no job is registered"
+        waits, gone = "no job is registered", ""
+        if behind is not None:
+            waits = f"job {behind[0]} has applied SCN {behind[1]}"
+            # One of a replicator that was renamed holds the log for nobody.
+            gone = (
+                f"; where there is no such job any more, delete {job_file(self._folder, behind[0])}"
+            )
         return DiskBudgetReached(
             f"The change log {self._folder} holds {self.used_bytes} bytes and may hold "
             f"{self._settings.budget_bytes}; {size} more do not fit, and nothing may go: {waits} of "
             f"{self.tail.complete_scn}. Nothing is lost: the source keeps what was not acknowledged.",
-            next_step="let the job catch up, or raise changelog.budget.",
+            next_step=f"let the job catch up, or raise changelog.budget{gone}.",
         )
 
     def _remove_leftovers(self) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.output import ConfigFile, a_number, console, errors_without_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,13 @@ def assess(
     ] = "",
     sample_s: Annotated[
         float,
-        typer.Option("--sample-seconds", min=0, max=3600, help="How long to look at the log."),
+        typer.Option(
+            "--sample-seconds",
+            min=0,
+            max=3600,
+            callback=a_number,
+            help="How long to look at the log.",
+        ),
     ] = 1.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, for programs.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.output import errors_without_traceback
+from headrace.cli.output import MOST_SECONDS, a_number, errors_without_traceback
 from headrace.cli.stream import (
     Authority,
     Columns,
@@ -87,7 +87,10 @@ def consume(
     patience: Annotated[
         float,
         typer.Option(
-            min=0.0, help="Seconds for which relays that do not hold the place are asked again."
+            min=0.0,
+            max=MOST_SECONDS,
+            callback=a_number,
+            help="Seconds for which relays that do not hold the place are asked again.",
         ),
     ] = 30.0,
     dead_letters: Annotated[
@@ -102,7 +105,13 @@ def consume(
         ),
     ] = None,
     report: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two lines about lag.")
+        float,
+        typer.Option(
+            min=0.1,
+            max=MOST_SECONDS,
+            callback=a_number,
+            help="Seconds between two lines about lag.",
+        ),
     ] = 10.0,
     authority: Authority = None,
 ) -> None:

@@ -8,7 +8,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.output import (
+    MOST_SECONDS,
+    a_number,
+    console,
+    errors_without_traceback,
+)
 
 __all__ = ["demo"]
 
@@ -16,9 +21,20 @@ __all__ = ["demo"]
 @errors_without_traceback
 def demo(
     seconds: Annotated[
-        float, typer.Option(min=1, help="How long the shop is busy, at least.")
+        float,
+        typer.Option(
+            min=1,
+            max=MOST_SECONDS,
+            callback=a_number,
+            help="How long the shop is busy, at least.",
+        ),
     ] = 45.0,
-    rate: Annotated[float, typer.Option(min=1, help="Transactions per second to try.")] = 300.0,
+    rate: Annotated[
+        float,
+        typer.Option(
+            min=1, max=1_000_000, callback=a_number, help="Transactions per second to try."
+        ),
+    ] = 300.0,
     rows: Annotated[int, typer.Option(min=1_000, help="Rows the shop begins with.")] = 500_000,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the server's files and the state too.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from headrace.errors import ConfigError
 from headrace.replicator.document_file import parse
 from headrace.replicator.relative_paths import make_absolute
 
-__all__ = ["body_of"]
+__all__ = ["as_sent", "body_of"]
 
 
 def body_of(
@@ -36,7 +38,7 @@ def body_of(
                 "deploy: a draft has no name of a replicator.", next_step="give one: --name NAME."
             )
         return name, {"draft": draft}
-    document = parse(file)
+    document = as_sent(file, parse(file))
     if is_here:
         make_absolute(document, file.absolute().parent)
     chosen = name or document.get("name")
@@ -45,3 +47,20 @@ def body_of(
             f"{file}: names no replicator.", next_step="add name to the file, or give --name NAME."
         )
     return chosen, {"config": document}
+
+
+def as_sent(file: Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document as it arrives at a control plane.
+
+    Raises:
+        ConfigError: it holds what YAML has and JSON has not.
+    """
+    try:
+        sent: dict[str, Any] = json.loads(json.dumps(document, allow_nan=False))
+    except (TypeError, ValueError):
+        # What Python says has the value in it.
+        raise ConfigError(
+            f"{file}: holds a value that cannot be sent, such as a date or a number without an end.",
+            next_step="write it in quotes, as text.",
+        ) from None
+    return sent

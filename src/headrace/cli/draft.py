@@ -65,10 +65,11 @@ def put(
 
     [bold]Example[/bold]  headrace draft put d1 shop.yaml
     """
+    from headrace.cli.deployed import as_sent
     from headrace.replicator.document_file import parse
     from headrace.replicator.relative_paths import make_absolute
 
-    asked, document = Server(server, namespace, ca), parse(file)
+    asked, document = Server(server, namespace, ca), as_sent(file, parse(file))
     if asked.is_here:
         make_absolute(document, file.absolute().parent)
     shown = asked.within("PUT", f"drafts/{name}", {"label": label, "config": document})

@@ -5,6 +5,8 @@ Each command imports what it needs when it is called, so that ``headrace --help`
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 from typer.core import TyperGroup
 
@@ -25,6 +27,7 @@ from headrace.cli.logs import logs
 from headrace.cli.maintain import maintain
 from headrace.cli.metrics import metrics
 from headrace.cli.preflight import preflight
+from headrace.cli.refusals import naming_refusals
 from headrace.cli.relay import relay
 from headrace.cli.replicators import (
     audit,
@@ -53,8 +56,13 @@ from headrace.cli.version import version
 __all__ = ["app"]
 
 
-class _VersionLast(TyperGroup):
+class _Commands(TyperGroup):
     """The commands in their order, and behind all others the one that only people with questions need."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one of them; also what is said of the command line itself may find no room."""
+        with naming_refusals():
+            return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 - Typer's signature
         """Return the names."""
@@ -62,7 +70,7 @@ class _VersionLast(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_VersionLast,
+    cls=_Commands,
     name="headrace",
     help=(
         "Keep a correct and fresh copy of a live database.\n\n"

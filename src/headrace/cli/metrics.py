@@ -56,11 +56,19 @@ def metrics(
         else:
             typer.echo(asked.text(f"replicators/{name}/metrics"), nl=False)
         return
+    from headrace.errors import ConfigError
     from headrace.observe.exposition import text
     from headrace.replicator import config_file
     from headrace.replicator.metrics import families, plain
     from headrace.replicator.picture import Observer
 
+    try:
+        namespace.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            "--namespace: no text in UTF-8, as the value of a label is.",
+            next_step="write it in letters.",
+        ) from None
     config = config_file.load(Path(file))
     with contextlib.closing(Observer(config)) as observer:
         found = families(config.name, observer.look(), namespace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,17 @@ from rich.text import Text
 
 from headrace.errors import ConfigError, HeadraceError
 
-__all__ = ["ConfigFile", "console", "errors_without_traceback", "notes", "show_error"]
+__all__ = [
+    "EXIT_ERROR",
+    "EXIT_INTERRUPTED",
+    "MOST_SECONDS",
+    "ConfigFile",
+    "a_number",
+    "console",
+    "errors_without_traceback",
+    "notes",
+    "show_error",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,8 +39,17 @@ ConfigFile = Annotated[
     typer.Argument(metavar="FILE", help="The replicator's configuration, YAML or JSON."),
 ]
 
+MOST_SECONDS = 1e9
+"""Thirty years: clocks of the system hold more, and nobody waits for that."""
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
+
+
+def a_number(value: float | None) -> float | None:
+    """Refuse a float that is none and so passes every bound; for options."""
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is not a number.")
+    return value
 
 
 def show_error(error: HeadraceError) -> None:

@@ -51,11 +51,14 @@ def relay(
 
     begin_lean()
 
+    from headrace.cli.refusals import pass_over_no_room
     from headrace.relay.server.workers import run_relay
     from headrace.replicator import config_file
     from headrace.replicator.following import followed
     from headrace.replicator.relaying import relay_settings
 
+    # Its consumers do without the line that says where it listens.
+    pass_over_no_room()
     configs = {file: config_file.load_relay(file) for file in files}
     settings = relay_settings(configs)
     stop = threading.Event()

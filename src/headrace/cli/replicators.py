@@ -91,7 +91,7 @@ def deploy(
     asked = Server(server, namespace, ca)
     chosen, body = body_of(file, name, draft, is_here=asked.is_here)
     shown = asked.within("PUT", f"replicators/{chosen}", {**body, "start": start})
-    if start and wait:
+    if wait and (start or shown["state"] == "STARTING"):
         shown = asked.wait(chosen, lambda found: found["state"] in ("RUNNING", "PAUSED"))
     _tell(shown, as_json)
 

@@ -39,12 +39,13 @@ def rewind(
       headrace stop shop --wait && headrace rewind shop --to 2026-11-24T10:00:00+00:00
       headrace rewind shop.yaml --to 81
     """
-    from headrace.cli.server import Server, printed
+    from headrace.cli.server import Server, printed, replicator_named
 
+    name = replicator_named(what)
     done = (
         _of_file(Path(what), to)
-        if Path(what).suffix in (".yaml", ".yml", ".json")
-        else Server(server, namespace, ca).within("POST", f"replicators/{what}/rewind", {"to": to})
+        if name is None
+        else Server(server, namespace, ca).within("POST", f"replicators/{name}/rewind", {"to": to})
     )
     if as_json:
         printed(done)

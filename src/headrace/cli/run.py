@@ -6,7 +6,13 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.output import (
+    EXIT_INTERRUPTED,
+    ConfigFile,
+    console,
+    errors_without_traceback,
+    notes,
+)
 
 __all__ = ["run"]
 
@@ -27,7 +33,8 @@ def run(
     Copies every table in chunks while it changes, then keeps it fresh. What dies is started again;
     what needs a person stops everything, with the reason. Nothing is lost by stopping at any time.
 
-    Exit code: 0 when asked to end, 1 when preflight found something, 2 on an error.
+    Exit code: 0 when asked to end, 1 when preflight found something, 2 on an error; 130 when it was asked to end before
+    it had done what --once asks for.
 
     [bold]Examples[/bold]
       headrace run shop.yaml
@@ -35,11 +42,14 @@ def run(
     """
     from headrace.cli.findings import show_findings
     from headrace.cli.live import Display
+    from headrace.cli.refusals import pass_over_no_room
     from headrace.errors import PreflightFailed
     from headrace.replicator import config_file, runner
     from headrace.replicator.run import Run, failure_noted, note_end
     from headrace.sources.base import Severity
 
+    # What it says may go into a file on the disk whose fullness the replicator waits out.
+    pass_over_no_room()
     config = config_file.load(file)
     with failure_noted(config):
         findings = runner.preflight(config)
@@ -60,5 +70,9 @@ def run(
             display.show(running.picture, running.note)
         display.show(running.picture, running.note)
     note_end(config)
-    if once:
-        console.print(f"[bold green]done[/bold green]: up to SCN {running.picture.frontier_scn}")
+    if not once:
+        return
+    if not running.is_done:
+        notes.print("ended before all was there; the next run goes on from here")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    console.print(f"[bold green]done[/bold green]: up to SCN {running.picture.frontier_scn}")

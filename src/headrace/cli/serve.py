@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.output import a_number, console, errors_without_traceback
 
 __all__ = ["serve"]
 
@@ -36,7 +36,8 @@ def serve(
         ),
     ] = None,
     stop_seconds: Annotated[
-        float, typer.Option(min=1, max=3600, help="How long a replicator has to end.")
+        float,
+        typer.Option(min=1, max=3600, callback=a_number, help="How long a replicator has to end."),
     ] = 60.0,
 ) -> None:
     """Look after many replicators, over HTTP, until Ctrl-C.
@@ -63,6 +64,7 @@ def serve(
 
     begin_lean()
 
+    from headrace.cli.refusals import pass_over_no_room
     from headrace.observe.logs import begin_logging
     from headrace.replicator.api.app import application
     from headrace.replicator.api.serve import Listening, known_of, limits_of, listen
@@ -71,6 +73,8 @@ def serve(
     from headrace.replicator.control.reconcile import Limits
     from headrace.replicator.serving import plane_settings, tokens_of
 
+    # Whom it looks after goes on without a word of it, too.
+    pass_over_no_room()
     begin_logging()
     people = tokens_of(tokens)
     where = Listening.parse(address, people)

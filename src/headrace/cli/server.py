@@ -69,6 +69,8 @@ Wait = Annotated[
 ]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_AS_BYTES = "surrogateescape"
+"""How letters stand for bytes of a command line that are none: those bytes are sent, and the server refuses them."""
 _TIMEOUT_S = 120.0
 _POLL_S = 0.3
 
@@ -88,13 +90,19 @@ class Server:
     def __init__(self, url: str, namespace: str = "default", authority: Path | None = None) -> None:
         self._url = url
         self._namespace = namespace
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            self._host, self._port = parts.hostname or "", parts.port
+            # As the look-up of its address would, which says no more than this.
+            self._host.encode("idna")
+        except ValueError:
+            parts, self._host = urlsplit(""), ""
+        if parts.scheme not in ("http", "https") or not self._host:
             raise ConfigError(
                 f"--server: {url!r} is no address of a control plane.",
                 next_step="write http://HOST:PORT or https://HOST:PORT.",
             )
-        self._host, self._port, self._prefix = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._prefix = parts.path.rstrip("/")
         self._tls = None
         if parts.scheme == "https":
             from headrace.client.trust import trusting
@@ -115,11 +123,11 @@ class Server:
             HeadraceError: what the server refused with.
             ControlUnavailable: no answer.
         """
-        return self.ask(method, f"/v1/contexts/{quote(self._namespace)}/{path}", body, **query)
+        return self.ask(method, f"/v1/contexts/{self._namespace}/{path}", body, **query)
 
     def text(self, path: str, accepted: str = "text/plain", **query: Any) -> str:
         """Return what stands at a path of the namespace as text of a kind; as `within`."""
-        path = f"/v1/contexts/{quote(self._namespace)}/{path}"
+        path = f"/v1/contexts/{self._namespace}/{path}"
         status, data = self._answer("GET", path, None, query, accepted)
         if status < 400:
             return data.decode()
@@ -127,7 +135,7 @@ class Server:
 
     def lines(self, path: str, accepted: str, **query: Any) -> Iterator[str]:
         """Yield the lines of a stream at a path of the namespace while they come, but for empty ones; as `within`."""
-        path = f"/v1/contexts/{quote(self._namespace)}/{path}"
+        path = f"/v1/contexts/{self._namespace}/{path}"
         try:
             with closing(self._connection()) as connection:
                 connection.request("GET", self._target(path, query), None, _headers(accepted))
@@ -190,7 +198,10 @@ class Server:
 
     def _target(self, path: str, query: dict[str, Any]) -> str:
         given = {name: value for name, value in query.items() if value is not None}
-        return f"{self._prefix}{path}{'?' + urlencode(given) if given else ''}"
+        asked = urlencode(given, encoding="utf-8", errors=_AS_BYTES)
+        # What was escaped already stays; a name as it was typed may hold anything.
+        place = quote(f"{self._prefix}{path}", safe="/%", errors=_AS_BYTES)
+        return f"{place}?{asked}" if asked else place
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._tls is None:
@@ -242,6 +253,11 @@ class Server:
 def _headers(accepted: str) -> dict[str, str]:
     headers = {"accept": accepted}
     if token := os.environ.get(TOKEN):
+        if not (token.isascii() and token.isprintable()):
+            raise ConfigError(
+                f"{TOKEN} holds a character that no token has, such as the end of a line.",
+                next_step="set it to the token alone.",
+            )
         headers["authorization"] = f"Bearer {token}"
     return headers
 

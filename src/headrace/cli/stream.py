@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -104,6 +105,8 @@ Authority = Annotated[
 ]
 
 _AGO = re.compile(r"(\d+)([smhd])")
+_SCN_DIGITS = len(str(2**63))
+_SHOWN = 40
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -199,16 +202,14 @@ def start_of(text: str, now: datetime | None = None) -> Start:
 
     if text in ("oldest", "newest"):
         return "oldest" if text == "oldest" else "newest"
-    if ago := _AGO.fullmatch(text):
-        unit = {_UNITS[ago[2]]: int(ago[1])}
-        return (now or datetime.now(UTC)) - timedelta(**unit)
-    try:
+    with contextlib.suppress(ValueError):
         return Place.parse(text)
-    except ValueError:
-        pass
     try:
+        if ago := _AGO.fullmatch(text):
+            unit = {_UNITS[ago[2]]: int(ago[1])}
+            return (now or datetime.now(UTC)) - timedelta(**unit)
         return datetime.fromisoformat(text)
-    except ValueError:
+    except (OverflowError, ValueError):
         raise ConfigError(
             f"--from: {text!r} is no place in a stream.",
             next_step="say oldest, newest, an SCN, a time such as 2026-01-31T12:00:00Z, or 10m for ten minutes ago.",
@@ -223,8 +224,10 @@ def upto_of(text: str | None, stream: Stream) -> int | None:
     """
     if text is None or text == "newest":
         return None if text is None else stream.covered_scn
-    if not (text.isascii() and text.isdecimal()):
-        raise ConfigError(f"--upto: {text!r} is no SCN.", next_step="give a number, or newest.")
+    if not (text.isascii() and text.isdecimal()) or len(text) > _SCN_DIGITS:
+        raise ConfigError(
+            f"--upto: {text[:_SHOWN]!r} is no SCN.", next_step="give a number, or newest."
+        )
     return int(text)
 
 

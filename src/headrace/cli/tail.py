@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import errors_without_traceback
+from headrace.cli.output import MOST_SECONDS, a_number, errors_without_traceback
 from headrace.cli.stream import (
     Authority,
     Columns,
@@ -54,7 +54,10 @@ def tail(
     upto: Upto = None,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many changes.")] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0.0, help="End after so many seconds.")
+        float | None,
+        typer.Option(
+            min=0.0, max=MOST_SECONDS, callback=a_number, help="End after so many seconds."
+        ),
     ] = None,
     resume: Annotated[
         Path | None,

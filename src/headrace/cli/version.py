@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 from importlib import metadata
@@ -18,7 +19,10 @@ __all__ = ["version"]
 def version(as_json: AsJson = False) -> None:
     """Print the versions of headrace and of what it stands on."""
     found = {"headrace": __version__, "python": platform.python_version()}
-    found |= {package: metadata.version(package) for package in ("pyspark", "pyarrow", "psycopg")}
+    for package in ("pyspark", "pyarrow", "psycopg"):
+        # Who only consumes has none of the platform.
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
     if as_json:
         typer.echo(json.dumps(found))
         return

@@ -188,10 +188,16 @@ class FrontierStore:
     def cut(self, scn: int) -> None:
         """Remove every manifest above an SCN, the newest last: readers find the old frontier until it is gone.
 
+        They stay away once this has returned.
+
         Raises:
             OSError: the folder refused.
         """
-        self._store.delete([self._path(above) for above in self.scns() if above > scn])
+        gone = [self._path(above) for above in self.scns() if above > scn]
+        self._store.delete(gone)
+        if gone:
+            # Else a power cut might bring one back, which shows versions of before.
+            self._store.sync([self.folder])
 
     def not_after(self, commit_us: int) -> Manifest | None:
         """Return the newest manifest whose commit is not after a time, in microseconds since 1970 UTC."""

@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from headrace.durable import replace_file
+from headrace.durable import make_folder, replace_file
 from headrace.errors import DiskFull, HeadraceError, ProtocolError, StateError
 from headrace.model.schema import TableSchema
 
@@ -64,7 +64,7 @@ class FileRegistry:
         return [self.get(int(name, 16)) for _, name in found]
 
     def _write(self, path: Path, text: str) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         replace_file(path, text.encode())
 
     def _read(self, schema_id: int) -> TableSchema:

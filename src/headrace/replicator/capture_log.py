@@ -77,8 +77,9 @@ class CaptureLog:
     def retain(self, needed_scn: int) -> None:
         """Drop what no job and not capture itself needs."""
         if needed_scn != self._needed_scn:
-            self._needed_scn = needed_scn
             register_job(self._folder, CAPTURE, needed_scn)
+            # Only now: what a full disk refused is written down the next time.
+            self._needed_scn = needed_scn
         self._writer.retain()
 
     def blocks(self, after_scn: int) -> Iterator[Block]:

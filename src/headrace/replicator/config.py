@@ -72,6 +72,8 @@ __all__ = [
 
 _Expression = Annotated[str, Field(min_length=1)]
 _BUCKET_URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^?#]*)?")
+_NO_KEY = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|/\.\.?(/|$)")
+"""What no part of an object's key may hold; servers and clients take some of it out without a word."""
 _BucketUrl = Annotated[str, Field(pattern=r"^s3://")]
 
 
@@ -156,7 +158,11 @@ class TargetConfig(Section):
     def _is_known(cls, value: object) -> object:
         if isinstance(value, str) and "://" not in value:
             return Path(value)
-        if isinstance(value, Path) or (isinstance(value, str) and _BUCKET_URL.fullmatch(value)):
+        if isinstance(value, str) and _BUCKET_URL.fullmatch(value):
+            if _NO_KEY.search(value):
+                raise ValueError("a prefix without control or half characters, . and ..")
+            return value
+        if isinstance(value, Path):
             return value
         raise ValueError("a folder on this machine, or s3://bucket/prefix")
 
@@ -349,7 +355,7 @@ class ChangeLogConfig(Section):
         retain_s: and for at least this long.
     """
 
-    segment: Annotated[Bytes, Field(ge=64 * 1024)] = 64 * 2**20
+    segment: Annotated[Bytes, Field(ge=64 * 1024, le=2**32)] = 64 * 2**20
     budget: Annotated[Bytes, Field(ge=2**20)] = 8 * 2**30
     retain: Annotated[Bytes, Field(ge=0)] = 2**30
     retain_s: Annotated[float, Field(ge=0)] = 0.0

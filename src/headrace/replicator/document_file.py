@@ -59,6 +59,14 @@ def parse(path: Path) -> dict[str, Any]:
         ConfigError: it cannot be read, or is no mapping in YAML or JSON.
     """
     try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        # Spark, above all, gives no other names to its files.
+        raise ConfigError(
+            f"{path}: its name, or that of a folder above it, is no text in UTF-8.",
+            next_step="rename it, or move the file elsewhere.",
+        ) from None
+    try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(

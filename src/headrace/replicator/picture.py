@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ChangeLogError, ScnNotFound, SlotLost, SourceReplaced
+from headrace.errors import ChangeLogError, ScnNotFound, SlotLost, SourceReplaced, StateError
 from headrace.lake import FrontierStore, Manifest, TableEntry
 from headrace.lake.counts import NO_COUNTS, OnTime, TableCounts
 from headrace.lake.settings import settings_for
@@ -105,9 +105,9 @@ class Picture:
         resync: ``needed``, ``ordered`` or ``repairing``, with the reason; empty when the tables only follow the log.
         frontier_changes: changes that the tables show, counted since the log's first.
         frontier: the newest one itself, None before the first.
-        objective: how far it is met, None where none is set.
+        objective: how far it is met, None where none is set, or its minutes cannot be read.
         restarts: of each process in this run.
-        drops: tables whose operations have fallen, None where nobody watches.
+        drops: tables whose operations have fallen, None where nobody watches or can.
     """
 
     tables: tuple[TablePicture, ...]
@@ -289,11 +289,15 @@ class Observer:
         )
 
     def _objective(self, manifest: Manifest | None, backlog: _Backlog) -> Attainment | None:
-        """Return how far the objective is met."""
+        """Return how far the objective is met, None where that is not known."""
         if self._wanted is None:
             return None
         now_s = time.time()
-        self._read_ends(int(now_s))
+        try:
+            self._read_ends(int(now_s))
+        except StateError:
+            # Without the minutes nobody knows; the run says in its log that they are not kept.
+            return None
         due_us = int((now_s - self._wanted[1]) * 1e6)
         overdue = int(np.searchsorted(backlog.commit_us, due_us))
         newest = manifest.totals.on_time if manifest else None
@@ -305,8 +309,12 @@ class Observer:
             return None
         if not self._paths.activity.exists():
             return ()
-        with contextlib.closing(MinuteStore(self._paths.activity)) as store:
-            return tuple(noted(store).values())
+        try:
+            with contextlib.closing(MinuteStore(self._paths.activity)) as store:
+                return tuple(noted(store).values())
+        except StateError:
+            # As of the objective.
+            return None
 
     def _read_ends(self, now_s: int) -> None:
         """Read the minutes of the window, once a minute."""

@@ -175,14 +175,19 @@ class Requests:
         scope = scope_of(table, keys=keys, where=where, delete_missing=delete_missing)
         chosen = None if table == ALL else self._captured(table)
         parsed = parse_keys(keys, self._key_of(chosen)) if chosen and keys else []
-        return self._store.submit(
-            scope,
-            chosen,
-            parsed,
-            predicate=where,
-            delete_missing=delete_missing,
-            priority=priority,
-        )
+        try:
+            return self._store.submit(
+                scope,
+                chosen,
+                parsed,
+                predicate=where,
+                delete_missing=delete_missing,
+                priority=priority,
+            )
+        except ValueError as error:
+            raise ConfigError(
+                f"dump: {error}.", next_step="write it in letters; nothing was asked for."
+            ) from error
 
     def _captured(self, name: str) -> TableId:
         if "." not in name:

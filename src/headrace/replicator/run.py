@@ -75,6 +75,7 @@ class Run:
 
     Attributes:
         picture: the newest one.
+        is_done: whether it has reached what it was to end with.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Run:
         self.supervisor = Supervisor(paths, child_specs(file, config), policy=policy)
         self._status = StatusFile(paths.status("run"), "run")
         self._goal: Goal | None = None
+        self.is_done = False
         self.picture: Picture = self._observer.look()
         self._watching = Watching(config, lambda: self.picture)
 
@@ -152,7 +154,10 @@ class Run:
         )
         self.picture = self._observer.look()
         self._watching.take(self.picture)
-        if self._stop.is_set() or self.reached():
+        if self._stop.is_set():
+            return False
+        self.is_done = self.reached()
+        if self.is_done:
             return False
         self._stop.wait(_TURN_S)
         return True

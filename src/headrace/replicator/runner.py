@@ -140,17 +140,28 @@ def goal(config: Config) -> tuple[int, frozenset[str]]:
 
 
 def verify(config: Config) -> VerifyReport:
-    """Compare every captured table with its replica."""
+    """Compare every captured table with its replica.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from headrace.errors import ConfigError
     from headrace.replicator.verify import verify as compare
     from headrace.state.incarnation import Incarnation
     from headrace.state.store import StateStore
 
     source, paths = open_database(config), StatePaths.of(config)
+    tables = sorted(str(schema.table) for schema in source.tables())
+    if not tables:
+        raise ConfigError(
+            f"{config.name}: source.tables matches no table, so there is nothing to compare.",
+            next_step="correct the patterns, or the rights of the role: headrace tables FILE --every lists the tables.",
+        )
     with contextlib.closing(StateStore(paths.database)) as state:
         life = Incarnation.read(state)
     return compare(
         source,
-        sorted(str(schema.table) for schema in source.tables()),
+        tables,
         paths.changelog,
         _replicas(config),
         life=life,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 __all__ = ["Section"]
+
+
+_MOST = 2**53
+_LEAST = 1e-6
 
 
 class Section(BaseModel):
@@ -18,10 +22,30 @@ class Section(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _can_be_a_path(cls, value: object) -> object:
+    def _can_be_used(cls, value: object) -> object:
         if isinstance(value, Path):
             _refuse_what_is_no_path(value)
+        elif isinstance(value, int | float):
+            _refuse_what_nobody_means(value)
+        elif isinstance(value, str | SecretStr):
+            _refuse_what_is_no_text(value if isinstance(value, str) else value.get_secret_value())
         return value
+
+
+def _refuse_what_nobody_means(number: float) -> None:
+    """Refuse numbers with which sums, clocks and the system's calls come to an end."""
+    if not (number == 0 or _LEAST <= abs(number) <= _MOST):
+        raise ValueError(f"0, or a number between {_LEAST:f} and {_MOST:,}")
+
+
+def _refuse_what_is_no_text(text: str) -> None:
+    """Refuse what is cut off at a zero byte, or not sent at all, wherever it is used."""
+    try:
+        if b"\0" not in text.encode():
+            return
+    except UnicodeEncodeError:
+        pass
+    raise ValueError("text without zero bytes, in characters that UTF-8 has")
 
 
 def _refuse_what_is_no_path(path: Path) -> None:

@@ -32,7 +32,7 @@ class RatesConfig(Section):
         wrong_tokens: guesses per minute that an address may make; then it waits, whatever it sends.
     """
 
-    per_s: Annotated[float, Field(gt=0)] = 100.0
+    per_s: Annotated[float, Field(ge=0.001)] = 100.0
     burst: Annotated[int, Field(ge=1)] = 1_000
     wrong_tokens: Annotated[int, Field(ge=1)] = 20
 

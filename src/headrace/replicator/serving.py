@@ -41,8 +41,15 @@ def plane_settings(
         limits: what processes may take.
 
     Raises:
-        ConfigError: a secret stands in clear, or is not set.
+        ConfigError: a secret stands in clear, or is not set; or the folder's name is no text.
     """
+    try:
+        str(state.resolve()).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            "--state: the folder's name is no text in UTF-8, as those of replicators' folders have to be.",
+            next_step="rename it, or name another one.",
+        ) from None
     hidden = {"env:HEADRACE_TOKEN"}
     if tokens is not None:
         hidden |= names_in(config_file.parse(tokens.absolute()))

@@ -160,8 +160,8 @@ class Supervisor:
             orphans.PARENT: str(os.getpid()),
             "PYTHONUNBUFFERED": "1",
         }
-        with self._paths.log(child.spec.name).open("ab") as log:
-            try:
+        try:
+            with self._paths.log(child.spec.name).open("ab") as log:
                 child.process = subprocess.Popen(
                     child.spec.argv,
                     stdin=subprocess.DEVNULL,
@@ -170,11 +170,11 @@ class Supervisor:
                     env=environment,
                     start_new_session=True,
                 )
-            except OSError as error:
-                raise StateError(
-                    f"{child.spec.name}: its command cannot be started ({error.strerror}).",
-                    next_step="check the installation: pip install headrace again.",
-                ) from error
+        except OSError as error:
+            raise StateError(
+                f"{child.spec.name}: its command cannot be started ({error.strerror}).",
+                next_step="check that the state folder can be written; else pip install headrace again.",
+            ) from error
         child.started_at = self._clock()
         child.restarts += 1 if child.streak.deaths else 0
 

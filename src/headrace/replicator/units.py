@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated
 
@@ -35,22 +36,33 @@ def parse_size(value: object) -> object:
     match = _SIZE.fullmatch(value)
     if match is None or match[2].lower() not in _UNITS:
         raise ValueError("a size such as 64MiB, 8GiB or a number of bytes")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+    size = float(match[1]) * _UNITS[match[2].lower()]
+    if not math.isfinite(size):
+        raise ValueError("a size that a disk may have")
+    return int(size)
 
 
 Bytes = Annotated[int, BeforeValidator(parse_size)]
 """A number of bytes that may be written with a unit."""
 
 
-def _is_a_port(value: str) -> str:
-    if int(value.rpartition(":")[2]) > 65_535:
+def _can_be_listened_at(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if int(port) > 65_535:
         raise ValueError("a port up to 65535")
+    try:
+        # As the look-up of its address would.
+        host.encode("idna")
+    except UnicodeError:
+        host = ""
+    if not host or not host.isprintable():
+        raise ValueError("a host that can have an address")
     return value
 
 
 Listen = Annotated[
     str,
     Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):\d{1,5}$"),
-    AfterValidator(_is_a_port),
+    AfterValidator(_can_be_listened_at),
 ]
 """Host and port to listen at."""

@@ -6,6 +6,7 @@ file, and translates the way it ended into an exit code that the supervisor unde
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -57,7 +58,7 @@ def run_worker(name: str, arguments: list[str], body: Body) -> int:
     try:
         config = config_file.load(_file(name, arguments))
     except ConfigError as error:
-        print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - nothing else is set up yet
+        _say(f"{name}: {error}")
         return EXIT_STOP
     begin_tracing(name, config.name)
     paths = StatePaths.of(config)
@@ -68,7 +69,7 @@ def run_worker(name: str, arguments: list[str], body: Body) -> int:
             return _guarded(name, config, paths, stop, status, body)
     except HeadraceError as error:
         # Another process owns the work; its status file is not ours to write.
-        print(f"{name}: {error}", file=sys.stderr)  # noqa: T201
+        _say(f"{name}: {error}")
         return EXIT_STOP
     finally:
         end_tracing()
@@ -95,11 +96,17 @@ def _guarded(
         described = describe_error(error)
         status.write(ProcessState.FAILED, detail, error=described, force=True)
         if not isinstance(error, HeadraceError) or os.environ.get("HEADRACE_DEBUG"):
-            traceback.print_exc()
-        print(f"{name}: {described['name']}: {_one_line(error)}", file=sys.stderr)  # noqa: T201
+            _say(traceback.format_exc().rstrip("\n"))
+        _say(f"{name}: {described['name']}: {_one_line(error)}")
         return _exit_code(error)
     status.write(ProcessState.STOPPED, detail, force=True)
     return EXIT_OK
+
+
+def _say(text: str) -> None:
+    """Write a line to the log; a disk without room for it changes nothing of how the process ends."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr)  # noqa: T201 - where nothing else may be set up yet
 
 
 def _exit_code(error: Exception) -> int:

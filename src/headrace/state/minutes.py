@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
+    URL,
     Column,
     Integer,
     MetaData,
@@ -81,7 +82,8 @@ class MinuteStore:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": _WAIT_S})
+        url = URL.create("sqlite", database=str(path))
+        self._engine = create_engine(url, connect_args={"timeout": _WAIT_S})
         event.listen(self._engine, "connect", _prepare)
         with self._begin() as connection:
             for table in _metadata.sorted_tables:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     Connection,
     bindparam,
     create_engine,
@@ -95,7 +96,9 @@ class StateStore:
     def __init__(self, path: Path | str, wait_s: float = _WAIT_S) -> None:
         path = Path(path)
         self._path = path
-        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": wait_s})
+        # As a value: in a text the name's own % and ? would mean something.
+        url = URL.create("sqlite", database=str(path))
+        self._engine = create_engine(url, connect_args={"timeout": wait_s})
         event.listen(self._engine, "connect", _prepare_sqlite)
         with self._guard():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +169,7 @@ class StateStore:
         """Queue a request and return its id; it survives restarts.
 
         Raises:
-            ValueError: the scope and what goes with it do not fit together.
+            ValueError: the scope and what goes with it do not fit together, or are no text.
         """
         scope = Scope(scope)
         if (
@@ -179,6 +182,10 @@ class StateStore:
                 "ALL_TABLES takes no table, TABLE takes a table, PREDICATE a table and a condition, "
                 "PRIMARY_KEYS a table and at least one key, REPAIR a table"
             )
+        if not all(
+            map(_is_text, (*(table or ()), predicate, *(part for key in keys for part in key)))
+        ):
+            raise ValueError("a name, key or condition that holds what is no text in UTF-8")
         now, request_id = time.time(), uuid.uuid4().hex[:12]
         row = {
             "request_id": request_id,
@@ -372,6 +379,15 @@ class StateStore:
             writer = StateWriter(connection)
             for change in changes:
                 change(writer)
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text can be sent to a database; half a character cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_held(error: Exception) -> bool:

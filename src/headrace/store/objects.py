@@ -23,7 +23,7 @@ import pyarrow as pa
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from headrace.errors import StoreUnavailable
+from headrace.errors import StoreRefused, StoreUnavailable
 from headrace.store.answers import named
 from headrace.store.base import Found
 from headrace.store.location import Bucket, ObjectPath
@@ -200,6 +200,12 @@ class ObjectStore:
             yield
         except (BaseError, FileNotFoundError) as error:
             raise named(error, path) from error
+        except (TypeError, ValueError) as error:
+            # The client refuses the key before it asks anybody.
+            raise StoreRefused(
+                f"The bucket {self.bucket.place} takes no key with such letters as {path.name!r} has.",
+                next_step="rename the table at the source, or leave it out: source.exclude.",
+            ) from error
 
     @property
     def _client(self) -> S3Store:

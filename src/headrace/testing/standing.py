@@ -19,6 +19,7 @@ def standing(config: Config, states: dict[str, str] | None = None) -> None:
     chosen = states or {"items": "copying", "notes": "live", "orders": "failing"}
     paths = StatePaths.of(config)
     paths.create()
+    paths.changelog.mkdir(exist_ok=True)
     entries = {
         f"public.{name}": TableEntry(3, 81, 40 if state != "copying" else None, state)  # type: ignore[arg-type]
         for name, state in chosen.items()

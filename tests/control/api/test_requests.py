@@ -13,8 +13,9 @@ from fastapi.openapi.models import OpenAPI
 
 from headrace.replicator.api.bodies import ReplicatorList
 from headrace.replicator.api.guard import MOST_BODY_BYTES
-from tests.control.api.paths import NS
+from tests.control.api.paths import NS, SHOP
 from tests.control.asking import Asking, served
+from tests.control.planes import config_of
 from tests.requirements import req
 from tests.waiting import until
 
@@ -30,6 +31,27 @@ def test_a_body_that_is_no_json_is_refused_and_not_repeated(operator: Asking) ->
     answer = operator("PUT", f"{NS}/drafts/d", raw=b'{"config": open-sesame')
     assert answer.status == 422
     assert "open-sesame" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"scope": "PRIMARY_KEYS", "primaryKeyLiterals": ["\ud800"]},
+        {"scope": "PREDICATE", "where": "v = '\ud800'"},
+        {"scope": "TABLE", "table": {"tableName": "\ud800"}},
+    ],
+)
+def test_half_a_character_is_kept_nowhere(operator: Asking, asked: dict[str, Any]) -> None:
+    """A request with one could be shown no more, nor any list that it is in."""
+    operator.does("PUT", SHOP, {"config": config_of()}, 201)
+    body = {"table": {"tableName": "orders"}, **asked}
+    assert operator("POST", f"{SHOP}/api/v1/requests", body).status == 422
+    assert operator.one(f"{SHOP}/api/v1/requests")["requests"] == []
+
+
+def test_a_line_of_the_audit_that_no_number_has_is_refused(admin: Asking) -> None:
+    assert admin("GET", f"/v1/audit?before={10**30}").status == 422
+    assert admin("GET", f"/v1/audit?before={2**63 - 1}").status == 200
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from headrace.replicator.document_file import MOST_LEVELS, is_too_deep
 
@@ -63,6 +63,17 @@ class Asked(BaseModel):
     """A body: unknown names are refused, and no value is repeated in an error."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    @field_validator("*")
+    @classmethod
+    def _is_text(cls, value: object) -> object:
+        parts = value if isinstance(value, list) else [value]
+        try:
+            # Half of a surrogate pair is no character: what held it could be kept, and never be shown again.
+            "".join(part for part in parts if isinstance(part, str)).encode()
+        except UnicodeEncodeError:
+            raise ValueError("text that UTF-8 has") from None
+        return value
 
 
 class _Shown(BaseModel):

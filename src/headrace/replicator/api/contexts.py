@@ -51,7 +51,7 @@ def contexts(plane: ControlPlane) -> APIRouter:
     def audit(
         _: Annotated[Who, Depends(changes("read audit", Role.ADMIN))],
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        before: Annotated[int | None, Query(ge=1)] = None,
+        before: Annotated[int | None, Query(ge=1, lt=2**63)] = None,
     ) -> AuditLog:
         """Show who asked for what, newest first."""
         lines = plane.store.audit(limit, before)

@@ -96,9 +96,10 @@ def listen(where: Listening) -> socket.socket:
         except OSError:
             found.close()
             raise
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no such host"
         raise ControlUnavailable(
-            f"The control plane cannot listen on {where.host}:{where.port} ({error.strerror}).",
+            f"The control plane cannot listen on {where.host}:{where.port} ({reason}).",
             next_step="end what listens there, or choose another address: headrace serve --listen HOST:PORT.",
         ) from error
     return found

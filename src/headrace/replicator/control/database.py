@@ -30,7 +30,7 @@ class Database:
     """Opens a database, and brings its tables up to date.
 
     Args:
-        url: ``sqlite:///path`` or ``postgresql://…``.
+        url: ``sqlite:///path`` or ``postgresql://…``; as a value where the path is not ours to choose.
         migrations: the steps that lead to the tables.
 
     Raises:
@@ -39,7 +39,7 @@ class Database:
         StateNewer: a newer headrace has written it.
     """
 
-    def __init__(self, url: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    def __init__(self, url: str | URL, migrations: Sequence[Migration] = MIGRATIONS) -> None:
         parsed = _parsed(url)
         self.is_sqlite = parsed.drivername == "sqlite"
         given: dict[str, Any] = {"timeout": _WAIT_S}
@@ -110,7 +110,7 @@ class Database:
         )
 
 
-def _parsed(url: str) -> URL:
+def _parsed(url: str | URL) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sqlalchemy import URL
+
 from headrace.errors import ControlStandby, HeadraceError, LeaseLost
 from headrace.replicator.control import leases
 from headrace.replicator.control.complaints import Complaints
@@ -80,7 +82,8 @@ class ControlPlane:
         self.environment = without(dict(environment or os.environ), settings.hidden)
         self.folders = Folders(settings.state)
         settings.state.mkdir(parents=True, exist_ok=True)
-        self.database = Database(settings.database or f"sqlite:///{settings.state / 'control.db'}")
+        own = URL.create("sqlite", database=str(settings.state / "control.db"))
+        self.database = Database(settings.database or own)
         self.store = ControlStore(self.database)
         self.pictures = Pictures(self.folders, self.store.replicators)
         self.reconciler = Reconciler(

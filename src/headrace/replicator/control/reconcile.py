@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.errors import ConfigError, HeadraceError, LeaseLost, Retry
+from headrace.errors import ConfigError, HeadraceError, LeaseLost, Retry, StateError
 from headrace.observe.failpoints import failpoint
 from headrace.observe.status import ProcessState, ProcessStatus, describe_error, restore_error
 from headrace.replicator import orphans
@@ -369,9 +369,7 @@ def _deliver(folder: ReplicatorFolder, *, paused: bool) -> None:
 
 def _removed(row: Deployed, folder: ReplicatorFolder) -> None:
     orphans.end_orphans(folder.state.root)
-    # Of one that was never started there is nothing at the source.
-    begun = folder.state.database.exists()
-    leave = row.leave_source or not begun
+    leave = row.leave_source or not _has_begun(folder)
     config = None
     if row.drop_target or not leave:
         try:
@@ -382,6 +380,22 @@ def _removed(row: Deployed, folder: ReplicatorFolder) -> None:
                 next_step=f"{error.next_step} Or delete it again, with its target kept and its source left.",
             ) from error
     remove(folder, config, drop_target=row.drop_target, leave_source=leave)
+
+
+def _has_begun(folder: ReplicatorFolder) -> bool:
+    """Whether something of a replicator may be at its source."""
+    # Capture makes its change log before it makes anything there.
+    if folder.state.changelog.exists():
+        return True
+    if not folder.state.database.exists():
+        return False
+    # Made by whoever asks for requests, too; or the change log was taken away.
+    with (
+        contextlib.suppress(StateError),
+        contextlib.closing(StateStore(folder.state.database)) as state,
+    ):
+        return state.get("incarnation") is not None
+    return True
 
 
 def _retry(row: Deployed, folder: ReplicatorFolder) -> RetryConfig:
