@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from headrace.errors import (
     ConfigError,
     IncompatibleSchemaChange,
-    ProtocolError,
     SlotLost,
     SourceError,
     SourceUnavailable,
 )
 from headrace.model.block import Block, SystemKind
-from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.sources.base import LogItem, Severity
 from headrace.sources.mysql import MysqlSource
-from headrace.sources.mysql.assembler import Assembler
 from headrace.sources.mysql.connection import connect
-from headrace.sources.mysql.events import Event, EventType, Query
-from headrace.sources.mysql.gtids import DomainGtids, GtidSet, SourceGtid
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.position import Place, Resume
-from headrace.sources.mysql.prepared import HeldTransactions
-from headrace.sources.mysql.settings import MysqlSettings
-from headrace.sources.mysql.statements import Meaning, meaning_of
 from headrace.sources.mysql.stream import AcknowledgedPosition, MysqlLogReader
-from headrace.sources.mysql.tables import LoggedTables
 from headrace.sources.mysql.vendors import vendor_of
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
@@ -789,212 +778,3 @@ def test_a_lost_list_of_names_is_named_and_never_made_anew(
     (tmp_path / "gtid_sources.json").unlink()
     with pytest.raises(ConfigError, match=r"gtid_sources\.json"):
         log.open()
-
-
-# -- without a server -----------------------------------------------------------------------------
-
-
-@req("C34", "D29")
-def test_a_place_is_counted_over_events_that_do_not_say_where_they_end(tmp_path: Path) -> None:
-    """As MariaDB writes a transaction from 11.4 on; this one is larger than what an event could say."""
-    resume = Resume(Place.of("binlog.000007", 500), 0, DomainGtids(), {})
-    held = HeldTransactions(tmp_path, lambda *_: False)
-    assembler = Assembler(LoggedTables.__new__(LoggedTables), resume, "p", 10, 10, held)
-    large = bytes(1 << 20)
-
-    def add(type_: int, end_pos: int, data: bytes) -> None:
-        assembler.add(Event(type_, 0, end_pos, 0, data, len(data)))
-
-    begin = bytes(19) + struct.pack("<QIB", 5, 0, 0) + bytes(6)
-    add(EventType.ROTATE, 0, bytes(19) + struct.pack("<Q", 500) + b"binlog.000007")
-    add(EventType.GTID, 538, begin)
-    for _ in range(2 * 4096 + 7):
-        add(EventType.ANNOTATE, 0, large)
-    add(EventType.XID, 538 + (7 << 20) + 31, bytes(31))
-    assert assembler.resume.place.position == 538 + (2 << 32) + (7 << 20) + 31
-
-
-def test_places_compare_by_file_and_then_by_position() -> None:
-    places = [
-        Place.of("binlog.000009", 4_000_000_000),
-        Place.of("binlog.000010", 4),
-        Place.of("binlog.000010", 5),
-        Place.of("binlog.000010", (1 << 36) - 1),
-        Place.of("binlog.1000000", 4),
-        Place.of("binlog.1000001", 4),
-    ]
-    assert places == sorted(places)
-    scns = [place.scn for place in places]
-    assert scns == sorted(set(scns))
-    assert scns[-1] < 1 << 63
-    for bad in (("binlog", 4), ("binlog.x", 4), ("binlog.134217728", 4), ("binlog.1", 1 << 36)):
-        with pytest.raises(ProtocolError):
-            Place.of(*bad)
-
-
-_SERVER = "de6d90de-e8b6-11f1-b254-02fc00000001"
-
-
-def test_a_number_belongs_to_one_id_for_ever(tmp_path: Path) -> None:
-    names = [_SERVER, f"{_SERVER}:tag", "00000000-0000-0000-0000-000000000001"]
-    kept = GtidNumbers(tmp_path / "names.json")
-    kept.begin()
-    given = {
-        (name, number): kept.number(SourceGtid(name, number))
-        for name in names
-        for number in (1, 5, 6, 1 << 40)
-    }
-    again = GtidNumbers(tmp_path / "names.json")
-    again.check()
-    assert given == {pair: again.number(SourceGtid(*pair)) for pair in reversed(given)}
-    assert len(set(given.values())) == len(given)
-    seen = GtidSet.parse(f"{_SERVER}:2-5,{_SERVER}:tag:6:{1 << 40},{names[2]}:7")
-    numbers = np.array(list(given.values()), np.int64)
-    assert [pair for pair, saw in zip(given, again.among(numbers, seen), strict=True) if saw] == [
-        (_SERVER, 5), (f"{_SERVER}:tag", 6), (f"{_SERVER}:tag", 1 << 40),
-    ]  # fmt: skip
-    with pytest.raises(ProtocolError, match="beyond what is counted"):
-        again.number(SourceGtid(_SERVER, 1 << 48))
-
-
-@req("C33")
-@pytest.mark.parametrize(
-    ("gtids", "text"),
-    [
-        (DomainGtids.parse("2-1-9,0-4-17"), "0-4-17,2-1-9"),
-        (
-            GtidSet.parse(f"{_SERVER}:1-3:5:tag:2:1:3"),
-            f"{_SERVER}:1-3:5-5,{_SERVER}:tag:1-3",
-        ),
-        (DomainGtids(), ""),
-        (GtidSet(), ""),
-    ],
-)
-def test_a_position_survives_storing(
-    tmp_path: Path, gtids: DomainGtids | GtidSet, text: str
-) -> None:
-    place = Place.of("binlog.000003", 77, 3)
-    resume = Resume(place, 5, gtids, {"d.t": 5, "d.u": 0}, "mysql x", 3, {"X'61',X'',1": 7}, "a")
-    kept = AcknowledgedPosition(tmp_path / "position.json")
-    assert kept.read() is None
-    kept.write(resume.render())
-    assert kept.read() == resume
-    assert resume.gtids.text == text
-    (tmp_path / "position.json").write_text("{}")
-    with pytest.raises(ConfigError):
-        kept.read()
-
-
-@pytest.mark.parametrize(
-    ("sql", "kind", "tables"),
-    [
-        ("TRUNCATE t", "truncate", ["d.t"]),
-        ("truncate table `x`.`a``b`", "truncate", ["x.a`b"]),
-        (
-            "/* TRUNCATE u */ -- no\n# no\n TRUNCATE /*!40000 TABLE */ x . t WAIT 5",
-            "truncate",
-            ["x.t"],
-        ),
-        ("DROP TABLE IF EXISTS `d`.`t`,`u` /* generated by server */", "drop", ["d.t", "d.u"]),
-        ("DROP TEMPORARY TABLE t", "other", []),
-        ("DROP DATABASE IF EXISTS `x`", "drop database", ["x."]),
-        ("CREATE TABLE t (id int)", "create", ["d.t"]),
-        ("CREATE TABLE IF NOT EXISTS x.t LIKE u", "ensure", ["x.t"]),
-        ("CREATE OR REPLACE TABLE `t` (id int) /* x */", "replace", ["d.t"]),
-        ("CREATE TEMPORARY TABLE t (id int)", "other", []),
-        ("CREATE OR REPLACE VIEW t AS SELECT 1", "other", []),
-        (
-            "CREATE TABLE IF NOT EXISTS t (id int, v int WITHOUT SYSTEM VERSIONING)",
-            "ensure",
-            ["d.t"],
-        ),
-        ("CREATE OR REPLACE TABLE t (id int, v int WITH SYSTEM VERSIONING)", "history", ["d.t"]),
-        ("ALTER TABLE t DROP SYSTEM VERSIONING, ADD INDEX SYSTEM (a)", "other", []),
-        ("RENAME TABLE t TO x.u, `v` WAIT 3 TO t", "rename", ["d.t", "x.u", "d.v", "d.t"]),
-        ("RENAME TABLES IF EXISTS t TO u", "rename", ["d.t", "d.u"]),
-        ("RENAME USER a TO b", "other", []),
-        ("ALTER TABLE t RENAME u", "rename", ["d.t", "d.u"]),
-        ("ALTER TABLE t NOWAIT RENAME AS u", "rename", ["d.t", "d.u"]),
-        ("ALTER TABLE t ADD c int, RENAME TO `x`.u", "rename", ["d.t", "x.u"]),
-        ("ALTER TABLE t RENAME COLUMN a TO b, RENAME INDEX i TO j", "alter", ["d.t"]),
-        ("ALTER TABLE t ADD COLUMN rename int, DROP KEY k", "alter", ["d.t"]),
-        ("ALTER TABLE t ADD (a int, b int)", "alter", ["d.t"]),
-        ("ALTER TABLE x.t WAIT 5 MODIFY a bigint", "alter", ["x.t"]),
-        ("ALTER TABLE t ADD UNIQUE KEY u (a, b), DROP COLUMN c", "drop columns", ["d.t"]),
-        ("ALTER TABLE t DROP KEY k, DROP PRIMARY KEY, DROP FOREIGN KEY f", "other", []),
-        ("ALTER TABLE t ENGINE = InnoDB", "other", []),
-        ("DROP VIEW t", "other", []),
-        ("ALTER TABLE x.t DROP PARTITION p1", "parts", ["x.t"]),
-        ("ALTER ONLINE TABLE IF EXISTS t TRUNCATE PARTITION p1", "parts", ["d.t"]),
-        ("ALTER TABLE t DROP COLUMN `PARTITION`", "drop columns", ["d.t"]),
-        ("ALTER TABLE t ADD COLUMN c text DEFAULT 'DROP PARTITION p'", "alter", ["d.t"]),
-        ("ALTER TABLE p EXCHANGE PARTITION a WITH TABLE x.t", "parts", ["d.p", "x.t"]),
-        ("ALTER TABLE t CONVERT PARTITION p TO TABLE `u`", "parts", ["d.t", "d.u"]),
-        (
-            "ALTER TABLE t CONVERT TABLE x.u TO PARTITION p VALUES LESS THAN (9)",
-            "parts",
-            ["d.t", "x.u"],
-        ),
-        ("ALTER IGNORE TABLE t ADD UNIQUE KEY (a)", "ignore", ["d.t"]),
-        ("ALTER IGNORE TABLE t ADD KEY (a)", "other", []),
-        ("ALTER ONLINE IGNORE TABLE t ADD a int", "alter", ["d.t"]),
-        ("ALTER DEFINER = a@b EVENT e DO ALTER TABLE t RENAME u", "other", []),
-        ("BEGIN", "begin", []),
-        ("XA START X'78',X'',1", "xa start", []),
-        ("XA END X'78',X'',1", "other", []),
-        ("XA COMMIT X'78',X'',1", "xa commit", []),
-        ("XA ROLLBACK X'78',X'',1", "xa rollback", []),
-        ("COMMIT", "commit", []),
-        ("ROLLBACK", "rollback", []),
-        ("ROLLBACK TO `s`", "rollback to", []),
-        ("SAVEPOINT `s`", "savepoint", []),
-        ("insert into t values (1)", "write", []),
-        ("WITH x AS (SELECT 1) UPDATE t SET v = 1", "write", []),
-        ("GRANT SELECT ON *.* TO x", "other", []),
-        ("", "other", []),
-    ],
-)
-def test_the_beginning_of_a_statement_says_what_it_is(
-    sql: str, kind: str, tables: list[str]
-) -> None:
-    found = meaning_of(Query("d", sql))
-    assert isinstance(found, Meaning)
-    assert (found.kind, [str(table) for table in found.tables]) == (kind, tables)
-
-
-@pytest.mark.parametrize(
-    ("sql", "strict", "fills", "dropped"),
-    [
-        ("ALTER TABLE t ADD c int, MODIFY a int FIRST", True, False, ""),
-        ("ALTER TABLE t MODIFY a int NOT NULL", False, True, ""),
-        ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", False, True, ""),
-        ("ALTER TABLE t ADD c int, ENGINE = InnoDB", False, False, ""),
-        ("ALTER TABLE t MODIFY COLUMN g int GENERATED ALWAYS AS (a * 3)", True, True, ""),
-        ("ALTER TABLE t RENAME COLUMN a TO b", True, True, ""),
-        ("ALTER TABLE t CHANGE COLUMN IF EXISTS a a bigint", True, False, ""),
-        ("ALTER TABLE t CHANGE `a` b int", True, True, ""),
-        (
-            "ALTER TABLE t DROP COLUMN IF EXISTS B, ADD b int, DROP `c`, DROP KEY k",
-            True,
-            False,
-            "bc",
-        ),
-    ],
-)
-def test_an_alter_says_whether_columns_of_the_same_shape_hold_other_values(
-    sql: str, strict: bool, fills: bool, dropped: str
-) -> None:
-    found = meaning_of(Query("d", sql, strict))
-    assert (found.fills, found.dropped) == (fills, frozenset(dropped))
-
-
-def test_which_tables_are_captured() -> None:
-    known = MysqlSettings("mysql://a@b/", tables=("shop.*", "mysql.*"), exclude=("shop.tmp_?",))
-    names = {
-        "shop.a": True,
-        "shop.tmp_1": False,
-        "shop.tmp_12": True,
-        "x.a": False,
-        "mysql.user": False,
-    }
-    assert {name: known.selects(TableId.parse(name)) for name in names} == names
