@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
-__all__ = ["make_folder", "replace_file", "sync_folder"]
+__all__ = ["NO_ROOM", "make_folder", "replace_file", "sync_folder"]
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the system says where a disk is full, or a limit of its user or of a file is reached."""
 
 
 def replace_file(path: Path, data: bytes) -> None:

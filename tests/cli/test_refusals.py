@@ -11,20 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-
-FULL = Path("/dev/full")
-on_a_full_disk = pytest.mark.skipif(not FULL.exists(), reason="a disk that is always full")
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "shop.yaml"
-    path.write_text(
-        "name: shop\n"
-        "source: {type: postgres, tables: ['public.*'], url: 'postgresql://u@127.0.0.1:1/db'}\n"
-        "target: {type: delta, path: ./lake}\n"
-    )
-    return path
+from tests.faults.disks import FULL, on_a_full_disk
 
 
 def called(*words: str, **where: object) -> subprocess.CompletedProcess[str]:

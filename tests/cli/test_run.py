@@ -25,19 +25,7 @@ from headrace.replicator.api import serve as api_serve
 from headrace.replicator.picture import Picture
 from headrace.replicator.run import Run
 from headrace.sources.base import Finding, Severity
-
-FULL = Path("/dev/full")
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "shop.yaml"
-    path.write_text(
-        "name: shop\n"
-        "source: {type: postgres, tables: ['public.*'], url: 'postgresql://u@127.0.0.1:1/db'}\n"
-        "target: {type: delta, path: ./lake}\n"
-    )
-    return path
+from tests.faults.disks import FULL, on_a_full_disk
 
 
 class Turning:
@@ -79,7 +67,7 @@ def full_output() -> Iterator[None]:
                 os.dup2(nowhere.fileno(), file.fileno())
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="a disk that is always full")
+@on_a_full_disk
 def test_a_run_goes_on_where_there_is_no_room_for_what_it_says(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +114,7 @@ def test_a_turn_that_is_the_last_because_somebody_asked_for_it_is_no_goal(
     assert running.is_done is reached
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="a disk that is always full")
+@on_a_full_disk
 def test_servers_serve_where_there_is_no_room_for_what_they_say(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

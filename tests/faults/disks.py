@@ -1,4 +1,4 @@
-"""Small file systems of one's own that are filled and emptied."""
+"""Disks without room: one that is always full, and small file systems of one's own that are filled and emptied."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["full", "mounted", "small_disk"]
+__all__ = ["FULL", "full", "mounted", "on_a_full_disk", "small_disk"]
+
+FULL = Path("/dev/full")
+"""Takes nothing, as a full disk."""
+on_a_full_disk = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 
 _LEFT_BYTES = 1 << 20
 

@@ -17,6 +17,7 @@ from headrace.replicator import orphans
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import EXIT_CRASHED, EXIT_OK, EXIT_RETRY, EXIT_STOP
+from tests.faults.disks import FULL, on_a_full_disk
 from tests.requirements import req
 from tests.waiting import until
 
@@ -106,7 +107,7 @@ def test_an_error_becomes_one_line_a_status_and_an_exit_code(
     }
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+@on_a_full_disk
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -118,7 +119,7 @@ def test_an_error_becomes_one_line_a_status_and_an_exit_code(
 def test_a_log_without_room_changes_nothing_of_how_the_process_ends(
     file: Path, error: str, code: int
 ) -> None:
-    with Path("/dev/full").open("w", encoding="utf-8") as full:
+    with FULL.open("w", encoding="utf-8") as full:
         assert worker(file, f"raise {error}", full).wait(60) == code
 
 

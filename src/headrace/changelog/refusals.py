@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from headrace.durable import NO_ROOM
 from headrace.errors import ChangeLogError, DiskFull
 
 __all__ = ["write_refusals"]
-
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextmanager
@@ -26,7 +24,7 @@ def write_refusals(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise DiskFull(
                 f"{what} cannot be written: {reason}. Nothing of it was acknowledged to the source.",
                 next_step="free space on this file system, or move the state folder to a larger one.",

@@ -14,11 +14,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
 from headrace.cli.output import EXIT_ERROR, show_error
+from headrace.durable import NO_ROOM
 from headrace.errors import HeadraceError, StateError
 
 __all__ = ["naming_refusals", "pass_over_no_room"]
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -73,7 +72,7 @@ def _passing_over() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             raise
 
 
@@ -92,7 +91,7 @@ def _told(error: OSError) -> HeadraceError:
             f"{error.filename} cannot be used ({reason}).",
             next_step="look what lies there, who may read and write it, and whether its disk has room.",
         )
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return HeadraceError(
             f"There is no room for what the command writes ({reason}).",
             next_step="make room where its output goes, or let it go elsewhere.",

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from pathlib import Path
 
-from headrace.durable import make_folder, replace_file
+from headrace.durable import NO_ROOM, make_folder, replace_file
 from headrace.errors import DiskFull, HeadraceError, ProtocolError, StateError
 from headrace.model.schema import TableSchema
 
 __all__ = ["FileRegistry"]
-
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class FileRegistry:
@@ -87,7 +84,7 @@ class FileRegistry:
 
     def _refused(self, error: OSError) -> HeadraceError:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        kind = DiskFull if error.errno in _NO_ROOM else StateError
+        kind = DiskFull if error.errno in NO_ROOM else StateError
         return kind(
             f"The registry {self._folder} cannot be written: {reason}.",
             next_step="make room on its file system, and check its rights; nothing was acknowledged.",
