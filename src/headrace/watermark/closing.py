@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,11 +71,12 @@ class Closed:
     """What became of a chunk.
 
     Attributes:
-        block: its rows, None without any.
+        block: makes the window of its rows, None without any. It takes its time, in which the source may select the
+            next chunk.
         told: certifies the window and says so; to be called once the rows are in the change log.
     """
 
-    block: Block | None
+    block: Callable[[], Block] | None
     told: Callable[[], None]
 
 
@@ -147,10 +149,10 @@ class Closing:
         self._registry.put(chunk.schema)
         announce = not self._versions.tells(chunk.schema)
         emitted = result.rows.num_rows + gone.num_rows
-        block: Block | None = None
+        block: Callable[[], Block] | None = None
         if emitted:
             self._adopt(chunk.schema)
-            block = chunk_block(mark, chunk.schema, result.rows, gone, announce=announce)
+            block = partial(chunk_block, mark, chunk.schema, result.rows, gone, announce=announce)
         request_id, after = task.request.request_id, task.progress.after
         before = self._reconciler.remembered
         self._reconciler.forget(chunk.visibility)

@@ -221,7 +221,7 @@ class Coordinator:
             self._read_on(reads_on)
             begun = self._clock()
             if closed.block is not None:
-                yield closed.block
+                yield closed.block()
             closed.told()
             self._pacer.emitted(result.rows.num_rows, self._clock() - begun)
             return

@@ -38,6 +38,9 @@ ALIGNMENT = 64
 _SCHEMA_KEY = b"headrace.schema"
 _TABLE_KEY = b"headrace.table"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_COPIED = 1 << 20
+"""Rows of so many bytes are copied once more on their way: their many small pieces would take longer to write. A copy of
+more would be made in memory that the system has to clear for it first, which takes longer than the copy."""
 _shapes: dict[TableId | None, tuple[pa.Schema, pa.Buffer]] = {}
 """The last schema of each table that was encoded, and its bytes."""
 _told: dict[bytes, tuple[pa.Schema, TableId | None]] = {}
@@ -78,9 +81,39 @@ def encode_stream(batch: pa.RecordBatch, table: TableId | None) -> list[Readable
         batch: the rows.
         table: whose they are; None for the system events.
     """
-    shape, rows = _shape(batch.schema, table), batch.serialize()
-    length = len(shape) + len(rows) + len(_END_OF_STREAM)
-    return [shape, rows, _END_OF_STREAM + bytes(padded(length) - length)]
+    shape = _shape(batch.schema, table)
+    rows = [batch.serialize()] if batch.get_total_buffer_size() <= _COPIED else _uncopied(batch)
+    length = len(shape) + sum(map(len, rows)) + len(_END_OF_STREAM)
+    return [shape, *rows, _END_OF_STREAM + bytes(padded(length) - length)]
+
+
+class _Kept:
+    """What Arrow takes for a file: keeps what is written, the columns' own buffers as they are."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.parts: list[Readable] = []
+
+    def write(self, part: Readable) -> int:
+        self.parts.append(part)
+        return len(part)
+
+    def close(self) -> None:
+        pass
+
+
+def _uncopied(batch: pa.RecordBatch) -> list[Readable]:
+    """Return what `pyarrow.RecordBatch.serialize` does, in pieces that are the batch's own buffers."""
+    kept = _Kept()
+    # Not closed: that would end a stream, which is done with the padding.
+    stream = pa.ipc.new_stream(pa.PythonFile(kept, mode="w"), batch.schema)
+    stream.write_batch(batch)
+    left = len(batch.schema.serialize())
+    # The stream begins with the schema, which the caller has with the table in it.
+    while left > 0:
+        left -= len(kept.parts.pop(0))
+    return kept.parts
 
 
 def _shape(schema: pa.Schema, table: TableId | None) -> pa.Buffer:

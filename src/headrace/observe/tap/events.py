@@ -325,7 +325,7 @@ class CertificateIssued(Event):
     high_lsn: Annotated[str, "SCN of the high mark."]
     rows: Annotated[int, "Rows read."]
     emitted: Annotated[int, "Rows that left."]
-    digest: Annotated[str, "SHA-256 over the rows that left."]
+    digest: Annotated[str, "BLAKE3 over the rows that left."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
