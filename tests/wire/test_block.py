@@ -17,6 +17,7 @@ from headrace.model.block import Block, Body, SystemEvent, SystemKind, transacti
 from headrace.model.change import META, change_schema
 from headrace.testing.notation import change_batch, table_of
 from headrace.wire import (
+    body,
     decode_block,
     encode_block,
     join_indexes,
@@ -24,7 +25,7 @@ from headrace.wire import (
     read_header,
     read_index,
 )
-from headrace.wire.body import BodyEntry, checked_stream
+from headrace.wire.body import BodyEntry, checked_stream, encode_stream
 from tests.requirements import req
 from tests.wire.examples import EXAMPLES, NOTES, ORDERS, TYPES, golden, open_piece, orders
 
@@ -255,6 +256,32 @@ def test_a_slice_of_a_batch_is_stored_without_the_rest():
 
 cells = st.one_of(st.none(), st.text(max_size=20))
 column_counts = st.integers(1, 4)
+
+
+LARGE = pa.record_batch(
+    {
+        "a": np.arange(200_000),
+        "b": pa.array([f"{i}" for i in range(200_000)]),
+        "c": pa.nulls(200_000, pa.binary()),
+        "d": pa.array([None, True] * 100_000),
+        "e": pa.array([[i, None] for i in range(200_000)]),
+    }
+)
+
+
+@req("P26")
+@pytest.mark.parametrize("rows", [LARGE, LARGE.slice(3, 199_990), LARGE.slice(1, 0)])
+def test_a_large_body_has_the_bytes_of_a_copied_one(rows, monkeypatch):
+    table = table_of(1).table
+    pieces = encode_stream(rows, table)
+    monkeypatch.setattr(body, "_COPIED", 1 << 40)
+    assert b"".join(pieces) == b"".join(encode_stream(rows, table))
+
+
+def test_the_columns_of_a_large_body_are_not_copied():
+    pieces = encode_stream(LARGE, None)
+    column = LARGE.column("a").buffers()[1]
+    assert column.address in {p.address for p in pieces if isinstance(p, pa.Buffer)}
 
 
 @st.composite

@@ -3,8 +3,8 @@
 pyarrow imports pandas, where it is installed, before it makes its first array: capture would pay with start-up time and
 memory for a library that Spark needs and capture never touches. Arrow's own allocator keeps what it has had, a quarter
 of the memory of a busy capture; the C library's gives it back, once it is told to keep large blocks out of its heaps.
-numpy starts threads for matrices that nobody multiplies. And Python's collector would walk over every imported module
-each time it looks for garbage.
+numpy starts threads for matrices that nobody multiplies. Python's collector would walk over every imported module
+each time it looks for garbage. And the thread that reads a table's rows would hold up the one that follows the log.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ __all__ = ["begin_lean", "leave_to_stay"]
 # Source: mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_BYTES, _KEPT_BYTES = 4 << 20, 64 << 20
+_SWITCH_S = 0.0005
+"""How long a thread waits for another one's lock on the interpreter; Python's own 5 ms are longer than the whole way of
+a commit into the log, on which the lock is let go and taken again a dozen times."""
 
 
 class _NoPandas(importlib.abc.MetaPathFinder):
@@ -35,6 +38,7 @@ def begin_lean() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _NoPandas())
+    sys.setswitchinterval(_SWITCH_S)
     _keep_large_blocks_apart()
 
 

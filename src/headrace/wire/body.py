@@ -39,8 +39,8 @@ _SCHEMA_KEY = b"headrace.schema"
 _TABLE_KEY = b"headrace.table"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _COPIED = 1 << 20
-"""Rows of so many bytes are copied once more on their way: their many small pieces would take longer to write. A copy of
-more would be made in memory that the system has to clear for it first, which takes longer than the copy."""
+"""Rows of so many bytes are copied once more on their way: their many small pieces would take longer to write. A copy
+of more would be made in memory that the system has to clear for it first, which takes longer than the copy."""
 _shapes: dict[TableId | None, tuple[pa.Schema, pa.Buffer]] = {}
 """The last schema of each table that was encoded, and its bytes."""
 _told: dict[bytes, tuple[pa.Schema, TableId | None]] = {}
