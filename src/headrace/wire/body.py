@@ -39,8 +39,10 @@ _SCHEMA_KEY = b"headrace.schema"
 _TABLE_KEY = b"headrace.table"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _COPIED = 1 << 20
-"""Rows of so many bytes are copied once more on their way: their many small pieces would take longer to write. A copy
-of more would be made in memory that the system has to clear for it first, which takes longer than the copy."""
+"""Rows of so many bytes are copied once more on their way. A copy of more would be made in memory that the system has
+to clear for it first, which takes longer than the copy."""
+_PIECE = 32 << 10
+"""So are those with less than this in a column: to write many small pieces takes longer too."""
 _shapes: dict[TableId | None, tuple[pa.Schema, pa.Buffer]] = {}
 """The last schema of each table that was encoded, and its bytes."""
 _told: dict[bytes, tuple[pa.Schema, TableId | None]] = {}
@@ -82,7 +84,8 @@ def encode_stream(batch: pa.RecordBatch, table: TableId | None) -> list[Readable
         table: whose they are; None for the system events.
     """
     shape = _shape(batch.schema, table)
-    rows = [batch.serialize()] if batch.get_total_buffer_size() <= _COPIED else _uncopied(batch)
+    is_large = batch.get_total_buffer_size() > max(_COPIED, _PIECE * batch.num_columns)
+    rows = _uncopied(batch) if is_large else [batch.serialize()]
     length = len(shape) + sum(map(len, rows)) + len(_END_OF_STREAM)
     return [shape, *rows, _END_OF_STREAM + bytes(padded(length) - length)]
 
