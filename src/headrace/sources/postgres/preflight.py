@@ -355,6 +355,7 @@ class Preflight:
         for facts in tables:
             self._findings += check_table(
                 facts,
+                version=self._session.version,
                 role=self._role,
                 privileged=self._superuser,
                 adopted=adopted,
