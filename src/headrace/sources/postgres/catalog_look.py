@@ -17,7 +17,7 @@ from headrace.sources.base import CatalogEntry, CatalogLook
 from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.joining import Joining, Joins
-from headrace.sources.postgres.publication import with_other_columns
+from headrace.sources.postgres.publication import out_of_step
 from headrace.sources.postgres.settings import PostgresSettings
 
 __all__ = ["CatalogWatch", "Seen", "restates"]
@@ -84,6 +84,7 @@ class CatalogWatch:
         self._seen = seen or Seen()
         self._joining: Joins = joining or Joining(settings)
         self._relisting: set[int] = set()
+        self._left: set[int] = set()
         self._first = True
 
     def look(
@@ -101,10 +102,15 @@ class CatalogWatch:
         shapes, changed = _shapes(session, wanted, known)
         old = {oid for oid in shapes if str(oid) in known}
         adopted = {oid for oid in shapes if oid not in old and names[oid] in settled}
+        if self._first or changed & old:
+            self._compare(session, old | adopted)
+        # Strangers again: what they missed nobody will tell.
+        old, adopted = old - self._left, adopted - self._left
         strangers = {oid for oid in shapes if oid in selected} - old - adopted
         ready = {oid for oid in strangers if str(oid) in admitted}
-        others = self._facts(session, ready, old | adopted, recheck=bool(changed & old))
-        joined, refused = self._joining.step(session, others)
+        self._relisting &= old | adopted
+        joined, refused = self._joining.step(session, self._facts(session, ready))
+        self._left -= joined
         relisted = joined & self._relisting
         self._relisting -= relisted
         restated = {o for o in old & changed if restates(known[str(o)].shape, shapes[o])}
@@ -137,16 +143,17 @@ class CatalogWatch:
         }
         return names, matching - below
 
-    def _facts(
-        self, session: Session, new: set[int], captured: set[int], *, recheck: bool
-    ) -> list[TableFacts]:
-        """Return the tables that have to join: new ones, and those whose published columns are to be others."""
-        if self._first or recheck:
-            self._first = False
-            facts = {f.oid: f for f in read_tables(session, self._settings.filter)}
-            held = {oid: facts[oid] for oid in captured & facts.keys()}
-            self._relisting |= {f.oid for f in with_other_columns(session, self._settings, held)}
-        self._relisting &= captured
+    def _compare(self, session: Session, captured: set[int]) -> None:
+        """See which of the captured tables our publication lacks, or has otherwise than wanted."""
+        self._first = False
+        facts = {f.oid: f for f in read_tables(session, self._settings.filter)}
+        held = {oid: facts[oid] for oid in captured & facts.keys()}
+        found = out_of_step(session, self._settings, held)
+        self._relisting |= found.otherwise
+        self._left |= found.left
+
+    def _facts(self, session: Session, new: set[int]) -> list[TableFacts]:
+        """Return the tables that have to join: new ones, and those that the publication has otherwise than wanted."""
         joining = new | self._relisting
         if not joining:
             return []

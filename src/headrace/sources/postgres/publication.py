@@ -14,6 +14,7 @@ from headrace.sources.postgres.published import CHOOSY_VERSION, GENERATED_VERSIO
 from headrace.sources.postgres.settings import PostgresSettings
 
 __all__ = [
+    "OutOfStep",
     "PublicationFacts",
     "PublicationWatch",
     "PublishedTable",
@@ -21,9 +22,9 @@ __all__ = [
     "add_tables_again",
     "as_published",
     "listed",
+    "out_of_step",
     "read_publication",
     "wanted_columns",
-    "with_other_columns",
 ]
 
 _ACTIONS = ("insert", "update", "delete", "truncate")
@@ -129,32 +130,48 @@ def wanted_columns(
     return tuple(a.name for a in facts.published if choice.keeps(a.name) or a.name in key)
 
 
-def with_other_columns(
-    session: Session, settings: PostgresSettings, tables: Mapping[int, TableFacts]
-) -> list[TableFacts]:
-    """Return the tables whose column list in our own publication is not the wanted one.
+@dataclass(frozen=True, slots=True)
+class OutOfStep:
+    """What our own publication has otherwise than wanted, by oid.
 
-    Columns came or went, or the configuration chooses others than before.
+    Attributes:
+        left: it does not name the table: somebody took it out, and its changes passed by.
+        otherwise: it lists other columns than are wanted now, or chooses rows.
     """
-    if settings.publication is not None or session.version < CHOOSY_VERSION:
-        return []
+
+    left: frozenset[int] = frozenset()
+    otherwise: frozenset[int] = frozenset()
+
+
+def out_of_step(
+    session: Session, settings: PostgresSettings, tables: Mapping[int, TableFacts]
+) -> OutOfStep:
+    """Compare our own publication with the captured tables; an adopted one is its owner's matter."""
+    if settings.publication is not None:
+        return OutOfStep()
+    choice = "r.prattrs::text, r.prqual IS NOT NULL"
     rows = session.rows(
-        "SELECT r.prrelid, r.prattrs::text FROM pg_publication_rel r "
-        "JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = $1",
+        f"SELECT r.prrelid, {choice if session.version >= CHOOSY_VERSION else 'NULL, false'} "
+        "FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid WHERE p.pubname = $1",
         settings.publication_name,
     )
-    others = []
-    for oid, numbers in rows:
-        facts = tables.get(int(oid or 0))
-        if facts is None:
-            continue
-        wanted = wanted_columns(session, settings, facts)
-        held = None if numbers is None else {int(number) for number in numbers.split()}
-        if held != (
-            None if wanted is None else {a.number for a in facts.attributes if a.name in wanted}
-        ):
-            others.append(facts)
-    return others
+    if not rows:
+        return OutOfStep()
+    named = {int(oid): (numbers, filtered == "t") for oid, numbers, filtered in rows if oid}
+    otherwise = {
+        oid
+        for oid, facts in tables.items()
+        if oid in named and named[oid] != (_numbers_wanted(session, settings, facts), False)
+    }
+    return OutOfStep(frozenset(tables.keys() - named.keys()), frozenset(otherwise))
+
+
+def _numbers_wanted(session: Session, settings: PostgresSettings, facts: TableFacts) -> str | None:
+    """Return the column list that a table is to have, as the catalog writes it."""
+    wanted = wanted_columns(session, settings, facts)
+    if wanted is None:
+        return None
+    return " ".join(str(a.number) for a in facts.attributes if a.name in wanted)
 
 
 def listed(session: Session, settings: PostgresSettings, tables: Iterable[TableFacts]) -> str:
@@ -213,6 +230,12 @@ class PublicationWatch:
         self._settings = settings
         self._seen: dict[int, TableId] = {}
 
+    @property
+    def _next_step(self) -> str:
+        if self._settings.publication is None:
+            return "start again: it is taken in and copied anew; or exclude it."
+        return "put it back and dump it again, or exclude it; its changes meanwhile are not in the log."
+
     def check(self, session: Session) -> None:
         """Look once.
 
@@ -228,8 +251,7 @@ class PublicationWatch:
             if gone := sorted(str(left[oid]) for oid in left.keys() & there):
                 raise SourceError(
                     f"{', '.join(gone)} left publication {name} while being captured.",
-                    next_step="put it back and dump it again, or exclude it; its changes meanwhile "
-                    "are not in the log.",
+                    next_step=self._next_step,
                 )
         for oid, table in published.items():
             if self._settings.filter.selects(table):
