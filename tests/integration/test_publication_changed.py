@@ -7,6 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headrace.errors import PreflightFailed, SourceError
 from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
 from headrace.watermark.settings import DumpSettings
@@ -33,6 +34,14 @@ def follows(running: Running, database: str) -> None:
     until(same, "the table as the source has it", 30)
 
 
+def captured_until_it_ends(source: PostgresSource, folder: Path, sql: Sql, statement: str) -> None:
+    """Capture; run a statement once everything is copied; wait for the error that ends the capture."""
+    with running_capture(source, folder, DUMP) as running:
+        until(running.dumped, "the first copy")
+        sql(statement)
+        until(lambda: running.error, "the capture's end", 30)
+
+
 @pytest.fixture
 def table(sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text, w text)")
@@ -54,3 +63,45 @@ def test_a_table_that_was_taken_out_of_our_publication_is_copied_anew(
         follows(running, database)
         sql("UPDATE t SET v = 'seen' WHERE id > 15", "DELETE FROM t WHERE id = 3")
         follows(running, database)
+
+
+@req("C30")
+@pytest.mark.parametrize("own", [True, False])
+def test_rows_that_a_publication_leaves_out_from_now_on_stop_the_capture(
+    table: None,
+    own: bool,
+    database: str,
+    sql: Sql,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ours heals with the next start."""
+    monkeypatch.setattr("headrace.sources.postgres.stream._WATCH_S", 0.1)
+    if not own:
+        sql("CREATE PUBLICATION theirs FOR TABLE t")
+    name = "headrace" if own else "theirs"
+    source = PostgresSource(database, publication=None if own else name)
+    altered = f"ALTER PUBLICATION {name} SET TABLE t WHERE (id > 10)"
+    with pytest.raises(SourceError, match=f"Publication {name} got a row filter on public.t"):
+        captured_until_it_ends(source, tmp_path, sql, altered)
+    sql("UPDATE t SET v = 'unseen' WHERE id < 5", "DELETE FROM t WHERE id = 9")
+    if not own:
+        return
+    with running_capture(PostgresSource(database), tmp_path, DUMP) as running:
+        follows(running, database)
+        sql("UPDATE t SET v = 'seen' WHERE id > 5", "DELETE FROM t WHERE id = 3")
+        follows(running, database)
+
+
+@req("C30", "C21")
+def test_kinds_of_change_that_a_publication_leaves_out_from_now_on_stop_the_capture(
+    table: None, database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.sources.postgres.stream._WATCH_S", 0.1)
+    source = PostgresSource(database)
+    altered = "ALTER PUBLICATION headrace SET (publish = 'insert')"
+    with pytest.raises(SourceError, match="Publication headrace leaves out update, delete, trunc"):
+        captured_until_it_ends(source, tmp_path, sql, altered)
+    with pytest.raises(PreflightFailed, match="leaves out update, delete, truncate") as refused:
+        PostgresSource(database).prepare()
+    assert "headrace resync" in str(refused.value)
