@@ -105,3 +105,41 @@ def test_kinds_of_change_that_a_publication_leaves_out_from_now_on_stop_the_capt
     with pytest.raises(PreflightFailed, match="leaves out update, delete, truncate") as refused:
         PostgresSource(database).prepare()
     assert "headrace resync" in str(refused.value)
+
+
+@req("C30")
+def test_columns_that_a_publication_is_given_are_read_for_every_row(
+    table: None, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    """The log tells them of later changes alone; who wrote before may still be told without them."""
+    sql("CREATE PUBLICATION theirs FOR TABLE t (id, v)")
+    source = PostgresSource(database, publication="theirs")
+    with running_capture(source, tmp_path, DUMP) as running, psycopg.connect(database) as writer:
+        # Its rows change where the log says nothing.
+        running.judged = False
+        until(running.dumped, "the first copy")
+        writer.execute("UPDATE t SET v = 'early' WHERE id = 7")
+        sql("ALTER PUBLICATION theirs SET TABLE t", "UPDATE t SET v = 'late' WHERE id = 8")
+        until(lambda: (8, "late", "w") in running.content(T), "the new shape")
+        writer.commit()
+        follows(running, database)
+
+
+@req("C30")
+def test_generated_columns_that_a_publication_tells_are_read_for_every_row(
+    table: None, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    with psycopg.connect(database) as session:
+        if session.info.server_version < 180_000:
+            pytest.skip("publications tell generated columns from 18 on")
+    sql("CREATE PUBLICATION theirs FOR TABLE t WITH (publish_generated_columns = stored)")
+    with running_capture(PostgresSource(database, publication="theirs"), tmp_path, DUMP) as running:
+        running.judged = False
+        until(running.dumped, "the first copy")
+        sql(
+            "ALTER TABLE t ADD g int GENERATED ALWAYS AS (id * 2) STORED",
+            "UPDATE t SET v = 'x' WHERE id = 1",
+        )
+        follows(running, database)
+        sql("ALTER TABLE t ALTER g SET EXPRESSION AS (id * 3)", "UPDATE t SET v = 'y' WHERE id = 1")
+        follows(running, database)
