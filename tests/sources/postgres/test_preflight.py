@@ -97,6 +97,33 @@ def test_every_bad_table_is_listed_at_once_and_the_remedies_work(database: str, 
 
 
 @req("C21")
+def test_partitions_whose_changes_are_not_in_the_log_are_refused(database: str, sql: Sql) -> None:
+    sql(
+        "CREATE TABLE p (id int, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE plain PARTITION OF p (PRIMARY KEY (id)) FOR VALUES FROM (0) TO (10)",
+        "CREATE UNLOGGED TABLE quick PARTITION OF p FOR VALUES FROM (10) TO (20)",
+        "CREATE FOREIGN DATA WRAPPER far_away",
+        "CREATE SERVER far FOREIGN DATA WRAPPER far_away",
+        "CREATE FOREIGN TABLE abroad PARTITION OF p FOR VALUES FROM (20) TO (30) SERVER far",
+        "ALTER TABLE p REPLICA IDENTITY FULL",
+        "ALTER TABLE plain REPLICA IDENTITY FULL",
+    )
+    found = find(PostgresSource(database))
+    assert set(found) == {
+        ("unlogged-table", "public.p"),
+        ("foreign-table", "public.p"),
+        ("partition-maintenance", "public.p"),
+    }
+    assert "public.quick" in found["unlogged-table", "public.p"].description
+    assert "public.abroad" in found["foreign-table", "public.p"].description
+    sql(found["unlogged-table", "public.p"].suggestion.partition(" Or ")[0])
+    sql("ALTER TABLE quick REPLICA IDENTITY FULL", "ALTER TABLE p DETACH PARTITION abroad")
+    assert set(find(PostgresSource(database, exclude=("abroad",)))) == {
+        ("partition-maintenance", "public.p")
+    }
+
+
+@req("C21")
 def test_an_identity_by_columns_that_are_not_in_the_log_is_refused(database: str, sql: Sql) -> None:
     """Published, such a table refuses its own applications' updates from 18 on; before, two rows may be one."""
     with psycopg.connect(database) as session:

@@ -170,6 +170,21 @@ def _no_key(facts: TableFacts, name: str, sql: str, full: str) -> Finding:
 
 def _partitions(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:
     """Judge partitions: old rows follow the partition's identity and are labelled with the root's."""
+    if facts.unlogged:
+        yield Finding(
+            "unlogged-table",
+            f"Partitions of {name} are unlogged: their changes are not in the log: {', '.join(facts.unlogged)}.",
+            " ".join(f"ALTER TABLE {leaf} SET LOGGED;" for leaf in facts.unlogged)
+            + f" Or exclude {name}.",
+            table=name,
+        )
+    if facts.foreign:
+        yield Finding(
+            "foreign-table",
+            f"Partitions of {name} are foreign tables: their changes are not in the log: {', '.join(facts.foreign)}.",
+            f"Detach them; or exclude {name}.",
+            table=name,
+        )
     identity = facts.identity
     if identity.letter == "i" or (identity.letter == "f" and identity.check is KeyCheck.IMMEDIATE):
         yield Finding(
