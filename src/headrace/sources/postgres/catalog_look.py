@@ -98,8 +98,10 @@ class CatalogWatch:
         """See `headrace.sources.base.CatalogReader`."""
         self._seen.admitted.update(known, admitted)
         self._seen.tables = {identity: entry.table for identity, entry in known.items()}
-        names, selected = self._names(session)
-        wanted = [oid for oid in names if oid in selected or str(oid) in known]
+        names, selected, below = self._names(session)
+        # A captured table that was attached to a captured root is told under that root's name: its own is gone.
+        kept = {oid for oid in names if str(oid) in known} - below
+        wanted = [oid for oid in names if oid in selected | kept]
         shapes, changed = _shapes(session, self._settings, wanted, known)
         old = {oid for oid in shapes if str(oid) in known}
         adopted = {oid for oid in shapes if oid not in old and names[oid] in settled}
@@ -136,8 +138,8 @@ class CatalogWatch:
             refused={names[oid]: reason for oid, reason in refused.items()},
         )
 
-    def _names(self, session: Session) -> tuple[dict[int, TableId], set[int]]:
-        """Return every table's name by oid, and which are to be captured; partitions travel under their root."""
+    def _names(self, session: Session) -> tuple[dict[int, TableId], set[int], set[int]]:
+        """Return every table's name by oid, which are to be captured, and which partitions travel under such a root."""
         rows = session.rows(_NAMES)
         names = {int(row[0] or 0): TableId(row[1] or "", row[2] or "") for row in rows}
         chosen = self._settings.filter
@@ -147,7 +149,7 @@ class CatalogWatch:
             for row in rows
             if row[3] is not None and matching & {int(oid) for oid in row[3].split()}
         }
-        return names, matching - below
+        return names, matching - below, below
 
     def _compare(self, session: Session, captured: set[int]) -> None:
         """See which of the captured tables our publication lacks, or has otherwise than wanted."""
