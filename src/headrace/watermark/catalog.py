@@ -108,6 +108,9 @@ class Catalog:
             now = look.tables.get(identity)
             if identity in self._heard or (now is not None and now.table == entry.table):
                 continue
+            if look.joining.get(identity) == entry.table:
+                # It is there, and its changes passed by: it joins anew.
+                continue
             payload: dict[str, str | bool] = {"identity": identity}
             if identity in self._superseded:
                 payload["superseded"] = True
@@ -190,6 +193,8 @@ class Catalog:
         """
         look = self._believed(look)
         self.give_up_gone(queue)
+        # At once: when it has joined, nobody can tell any more that it was away.
+        self.forget(self.tables[i].table for i in look.joining.keys() & self.tables.keys())
         for identity in sorted(look.joined):
             queue.add(look.tables[identity].table)
         for identity in sorted(look.restated):

@@ -164,6 +164,11 @@ CASES = (
     of_table("partitioned-identity", *PARTED, "ALTER TABLE t REPLICA IDENTITY FULL"),
     of_table("partition-identity", *PARTED, "ALTER TABLE t1 REPLICA IDENTITY NOTHING"),
     of_table("partition-maintenance", *PARTED, severity=WARNING, says="headrace dump start"),
+    of_table(
+        "generated-identity",
+        "CREATE TABLE t (id int, g int GENERATED ALWAYS AS (id * 2) STORED, PRIMARY KEY (id, g))",
+        says="USING INDEX",
+    ),
     of_table("unlogged-table", "CREATE UNLOGGED TABLE t (id int PRIMARY KEY)", says="SET LOGGED"),
     of_table(
         "foreign-table",

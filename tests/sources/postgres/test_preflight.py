@@ -96,6 +96,61 @@ def test_every_bad_table_is_listed_at_once_and_the_remedies_work(database: str, 
     assert PostgresSource(database).preflight() == []
 
 
+@req("C21")
+def test_partitions_whose_changes_are_not_in_the_log_are_refused(database: str, sql: Sql) -> None:
+    sql(
+        "CREATE TABLE p (id int, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE plain PARTITION OF p (PRIMARY KEY (id)) FOR VALUES FROM (0) TO (10)",
+        "CREATE UNLOGGED TABLE quick PARTITION OF p FOR VALUES FROM (10) TO (20)",
+        "CREATE FOREIGN DATA WRAPPER far_away",
+        "CREATE SERVER far FOREIGN DATA WRAPPER far_away",
+        "CREATE FOREIGN TABLE abroad PARTITION OF p FOR VALUES FROM (20) TO (30) SERVER far",
+        "ALTER TABLE p REPLICA IDENTITY FULL",
+        "ALTER TABLE plain REPLICA IDENTITY FULL",
+    )
+    found = find(PostgresSource(database))
+    assert set(found) == {
+        ("unlogged-table", "public.p"),
+        ("foreign-table", "public.p"),
+        ("partition-maintenance", "public.p"),
+    }
+    assert "public.quick" in found["unlogged-table", "public.p"].description
+    assert "public.abroad" in found["foreign-table", "public.p"].description
+    sql(found["unlogged-table", "public.p"].suggestion.partition(" Or ")[0])
+    sql("ALTER TABLE quick REPLICA IDENTITY FULL", "ALTER TABLE p DETACH PARTITION abroad")
+    assert set(find(PostgresSource(database, exclude=("abroad",)))) == {
+        ("partition-maintenance", "public.p")
+    }
+
+
+@req("C21")
+def test_an_identity_by_columns_that_are_not_in_the_log_is_refused(database: str, sql: Sql) -> None:
+    """Published, such a table refuses its own applications' updates from 18 on; before, two rows may be one."""
+    with psycopg.connect(database) as session:
+        newest = session.info.server_version // 10_000 >= 18
+    sql(
+        "CREATE TABLE by_key (a int, b int, g int GENERATED ALWAYS AS (b * 2) STORED, PRIMARY KEY (a, g))",
+        "CREATE TABLE whole (a int PRIMARY KEY, g int GENERATED ALWAYS AS (a * 2) STORED)",
+        "ALTER TABLE whole REPLICA IDENTITY FULL",
+        "CREATE TABLE beside (a int PRIMARY KEY, g int GENERATED ALWAYS AS (a * 2) STORED)",
+    )
+    judged = {
+        table for name, table in find(PostgresSource(database)) if name == "generated-identity"
+    }
+    assert judged == {"public.by_key", *(["public.whole"] if newest else [])}
+    if not newest:
+        return
+    sql("CREATE TABLE computed (a int PRIMARY KEY, v int GENERATED ALWAYS AS (a) VIRTUAL)")
+    sql("ALTER TABLE computed REPLICA IDENTITY FULL")
+    sql(
+        "CREATE PUBLICATION theirs FOR TABLE by_key, whole, beside, computed "
+        "WITH (publish_generated_columns = stored)"
+    )
+    adopted = find(PostgresSource(database, publication="theirs"))
+    # Stored ones are told there, computed ones never.
+    assert {table for name, table in adopted if name == "generated-identity"} == {"public.computed"}
+
+
 def test_what_is_excluded_is_not_judged(database: str, sql: Sql) -> None:
     sql("CREATE TABLE good (id int PRIMARY KEY)", "CREATE TABLE keyless (v int)")
     assert PostgresSource(database, exclude=("keyless",)).preflight() == []

@@ -190,6 +190,7 @@ _TABLES = (
     ("nullable-key", "what would be a key lets null in", _NO_TABLE_START),
     ("replica-identity-nothing", "old rows are not in the log", _NO_TABLE_START),
     ("replica-identity-index-missing", "the index that tells rows apart is gone", _NO_TABLE_START),
+    ("generated-identity", "a computed column tells rows apart", _NO_TABLE_START),
     (
         "partitioned-identity",
         "later partitions would have another identity than their root",

@@ -79,7 +79,8 @@ class TableFacts:
     """Everything the adapter asks about one table.
 
     ``storage`` changes when its heap is rewritten; ``leaves`` are the partitions that hold its rows, with their own
-    replica identity; ``unique`` are indexes that could serve as one.
+    replica identity, ``unlogged`` and ``foreign`` those whose changes no log of the server has; ``unique`` are indexes
+    that could serve as one.
     """
 
     oid: int
@@ -96,6 +97,8 @@ class TableFacts:
     attributes: tuple[Attribute, ...]
     identity: Identity
     leaves: tuple[tuple[str, str], ...] = ()
+    unlogged: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
     unique: tuple[UniqueIndex, ...] = ()
 
     @property
@@ -212,7 +215,8 @@ SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::int8
 
 
 _PARTITIONS = """
-SELECT r.oid, t.relid::oid, t.isleaf, n.nspname || '.' || c.relname, c.relreplident
+SELECT r.oid, t.relid::oid, t.isleaf, n.nspname || '.' || c.relname, c.relreplident,
+       CASE WHEN c.relkind = 'f' THEN 'f' ELSE c.relpersistence END
   FROM unnest($1::oid[]) AS r(oid), LATERAL pg_partition_tree(r.oid::regclass) t
   JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE t.relid <> r.oid::regclass ORDER BY 4
@@ -254,14 +258,24 @@ def _without_partitions(session: Session, facts: list[TableFacts]) -> list[Table
     if not roots:
         return facts
     below: set[int] = set()
-    leaves: dict[int, list[tuple[str, str]]] = {}
-    for root, oid, leaf, name, letter in session.rows(
+    parts: dict[int, list[tuple[str, str, str]]] = {}
+    for root, oid, leaf, name, letter, where in session.rows(
         _PARTITIONS, "{" + ",".join(map(str, roots)) + "}"
     ):
         below.add(int(oid or 0))
         if leaf == "t":
-            leaves.setdefault(int(root or 0), []).append((name or "", letter or ""))
-    return [replace(f, leaves=tuple(leaves.get(f.oid, ()))) for f in facts if f.oid not in below]
+            parts.setdefault(int(root or 0), []).append((name or "", letter or "", where or ""))
+    return [_with_parts(f, parts.get(f.oid, [])) for f in facts if f.oid not in below]
+
+
+def _with_parts(facts: TableFacts, parts: Sequence[tuple[str, str, str]]) -> TableFacts:
+    """Return the facts with a root's partitions, each a name, a replica identity and where it lives."""
+    return replace(
+        facts,
+        leaves=tuple((name, letter) for name, letter, where in parts if where == "p"),
+        unlogged=tuple(name for name, _, where in parts if where == "u"),
+        foreign=tuple(name for name, _, where in parts if where == "f"),
+    )
 
 
 def _attributes(session: Session, oids: str) -> dict[str, list[Attribute]]:

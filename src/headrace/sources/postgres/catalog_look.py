@@ -8,7 +8,7 @@ here: a look tells what is so by now, and whoever writes it down does so behind 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,8 +17,9 @@ from headrace.sources.base import CatalogEntry, CatalogLook
 from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.joining import Joining, Joins
-from headrace.sources.postgres.publication import with_other_columns
+from headrace.sources.postgres.publication import out_of_step
 from headrace.sources.postgres.settings import PostgresSettings
+from headrace.sources.postgres.spelling import read_spelling, respells
 
 __all__ = ["CatalogWatch", "Seen", "restates"]
 
@@ -84,6 +85,7 @@ class CatalogWatch:
         self._seen = seen or Seen()
         self._joining: Joins = joining or Joining(settings)
         self._relisting: set[int] = set()
+        self._left: set[int] = set()
         self._first = True
 
     def look(
@@ -96,21 +98,33 @@ class CatalogWatch:
         """See `headrace.sources.base.CatalogReader`."""
         self._seen.admitted.update(known, admitted)
         self._seen.tables = {identity: entry.table for identity, entry in known.items()}
-        names, selected = self._names(session)
-        wanted = [oid for oid in names if oid in selected or str(oid) in known]
-        shapes, changed = _shapes(session, wanted, known)
+        names, selected, below = self._names(session)
+        # A captured table that was attached to a captured root is told under that root's name: its own is gone.
+        kept = {oid for oid in names if str(oid) in known} - below
+        wanted = [oid for oid in names if oid in selected | kept]
+        shapes, changed = _shapes(session, self._settings, wanted, known)
         old = {oid for oid in shapes if str(oid) in known}
         adopted = {oid for oid in shapes if oid not in old and names[oid] in settled}
+        if self._first or changed & old:
+            self._compare(session, old | adopted)
+        # Strangers again: what they missed nobody will tell.
+        old, adopted = old - self._left, adopted - self._left
         strangers = {oid for oid in shapes if oid in selected} - old - adopted
         ready = {oid for oid in strangers if str(oid) in admitted}
-        others = self._facts(session, ready, old | adopted, recheck=bool(changed & old))
-        joined, refused = self._joining.step(session, others)
+        self._relisting |= {o for o in old & changed if _respelt(known[str(o)].shape, shapes[o])}
+        self._relisting &= old | adopted
+        joined, refused = self._joining.step(session, self._facts(session, ready))
+        self._left -= joined
         relisted = joined & self._relisting
         self._relisting -= relisted
-        restated = {o for o in old & changed if restates(known[str(o)].shape, shapes[o])}
+        restated = {
+            oid
+            for oid in (old & changed) - self._relisting - relisted
+            if restates(_own(known[str(oid)].shape), _own(shapes[oid]))
+        }
         tables = {}
         for oid in old | adopted | joined:
-            # What is seen of a table whose columns are being listed anew is to be seen again afterwards.
+            # What is seen of a table that waits for its writers is to be seen again afterwards.
             shape = known[str(oid)].shape if oid in self._relisting & old else shapes[oid]
             tables[str(oid)] = CatalogEntry(names[oid], shape)
         # Now, not with the next look: their dump begins with this one.
@@ -124,8 +138,8 @@ class CatalogWatch:
             refused={names[oid]: reason for oid, reason in refused.items()},
         )
 
-    def _names(self, session: Session) -> tuple[dict[int, TableId], set[int]]:
-        """Return every table's name by oid, and which are to be captured; partitions travel under their root."""
+    def _names(self, session: Session) -> tuple[dict[int, TableId], set[int], set[int]]:
+        """Return every table's name by oid, which are to be captured, and which partitions travel under such a root."""
         rows = session.rows(_NAMES)
         names = {int(row[0] or 0): TableId(row[1] or "", row[2] or "") for row in rows}
         chosen = self._settings.filter
@@ -135,18 +149,19 @@ class CatalogWatch:
             for row in rows
             if row[3] is not None and matching & {int(oid) for oid in row[3].split()}
         }
-        return names, matching - below
+        return names, matching - below, below
 
-    def _facts(
-        self, session: Session, new: set[int], captured: set[int], *, recheck: bool
-    ) -> list[TableFacts]:
-        """Return the tables that have to join: new ones, and those whose published columns are to be others."""
-        if self._first or recheck:
-            self._first = False
-            facts = {f.oid: f for f in read_tables(session, self._settings.filter)}
-            held = {oid: facts[oid] for oid in captured & facts.keys()}
-            self._relisting |= {f.oid for f in with_other_columns(session, self._settings, held)}
-        self._relisting &= captured
+    def _compare(self, session: Session, captured: set[int]) -> None:
+        """See which of the captured tables our publication lacks, or has otherwise than wanted."""
+        self._first = False
+        facts = {f.oid: f for f in read_tables(session, self._settings.filter)}
+        held = {oid: facts[oid] for oid in captured & facts.keys()}
+        found = out_of_step(session, self._settings, held)
+        self._relisting |= found.otherwise
+        self._left |= found.left
+
+    def _facts(self, session: Session, new: set[int]) -> list[TableFacts]:
+        """Return the tables that have to join: new ones, and those that are told otherwise than before."""
         joining = new | self._relisting
         if not joining:
             return []
@@ -164,22 +179,44 @@ class CatalogWatch:
 
 
 def _shapes(
-    session: Session, oids: Iterable[int], known: Mapping[str, CatalogEntry]
+    session: Session,
+    settings: PostgresSettings,
+    oids: Sequence[int],
+    known: Mapping[str, CatalogEntry],
 ) -> tuple[dict[int, str], set[int]]:
     """Return the shape of each table that is there, and those whose shape is not the known one."""
     asked = "{" + ",".join(map(str, oids)) + "}"
+    spelling = read_spelling(session, settings, oids)
     shapes: dict[int, str] = {}
     changed = set()
-    for oid, digest in session.rows(_SHAPES % "md5(shape)", asked):
-        entry = known.get(oid or "")
-        if entry is not None and hashlib.md5(entry.shape.encode()).hexdigest() == digest:
-            shapes[int(oid or 0)] = entry.shape
+    for identity, digest in session.rows(_SHAPES % "md5(shape)", asked):
+        oid, entry = int(identity or 0), known.get(identity or "")
+        if entry is not None and _is(entry.shape, digest or "", spelling.get(oid, "")):
+            shapes[oid] = entry.shape
         else:
-            changed.add(int(oid or 0))
+            changed.add(oid)
     if changed:
         asked = "{" + ",".join(map(str, changed)) + "}"
-        shapes |= {int(o or 0): shape or "" for o, shape in session.rows(_SHAPES % "shape", asked)}
+        for identity, shape in session.rows(_SHAPES % "shape", asked):
+            oid = int(identity or 0)
+            shapes[oid] = "\n".join(filter(None, (shape, spelling.get(oid))))
     return shapes, changed & shapes.keys()
+
+
+def _is(shape: str, digest: str, spelling: str) -> bool:
+    """Return whether a shape has a table's own part by its digest, and a spelling."""
+    own, _, rest = shape.partition("\n")
+    return hashlib.md5(own.encode()).hexdigest() == digest and rest == spelling
+
+
+def _own(shape: str) -> str:
+    """Return what a shape says of the table itself."""
+    return shape.partition("\n")[0]
+
+
+def _respelt(before: str, now: str) -> bool:
+    own, _, spelling = now.partition("\n")
+    return respells(before.partition("\n")[2], spelling, _parse(own)[1].keys())
 
 
 def restates(before: str, now: str) -> bool:

@@ -45,13 +45,19 @@ RENDERING = {
 }
 """Session settings that decide how values look as text; equal on every connection."""
 
-_PATIENCE = {
+_FREEDOM = {
+    # What an administrator set for people is none of a capture's: a chunk takes as long as it does, publication and
+    # marks are written.
+    "statement_timeout": "0",
+    "default_transaction_read_only": "off",
     # Nothing that we commit waits for a standby: rows are captured before standbys have them.
     "synchronous_commit": "local",
     # A connection that waits for the next chunk, or for a dump to be written, is not a forgotten one.
     "idle_session_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
+_LIMITED_VERSION = 17
+"""From here on a whole transaction may have a limit, ``transaction_timeout``."""
 
 LONGEST_S = 7 * 86_400.0
 """Where there is no limit: a week."""
@@ -105,8 +111,6 @@ def connect(settings: PostgresSettings, *, replication: bool = False) -> Session
     options["client_encoding"] = "UTF8"
     # Only where it is asked for: it cannot be told from a plain connection afterwards.
     options.setdefault("gssencmode", "disable")
-    ours = " ".join(f"-c {name}={value}" for name, value in (RENDERING | _PATIENCE).items())
-    options["options"] = f"{options.get('options', '')} {ours}".strip()
     if replication:
         options["replication"] = "database"
     text = " ".join(f"{name}={_escape(value)}" for name, value in options.items())
@@ -119,7 +123,23 @@ def connect(settings: PostgresSettings, *, replication: bool = False) -> Session
         raise
     connection.nonblocking = 1
     plain = options["gssencmode"] == "disable" and not connection.ssl_in_use
-    return Session(connection, settings.statement_timeout_s, encrypted=not plain)
+    session = Session(connection, settings.statement_timeout_s, encrypted=not plain)
+    try:
+        _set(session)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _set(session: Session) -> None:
+    """Set what we rely on: libpq sends PGTZ and PGDATESTYLE behind every option, so they would win over those."""
+    wanted = RENDERING | _FREEDOM
+    if session.version >= _LIMITED_VERSION:
+        wanted["transaction_timeout"] = "0"
+    # One statement: before 15 a replication connection takes no second one behind a semicolon.
+    calls = (f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in wanted.items())
+    session.result(f"SELECT {', '.join(calls)}")
 
 
 def _finish_connecting(connection: pq.abc.PGconn, deadline: float) -> None:

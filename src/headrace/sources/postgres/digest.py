@@ -37,8 +37,6 @@ __all__ = ["SourceView", "cell_sql"]
 _FETCH_ROWS = 20_000
 _NAN = {32: "7fc00000", 64: "7ff8000000000000"}
 _SETTINGS = (
-    "SET statement_timeout = 0",
-    "SET idle_in_transaction_session_timeout = 0",
     "SET lock_timeout = '30s'",
     # The planner takes each row for a group of its own and would sort the table on disk.
     "SET enable_sort = off",

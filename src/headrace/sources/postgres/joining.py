@@ -157,6 +157,7 @@ class Joining:
         for facts in tables:
             findings = check_table(
                 facts,
+                version=session.version,
                 role=role or "",
                 privileged=superuser == "t",
                 adopted=None if own else publication,

@@ -240,10 +240,11 @@ class Preflight:
 
     def _publication(self, publication: PublicationFacts | None, tables: list[TableFacts]) -> None:
         name = self._settings.publication_name
+        if publication is not None:
+            self._holds_everything(publication, tables)
         if self._settings.publication is None:
             self._own_publication(publication)
-            return
-        if publication is None:
+        elif publication is None:
             listing = ", ".join(f"{quote(t.table.schema)}.{quote(t.table.name)}" for t in tables)
             self._add(
                 "publication-missing",
@@ -251,19 +252,24 @@ class Preflight:
                 f"CREATE PUBLICATION {quote(name)} FOR TABLE {listing or '…'} "
                 "WITH (publish_via_partition_root = true); before the slot is made.",
             )
-            return
+
+    def _holds_everything(self, publication: PublicationFacts, tables: list[TableFacts]) -> None:
+        """Judge what holds for all tables of a publication; ours was made right, and may have been altered."""
+        name = quote(publication.name)
+        missed = ""
+        if self._settings.publication is None:
+            missed = " Then `headrace resync FILE`, for what was missed meanwhile."
         if lacking := publication.lacking_actions:
             self._add(
                 "publication-actions",
-                f"Publication {name} leaves out {', '.join(lacking)}: replicas would drift.",
-                f"ALTER PUBLICATION {quote(name)} "
-                "SET (publish = 'insert, update, delete, truncate');",
+                f"Publication {publication.name} leaves out {', '.join(lacking)}: replicas would drift.",
+                f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');{missed}",
             )
         if not publication.via_root and any(t.partitioned for t in tables):
             self._add(
                 "publication-not-via-root",
-                f"Publication {name} publishes partitions, not the partitioned tables above them.",
-                f"ALTER PUBLICATION {quote(name)} SET (publish_via_partition_root = true);",
+                f"Publication {publication.name} publishes partitions, not the partitioned tables above them.",
+                f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);{missed}",
             )
 
     def _own_publication(self, publication: PublicationFacts | None) -> None:
@@ -355,6 +361,7 @@ class Preflight:
         for facts in tables:
             self._findings += check_table(
                 facts,
+                version=self._session.version,
                 role=self._role,
                 privileged=self._superuser,
                 adopted=adopted,

@@ -14,6 +14,7 @@ from headrace.sources.postgres.published import CHOOSY_VERSION, GENERATED_VERSIO
 from headrace.sources.postgres.settings import PostgresSettings
 
 __all__ = [
+    "OutOfStep",
     "PublicationFacts",
     "PublicationWatch",
     "PublishedTable",
@@ -21,12 +22,13 @@ __all__ = [
     "add_tables_again",
     "as_published",
     "listed",
+    "out_of_step",
     "read_publication",
     "wanted_columns",
-    "with_other_columns",
 ]
 
 _ACTIONS = ("insert", "update", "delete", "truncate")
+_FLAGS = "pubinsert, pubupdate, pubdelete, pubtruncate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +61,15 @@ class PublicationFacts:
 def read_publication(session: Session, name: str) -> PublicationFacts | None:
     """Return a publication's facts, None when there is no such publication."""
     rows = session.rows(
-        "SELECT pg_has_role(pubowner, 'USAGE'), pubinsert, pubupdate, pubdelete, pubtruncate, "
-        "pubviaroot FROM pg_publication WHERE pubname = $1",
+        f"SELECT pg_has_role(pubowner, 'USAGE'), {_FLAGS}, pubviaroot "
+        "FROM pg_publication WHERE pubname = $1",
         name,
     )
     if not rows:
         return None
     owned, *flags, via_root = rows[0]
-    lacking = tuple(a for a, flag in zip(_ACTIONS, flags, strict=True) if flag != "t")
-    return PublicationFacts(name, owned == "t", lacking, via_root == "t", _tables(session, name))
+    whole = via_root == "t"
+    return PublicationFacts(name, owned == "t", _lacking(flags), whole, _tables(session, name))
 
 
 def _tables(session: Session, name: str) -> dict[TableId, PublishedTable]:
@@ -129,32 +131,48 @@ def wanted_columns(
     return tuple(a.name for a in facts.published if choice.keeps(a.name) or a.name in key)
 
 
-def with_other_columns(
-    session: Session, settings: PostgresSettings, tables: Mapping[int, TableFacts]
-) -> list[TableFacts]:
-    """Return the tables whose column list in our own publication is not the wanted one.
+@dataclass(frozen=True, slots=True)
+class OutOfStep:
+    """What our own publication has otherwise than wanted, by oid.
 
-    Columns came or went, or the configuration chooses others than before.
+    Attributes:
+        left: it does not name the table, or chooses rows of it: somebody did that, and changes passed by.
+        otherwise: it lists other columns than are wanted now.
     """
-    if settings.publication is not None or session.version < CHOOSY_VERSION:
-        return []
+
+    left: frozenset[int] = frozenset()
+    otherwise: frozenset[int] = frozenset()
+
+
+def out_of_step(
+    session: Session, settings: PostgresSettings, tables: Mapping[int, TableFacts]
+) -> OutOfStep:
+    """Compare our own publication with the captured tables; an adopted one is its owner's matter."""
+    if settings.publication is not None:
+        return OutOfStep()
+    choice = "r.prattrs::text, r.prqual IS NOT NULL"
     rows = session.rows(
-        "SELECT r.prrelid, r.prattrs::text FROM pg_publication_rel r "
-        "JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = $1",
+        f"SELECT r.prrelid, {choice if session.version >= CHOOSY_VERSION else 'NULL, false'} "
+        "FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid WHERE p.pubname = $1",
         settings.publication_name,
     )
-    others = []
-    for oid, numbers in rows:
-        facts = tables.get(int(oid or 0))
-        if facts is None:
-            continue
-        wanted = wanted_columns(session, settings, facts)
-        held = None if numbers is None else {int(number) for number in numbers.split()}
-        if held != (
-            None if wanted is None else {a.number for a in facts.attributes if a.name in wanted}
-        ):
-            others.append(facts)
-    return others
+    if not rows:
+        return OutOfStep()
+    whole = {int(oid): numbers for oid, numbers, filtered in rows if oid and filtered == "f"}
+    otherwise = {
+        oid
+        for oid, facts in tables.items()
+        if oid in whole and whole[oid] != _numbers_wanted(session, settings, facts)
+    }
+    return OutOfStep(frozenset(tables.keys() - whole.keys()), frozenset(otherwise))
+
+
+def _numbers_wanted(session: Session, settings: PostgresSettings, facts: TableFacts) -> str | None:
+    """Return the column list that a table is to have, as the catalog writes it."""
+    wanted = wanted_columns(session, settings, facts)
+    if wanted is None:
+        return None
+    return " ".join(str(a.number) for a in facts.attributes if a.name in wanted)
 
 
 def listed(session: Session, settings: PostgresSettings, tables: Iterable[TableFacts]) -> str:
@@ -207,39 +225,72 @@ def add_tables_again(
 
 
 class PublicationWatch:
-    """Notices a captured table that somebody took out of the publication: the log would just fall silent."""
+    """Notices what somebody took out of the publication, tables, rows or kinds of change: the log would fall silent."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._seen: dict[int, TableId] = {}
+        self._whole: set[int] = set()
 
     def check(self, session: Session) -> None:
         """Look once.
 
         Raises:
-            SourceError: a table that was published before exists and is published no more.
+            SourceError: a table that was published before exists and is published no more, or not with every row;
+                or the publication leaves changes of a kind out.
         """
         name = self._settings.publication_name
-        published = _oids(session, name)
+        self._check_actions(session, name)
+        published = {
+            int(oid or 0): (TableId(schema or "", table or ""), filtered == "t")
+            for oid, schema, table, filtered, _ in session.rows(
+                published_sql(session.version), name
+            )
+        }
         left = {oid: table for oid, table in self._seen.items() if oid not in published}
         if left:
             # One that was made anew under its old name is another table, and joins by itself.
             there = {facts.oid for facts in read_tables(session, self._settings.filter)}
             if gone := sorted(str(left[oid]) for oid in left.keys() & there):
-                raise SourceError(
-                    f"{', '.join(gone)} left publication {name} while being captured.",
-                    next_step="put it back and dump it again, or exclude it; its changes meanwhile "
-                    "are not in the log.",
+                raise self._missed(f"{', '.join(gone)} left publication {name} while being captured.")
+        for oid, (table, filtered) in published.items():
+            if not self._settings.filter.selects(table):
+                continue
+            if filtered and oid in self._whole:
+                raise self._missed(
+                    f"Publication {name} got a row filter on {table} while it is being captured."
                 )
-        for oid, table in published.items():
-            if self._settings.filter.selects(table):
-                self._seen[oid] = table
+            # Renamed ones keep their oid.
+            self._seen[oid] = table
+            if not filtered:
+                self._whole.add(oid)
+
+    def _check_actions(self, session: Session, name: str) -> None:
+        if lacking := _lacking_actions(session, name):
+            raise SourceError(
+                f"Publication {name} leaves out {', '.join(lacking)} by now: changes are missed.",
+                next_step=f"ALTER PUBLICATION {quote(name)} SET (publish = '{', '.join(_ACTIONS)}'); then run "
+                "`headrace resync FILE`, which compares the tables and repairs what differs.",
+            )
+
+    def _missed(self, what: str) -> SourceError:
+        if self._settings.publication is None:
+            return SourceError(
+                what, next_step="start again: it is taken in and copied anew; or exclude it."
+            )
+        return SourceError(
+            what,
+            next_step="put it back and dump it again, or exclude it; its changes meanwhile are not in the log.",
+        )
 
 
-def _oids(session: Session, name: str) -> dict[int, TableId]:
-    """Return the tables that a publication publishes, by oid; renamed ones keep theirs."""
-    rows = session.rows(published_sql(session.version), name)
-    return {int(oid or 0): TableId(schema or "", table or "") for oid, schema, table, *_ in rows}
+def _lacking_actions(session: Session, name: str) -> tuple[str, ...]:
+    rows = session.rows(f"SELECT {_FLAGS} FROM pg_publication WHERE pubname = $1", name)
+    return _lacking(rows[0]) if rows else ()
+
+
+def _lacking(flags: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(a for a, flag in zip(_ACTIONS, flags, strict=True) if flag != "t")
 
 
 def _names(text: str | None) -> frozenset[str] | None:

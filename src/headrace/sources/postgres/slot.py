@@ -111,19 +111,29 @@ def check_slot(session: Session, settings: PostgresSettings) -> SlotState:
 
 
 def ensure_publication(
-    session: Session, settings: PostgresSettings, tables: Iterable[TableFacts]
+    session: Session,
+    settings: PostgresSettings,
+    tables: Iterable[TableFacts],
+    *,
+    fresh: bool = False,
 ) -> None:
-    """Make our own publication hold exactly ``tables`` (and the watermark table when marks use it).
+    """Make our own publication hold nothing but ``tables`` (and the watermark table when marks use it).
 
-    A publication named in the configuration is left alone.
+    Those that it lacks, though it is there, come in when a look at the catalog finds that they join: they are new, or
+    somebody took them out, and their changes passed by. A publication named in the configuration is left alone.
+
+    Args:
+        session: at the source.
+        settings: name the publication.
+        tables: the captured ones.
+        fresh: nothing is captured yet, so all come in at once.
     """
     if settings.watermark == "table":
         _ensure_marks_table(session)
     if settings.publication is not None:
         return
-    captured = list(tables)
-    if settings.watermark == "table":
-        captured += read_tables(session, only=MARKS_TABLE)
+    marked = read_tables(session, only=MARKS_TABLE) if settings.watermark == "table" else []
+    captured = [*tables, *marked]
     wanted = {facts.table for facts in captured}
     name = quote(settings.publication_name)
     listing = _publication_tables(session, settings.publication_name)
@@ -135,7 +145,7 @@ def ensure_publication(
                 "publish_via_partition_root = true)"
             )
             return
-        add_tables(session, settings, captured)
+        add_tables(session, settings, captured if fresh else marked)
         if removed := listing - wanted:
             session.run(f"ALTER PUBLICATION {name} DROP TABLE {_list(removed)}")
     except QueryFailed as error:

@@ -130,7 +130,7 @@ class PostgresSource:
             refuse(self.name, Preflight(session, self.settings).run())
             facts = read_tables(session, self.settings.filter)
             there = slot.read_slot(session, self.settings.slot_name) is not None
-            slot.ensure_publication(session, self.settings, facts)
+            slot.ensure_publication(session, self.settings, facts, fresh=fresh)
             slot.ensure_slot(session, self.settings, fresh=fresh)
             if fresh and there:
                 # A new slot begins behind everything that was open; an old one may begin before tables came.

@@ -9,6 +9,7 @@ from headrace.sources.base import Finding, Severity
 from headrace.sources.postgres.catalog import TableFacts
 from headrace.sources.postgres.connection import quote
 from headrace.sources.postgres.publication import PublicationFacts
+from headrace.sources.postgres.published import GENERATED_VERSION
 from headrace.sources.postgres.settings import ColumnChoice
 
 __all__ = ["check_table", "privileges"]
@@ -17,6 +18,7 @@ __all__ = ["check_table", "privileges"]
 def check_table(
     facts: TableFacts,
     *,
+    version: int,
     role: str,
     privileged: bool,
     adopted: PublicationFacts | None,
@@ -27,6 +29,7 @@ def check_table(
 
     Args:
         facts: what the catalog says.
+        version: the server's major version.
         role: the role that we are.
         privileged: whether it is a superuser.
         adopted: the publication that the configuration names, None when it is ours or missing.
@@ -44,6 +47,7 @@ def check_table(
         )
         return
     yield from _identity(facts, name, sql)
+    yield from _generated_identity(facts, adopted, version, name, sql)
     if facts.partitioned:
         yield from _partitions(facts, name, sql)
     yield from privileges(facts, name, sql, role)
@@ -108,6 +112,37 @@ def _identity(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:
         )
 
 
+def _generated_identity(
+    facts: TableFacts, adopted: PublicationFacts | None, version: int, name: str, sql: str
+) -> Iterator[Finding]:
+    """Judge an identity by columns that are not in the log: from 18 on UPDATEs fail, before, old rows lack them.
+
+    Under FULL every column belongs to the identity; before 18 the computed ones are just left out there.
+    """
+    entry = adopted.tables.get(facts.table) if adopted is not None else None
+    told = (entry.columns if entry is not None else None) or frozenset()
+    hidden = {a.name for a in facts.attributes if a.generated and a.name not in told}
+    full = facts.identity.letter == "f"
+    if not full:
+        hidden &= set(facts.identity.key)
+    elif version < GENERATED_VERSION:
+        return
+    if hidden:
+        yield Finding(
+            "generated-identity",
+            f"The replica identity of {name} holds generated columns, which are not in the log: "
+            f"{', '.join(sorted(hidden))}. Once published, its UPDATEs and DELETEs would fail from PostgreSQL 18 "
+            "on, and rows would be taken for one another before.",
+            (
+                f"ALTER TABLE {sql} REPLICA IDENTITY DEFAULT; (with a primary key)"
+                if full
+                else f"ALTER TABLE {sql} REPLICA IDENTITY USING INDEX …; of plain columns"
+            )
+            + f" or exclude {name}.",
+            table=name,
+        )
+
+
 def _no_key(facts: TableFacts, name: str, sql: str, full: str) -> Finding:
     """Name what comes nearest to a key: a unique index, or one that only null keeps from being one."""
     usable = [u for u in facts.unique if not u.nullable and not facts.partitioned]
@@ -135,6 +170,21 @@ def _no_key(facts: TableFacts, name: str, sql: str, full: str) -> Finding:
 
 def _partitions(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:
     """Judge partitions: old rows follow the partition's identity and are labelled with the root's."""
+    if facts.unlogged:
+        yield Finding(
+            "unlogged-table",
+            f"Partitions of {name} are unlogged: their changes are not in the log: {', '.join(facts.unlogged)}.",
+            " ".join(f"ALTER TABLE {leaf} SET LOGGED;" for leaf in facts.unlogged)
+            + f" Or exclude {name}.",
+            table=name,
+        )
+    if facts.foreign:
+        yield Finding(
+            "foreign-table",
+            f"Partitions of {name} are foreign tables: their changes are not in the log: {', '.join(facts.foreign)}.",
+            f"Detach them; or exclude {name}.",
+            table=name,
+        )
     identity = facts.identity
     if identity.letter == "i" or (identity.letter == "f" and identity.check is KeyCheck.IMMEDIATE):
         yield Finding(
