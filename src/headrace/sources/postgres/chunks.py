@@ -14,6 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from headrace.errors import ConfigError, SourceError, SourceUnavailable
+from headrace.fold.form import refuse_taken
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
@@ -34,6 +35,7 @@ from headrace.sources.postgres.plan import check_plan
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.values import build_batch, render_text
+from headrace.sources.taken import LEFT_OUT
 
 __all__ = ["PostgresChunkReader"]
 
@@ -72,6 +74,7 @@ class PostgresChunkReader:
         types: shared with the stream.
         seen: what looks at the catalog tell the stream.
         watch: makes the looks; as the publication has the tables when None.
+        names_taken: what to do about a column that has a name of ours.
     """
 
     def __init__(
@@ -80,8 +83,10 @@ class PostgresChunkReader:
         types: TypeCache,
         seen: Seen | None = None,
         watch: CatalogWatch | None = None,
+        names_taken: str = LEFT_OUT,
     ) -> None:
         self._settings = settings
+        self._names_taken = names_taken
         self._types = types
         self._session: Session | None = None
         self._keysets: dict[int, Keyset] = {}
@@ -106,7 +111,7 @@ class PostgresChunkReader:
 
     def describe(self, table: TableId) -> TableSchema:
         """Return the table's shape as the catalog has it now."""
-        return self._once(table, lambda session, facts, _: describe(session, self._types, facts))
+        return self._once(table, lambda session, facts, _: self._described(session, facts))
 
     def estimate_rows(self, table: TableId) -> int:
         """Return the catalog's estimate of the number of rows, 0 when unknown."""
@@ -146,7 +151,7 @@ class PostgresChunkReader:
         """
 
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
-            schema = describe(session, self._types, facts)
+            schema = self._described(session, facts)
             wanted = max(1, min(limit, self._fitting.get(table, limit)))
             keyset = self._keyset(session, facts)
             sql = keyset.page(
@@ -175,7 +180,7 @@ class PostgresChunkReader:
         """Return the rows of the given keys that exist; keys are in the order of the schema's key."""
 
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
-            schema = describe(session, self._types, facts)
+            schema = self._described(session, facts)
             keyset = self._keyset(session, facts)
             sql = keyset.match(
                 relation_sql(facts),
@@ -217,7 +222,7 @@ class PostgresChunkReader:
         """Return every row of a table under one snapshot, in bounded batches."""
 
         def opened(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> TableDump:
-            schema = describe(session, self._types, facts)
+            schema = self._described(session, facts)
             # An empty select takes the lock of the one that follows: nothing rewrites the table any more.
             session.run(f"SELECT FROM {relation_sql(facts)} LIMIT 0")
             self._refuse_changed(session, facts)
@@ -307,6 +312,16 @@ class PostgresChunkReader:
                 next_step="exclude it, or create it again and dump it.",
             )
         return as_published(session, self._settings, facts[0])
+
+    def _described(self, session: Session, facts: TableFacts) -> TableSchema:
+        """Return a table's shape.
+
+        Raises:
+            IncompatibleSchemaChange: a column has a name that changes need for themselves.
+        """
+        schema = describe(session, self._types, facts)
+        refuse_taken(schema, self._names_taken)
+        return schema
 
     def _keyset(self, session: Session, facts: TableFacts) -> Keyset:
         """Return the key's columns; an index keeps them for life, so they are asked for once under their names."""
