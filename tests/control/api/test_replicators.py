@@ -30,6 +30,12 @@ def test_a_replicator_lives_over_http(operator: Asking) -> None:
     operator.does("POST", f"{SHOP}/pause")
     assert operator.reaches("PAUSED")["pid"] == shown["pid"]
     assert until(lambda: operator.one(SHOP)["log_paused"], "the pause")
+    # A new configuration restarts its process; what was asked of it stays.
+    operator.does("PUT", SHOP, {"config": config_of(), "start": True}, 200)
+    refused = operator("POST", f"{SHOP}/start")
+    assert (refused.status, refused.error["type"]) == (409, "CommandRefused")
+    assert "resume it first" in refused.text
+    shown = operator.reaches("PAUSED")
     operator.does("POST", f"{SHOP}/resume")
     operator.reaches("RUNNING")
     (listed,) = operator.one(f"{NS}/replicators")["replicators"]
