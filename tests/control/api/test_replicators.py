@@ -74,6 +74,10 @@ def test_the_detail_has_tables_positions_and_lag(operator: Asking, both: Any) ->
     assert failing["error"] == "MissingBase: a change left out note."
     assert shown["tables"] == {"SNAPSHOTTING": 1, "REPLICATING": 1, "FAILING": 1}
     assert shown["lag_s"] is not None
+    # Its process has said that it runs, and nobody holds its lock.
+    assert shown["roles"]["apply"]["state"] == "gone"
+    assert 0 < shown["roles"]["apply"]["said_ms"] <= shown["seen_ms"]
+    assert shown["unheard"] == ""
     told = operator.does("POST", f"{NS}/getState", {"name": "shop", "offsetBasePath": "/x"}, 200)
     assert told["sourceState"] == "OK"
     assert {t["table"]: t["state"] for t in told["tables"]}["orders"] == "FAILING"
