@@ -1,8 +1,9 @@
 """Chunk reads: bounded selects, each in a READ ONLY REPEATABLE READ transaction of its own.
 
-Rows and ``pg_current_snapshot()`` come from one snapshot. The database alone orders and compares keys. After a select
-the heap's identity in the snapshot is compared with the present one: an ALTER TABLE that wrote the table anew
-between snapshot and select would make it look empty, so such a read is thrown away and made again.
+Rows and ``pg_current_snapshot()`` come from one snapshot. The database alone orders and compares keys. A select takes
+the table as it is by then, whatever its snapshot. So after it, heap and columns in the snapshot are compared with
+the present ones: an ALTER TABLE that wrote the table anew in between would make it look empty, and one that dropped or
+renamed columns would give a name to other values. Such a read is thrown away and made again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import ConfigError, SourceError, SourceUnavailable
+from headrace.errors import (
+    ConfigError,
+    HeadraceError,
+    ProtocolError,
+    SourceError,
+    SourceUnavailable,
+    UndecodableValue,
+)
 from headrace.fold.form import refuse_taken
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
@@ -52,10 +60,16 @@ _BATCH_BYTES = 4 << 20
 # Rows that are decoded at once; the socket holds about as much meanwhile.
 _PIECE_BYTES = 256 << 10
 
-# How many heaps of the table were written anew since the snapshot, and which partitions it has.
+# How many heaps of the table were written anew since the snapshot, how many of its columns are no more what they were
+# called, and which partitions it has. Functions look at the present catalog, tables of the catalog at the snapshot's.
 _STORAGE = """
 SELECT count(*) FILTER (
-           WHERE relfilenode <> 0 AND relfilenode IS DISTINCT FROM pg_relation_filenode(oid)),
+           WHERE relfilenode <> 0 AND relfilenode IS DISTINCT FROM pg_relation_filenode(oid))
+       + (SELECT count(*)
+            FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+           WHERE c.oid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+             AND (pg_identify_object('pg_class'::regclass, c.oid, a.attnum)).identity IS DISTINCT FROM
+                 concat_ws('.', quote_ident(n.nspname), quote_ident(c.relname), quote_ident(a.attname))),
        string_agg(oid::text, ' ' ORDER BY oid)
   FROM pg_class
  WHERE oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass) UNION ALL SELECT $1::oid)
@@ -63,7 +77,7 @@ SELECT count(*) FILTER (
 
 
 class _Rewritten(Exception):
-    """The table was written anew between snapshot and select."""
+    """The table was written anew between snapshot and select, or its columns are others."""
 
 
 class PostgresChunkReader:
@@ -165,7 +179,12 @@ class PostgresChunkReader:
             if predicate:
                 # A condition that would end COPY's parentheses makes no select of its own.
                 session.result(f"EXPLAIN {sql}", single=True)
-            rows, size, cut = _decoded(session, sql, schema, self._settings.chunk_bytes)
+            try:
+                rows, size, cut = _decoded(session, sql, schema, self._settings.chunk_bytes)
+            except (ProtocolError, UndecodableValue):
+                # What does not read as the column that was described may be another one's.
+                self._refuse_changed(session, facts)
+                raise
             self._refuse_changed(session, facts)
             if rows.num_rows:
                 width = max(1, size // rows.num_rows)
@@ -338,9 +357,9 @@ class PostgresChunkReader:
         return keyset
 
     def _refuse_changed(self, session: Session, facts: TableFacts) -> None:
-        """Throw the read away when the heap was written anew; tell when partitions came or went."""
-        rewritten, parts = session.rows(_STORAGE, str(facts.oid))[0]
-        if rewritten != "0":
+        """Throw the read away when heap or columns are others; tell when partitions came or went."""
+        changed, parts = session.rows(_STORAGE, str(facts.oid))[0]
+        if changed != "0":
             raise _Rewritten
         if facts.partitioned and self._parts.setdefault(facts.table, parts or "") != parts:
             self._parts[facts.table] = parts or ""
@@ -400,16 +419,26 @@ def _decoded(
     """Return a select's rows up to about ``limit`` bytes, their size, and whether there are more.
 
     The first rows are decoded while the server is still at the next ones.
+
+    Raises:
+        ProtocolError: a cell does not read as its column is described; the connection is free again.
+        UndecodableValue: likewise.
     """
     batches: list[pa.RecordBatch] = []
     size, cut = 0, False
+    failed: HeadraceError | None = None
     for piece in _pieces(session, sql, min(_PIECE_BYTES, limit)):
-        if size >= limit:
+        if size >= limit or failed is not None:
             # What is beyond is let go: the connection must be free again.
             cut = True
             continue
-        batches.append(decode_copy(piece, schema))
+        try:
+            batches.append(decode_copy(piece, schema))
+        except (ProtocolError, UndecodableValue) as error:
+            failed = error
         size += len(piece)
+    if failed is not None:
+        raise failed
     return pa.concat_batches(batches), size, cut
 
 
