@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +16,11 @@ from typer.testing import CliRunner, Result
 from headrace import __version__
 from headrace.cli.main import app
 from headrace.errors import ScnNotFound, SlotLost
-from headrace.observe.status import ProcessState, StatusFile, describe_error
-from headrace.replicator import config_file, runner
+from headrace.observe.status import ProcessState, ProcessStatus, StatusFile, describe_error
+from headrace.replicator import config_file, lock, runner
 from headrace.replicator.paths import StatePaths
 from headrace.state.store import Scope, StateStore
+from headrace.testing.standing import standing
 from tests.requirements import req
 
 COMMANDS = (
@@ -198,6 +201,29 @@ def test_status_shows_what_a_process_failed_of(file: Path) -> None:
     assert "SlotLost: slot s is gone." in call("status", str(file)).stdout
     role = json.loads(call("status", str(file), "--json").stdout)["roles"]["capture"]
     assert role["error"]["next_step"] == "resync."
+
+
+def test_status_says_when_a_process_is_gone_and_for_how_long(file: Path) -> None:
+    """What a killed process said last is not how things are: nobody holds its lock."""
+    config = config_file.load(file)
+    standing(config)
+    paths = StatePaths.of(config)
+    said = {**asdict(ProcessStatus("capture", 7, ProcessState.RUNNING, 0)), "state": "running"}
+    said["updated_us"] = time.time_ns() // 1000 - 3 * 3_600_000_000
+    paths.status("capture").write_text(json.dumps(said))
+
+    shown = call("status", str(file)).stdout
+    assert "behind at least 0.0 s" in shown
+    assert "capture is not running: it ended without a word, and spoke last 3 h ago" in shown
+    assert "apply is not running" in shown
+    told = json.loads(call("status", str(file), "--json").stdout)
+    assert {name: role["state"] for name, role in told["roles"].items()} == {
+        "capture": "gone",
+        "apply": "gone",
+    }
+    assert "3 h ago" in told["unheard"]
+    with lock.held(paths.lock("capture"), "capture"):
+        assert "capture runs, and spoke last 3 h ago" in call("status", str(file)).stdout
 
 
 def test_an_error_with_arguments_of_its_own_survives_the_status_file() -> None:

@@ -12,6 +12,7 @@ import pytest
 from headrace.errors import SlotLost
 from headrace.observe.status import ProcessState, StatusFile, describe_error
 from headrace.registry.file import FileRegistry
+from headrace.replicator import lock
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.tap import tap_file
@@ -47,8 +48,17 @@ def paths_of(plane: ControlPlane) -> StatePaths:
     return StatePaths.of(plane.folders.of(row).config(row))
 
 
+@pytest.fixture
+def stack() -> Iterator[contextlib.ExitStack]:
+    """Give what closes at the test's end whatever it is given."""
+    with contextlib.ExitStack() as found:
+        yield found
+
+
 @req("H19")
-def test_the_runtime_is_told_in_the_reference_implementations_words(plane: Any) -> None:
+def test_the_runtime_is_told_in_the_reference_implementations_words(
+    plane: Any, stack: contextlib.ExitStack
+) -> None:
     control, operator, viewer = plane
     operator.does("PUT", SHOP, {"config": config_of(), "start": True}, 201)
     operator.reaches("RUNNING")
@@ -64,6 +74,8 @@ def test_the_runtime_is_told_in_the_reference_implementations_words(plane: Any) 
         "slowest_query_s": 1.5,
         "tap_dropped": 7,
     }
+    # Who holds its lock is there to be believed.
+    stack.enter_context(lock.held(paths_of(control).lock("capture"), "capture"))
     status = StatusFile(paths_of(control).status("capture"), "capture")
     status.write(ProcessState.RUNNING, detail, force=True)
     asked = operator.does("POST", f"{API}/requests", {"scope": "ALL_TABLES"}, 201)["request"]

@@ -56,6 +56,16 @@ def test_what_is_not_in_the_table_is_refused_by_name(state: State, command: Comm
     assert caught.value.next_step
 
 
+@req("C16")
+@pytest.mark.parametrize("state", [State.STARTING, State.RUNNING, State.PAUSED])
+def test_one_that_is_to_be_paused_is_resumed_and_not_started(state: State) -> None:
+    """Its process may be starting again: a start that left it paused would be waited for in vain."""
+    with pytest.raises(CommandRefused, match=rf"shop is {state.value}.*start") as caught:
+        commanded("shop", state, Desired.PAUSED, Command.START)
+    assert caught.value.next_step == "resume it first."
+    assert commanded("shop", state, Desired.PAUSED, Command.RESUME)[1] is Desired.RUNNING
+
+
 class World:
     """One replicator and its process, as far as decisions go; every step is carried out by the book."""
 
@@ -128,7 +138,7 @@ def test_whatever_happens_what_was_asked_for_last_is_reached(happened: list[obje
         assert world.delivers is (world.desired is Desired.RUNNING)
         assert world.state is (State.RUNNING if world.delivers else State.PAUSED)
     wishes = {
-        Command.START: (Desired.RUNNING, Desired.PAUSED),
+        Command.START: (Desired.RUNNING,),
         Command.RESUME: (Desired.RUNNING,),
         Command.PAUSE: (Desired.PAUSED,),
         Command.STOP: (Desired.STOPPED,),

@@ -15,6 +15,8 @@ from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
 from headrace.cli.output import console
+from headrace.cli.server import Server
+from headrace.errors import ControlUnavailable
 from headrace.observe.tap.teaching import Bookmark
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.paths import StatePaths
@@ -181,6 +183,49 @@ def test_the_log_is_held_back_and_kept_by_the_replicators_name(
     monkeypatch.setenv("HEADRACE_TOKEN", VIEWER.secret)
     for words in (("log", "pause", "shop"), ("dump", "start", "shop", "--table", "all")):
         assert "NotAllowed" in call(*words, fails=True).output
+
+
+@req("C76", "N05", "D45")
+def test_what_is_looked_up_where_the_control_plane_runs_is_shown_as_it_is_written(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its environment is not that of the command, which must not fail on what it only shows once it has set a value."""
+    monkeypatch.setenv("LOAD", "0.1")
+    monkeypatch.setenv("KEPT", "2GiB")
+    config = config_of(dump={"load": "${env:LOAD}"}, changelog={"retain": "${env:KEPT}"})
+    url = os.environ["HEADRACE_SERVER"]
+    assert Asking(url, OPERATOR.secret)("PUT", SHOP, {"config": config}).status == 200
+    pace = call("dump", "pace", "shop", "--delay", "0.5").stdout
+    assert "delay_s            0.5  set" in pace
+    assert "${env:LOAD}  from the file" in pace
+    kept = call("log", "retain", "shop", "--seconds", "60").stdout
+    assert "kept for late readers: ${env:KEPT} bytes, and what is younger than 60 s" in kept
+    assert "4,096 bytes" in call("log", "retain", "shop", "--size", "4KiB").stdout
+
+
+@req("C76", "N05", "N07", "D45")
+@pytest.mark.parametrize(
+    ("words", "unasked"),
+    [
+        (("dump", "pace", "shop", "--delay", "0.5"), "replicators/shop"),
+        (("log", "retain", "shop", "--seconds", "60"), "replicators/shop"),
+        (("log", "pause", "shop"), "replicators/shop/api/v1/pace"),
+    ],
+)
+def test_a_command_that_cannot_show_what_it_sets_has_not_set_it(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], unasked: str
+) -> None:
+    asked, within = [], Server.within
+
+    def refusing(self: Server, method: str, path: str, *more: Any, **query: Any) -> Any:
+        asked.append(method)
+        if (method, path) == ("GET", unasked):
+            raise ControlUnavailable("It does not answer.", next_step="try again.")
+        return within(self, method, path, *more, **query)
+
+    monkeypatch.setattr(Server, "within", refusing)
+    assert "ControlUnavailable" in call(*words, fails=True).output
+    assert asked == ["GET"]
 
 
 RUNTIME = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 
 from headrace.changelog import ChangeLogReader
 from headrace.model.block import SystemKind
+from headrace.registry.file import FileRegistry
 from headrace.sources.postgres import PostgresSource
+from headrace.spark.plan import Range, steps_of
+from headrace.state.records import Scope
 from tests.faults.faulty import PUBLIC_T, at_work, follows
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
@@ -71,6 +75,38 @@ def test_a_dump_tells_of_a_column_that_took_the_place_of_one_of_its_name(
             lambda: {"id": 1, "a": 3} in [one.get("numbers") for one in told(tmp_path)],
             "the other column's number",
         )
+
+
+@req("C30", "P33")
+@pytest.mark.parametrize("key", ["PRIMARY KEY", "NOT NULL"])
+def test_a_dump_that_tells_of_a_shape_first_tells_of_the_one_before_it_too(
+    database: str, sql: Sql, tmp_path: Path, key: str
+) -> None:
+    """Whoever reads rows of both shapes at once has to know what became of each column of the older one."""
+    sql(f"CREATE TABLE t (id int {key}, a text)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    sql("INSERT INTO t VALUES (1, 'x')")
+    with at_work(PostgresSource(database, name="numbers"), tmp_path) as running:
+        until(running.dumped, "the first copy")
+        sql("UPDATE t SET a = 'y'")
+        follows(running, database)
+        begin = running.reader.tail().covered_scn
+        sql("UPDATE t SET a = 'z'")
+        follows(running, database)
+        # No row changes afterwards, and the log itself never says it.
+        sql("ALTER TABLE t DROP a, ADD b text")
+        running.state.submit(Scope.TABLE, PUBLIC_T)
+        until(lambda: "b" in told(tmp_path)[-1]["numbers"], "the other column's number")
+        until(running.dumped, "the second copy")
+    assert told(tmp_path)[-1]["numbers"] == {"id": 1, "b": 3}
+    assert places(told(tmp_path)[-1]["was"]["numbers"]) == {"id": 1, "a": 2}
+    log, registry = (
+        ChangeLogReader(tmp_path / "changelog"),
+        FileRegistry(tmp_path / "changelog" / "schemas"),
+    )
+    part = Range(log, registry, begin, log.tail().covered_scn)
+    for step in steps_of(part, PUBLIC_T, begin, 1_000, None):
+        now = replace(step.schema, numbers=step.numbers[step.schema.schema_id])
+        assert None not in step.versions(registry, now).values(), "nobody knows what became of rows"
 
 
 @req("C30")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from headrace.client import Settings, Subscription
+from headrace.client import Backoff, Result, Settings, Subscription
 from headrace.lake.sql.session import Warehouse
 from headrace.model.schema import TableSchema
 from headrace.outputs import NdjsonOutput
 from headrace.outputs.sql import SqlOutput
 from headrace.sources.scripted.database import ScriptedDatabase
 from headrace.testing.histories import BAG, TABLES, WHOLE, RandomHistory
+from headrace.wire.place import Place
 from tests.client.conftest import log, relay
 from tests.client.logs import LogFolder, random_blocks
 from tests.lake.sql.warehouses import content, counted, made
@@ -101,3 +103,35 @@ def test_lines_hold_the_columns_that_were_wanted(relay: str, top: int, tmp_path:
     rows = [line["row"] for line in told if line.get("op") in ("+I", "+U", "=U")]
     assert rows
     assert all(set(row) == {"k"} for row in rows)
+
+
+@pytest.mark.parametrize("rotate_bytes", [None, 2000])
+def test_a_checkpoint_that_took_too_long_doubles_no_line(
+    relay: str, top: int, tmp_path: Path, rotate_bytes: int | None
+) -> None:
+    class Slow(NdjsonOutput):
+        """Each third of its checkpoints takes longer than it may."""
+
+        checkpoints = 0
+
+        def on_checkpoint(self, place: Place) -> Result | None:
+            answer = super().on_checkpoint(place)
+            self.checkpoints += 1
+            if self.checkpoints % 3 == 0:
+                time.sleep(0.3)
+            return answer
+
+    output = Slow(tmp_path / "changes.ndjson", rotate_bytes=rotate_bytes)
+    settings = Settings(checkpoint_every=20, budget_s=0.25, retry=Backoff(0.01))
+    subscription = Subscription(
+        relay, "shop", output, tmp_path / "place", upto=top, settings=settings
+    )
+    subscription.run()
+    assert output.checkpoints > 5
+    files = sorted(tmp_path.glob("changes*"), key=lambda file: (file.stem == "changes", file.name))
+    assert (len(files) > 1) is (rotate_bytes is not None)
+    told = [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
+    ends = [line["scn"] for line in told if "end" in line]
+    assert ends == sorted(set(ends))
+    places = [(line["scn"], line["ord"]) for line in told if "ord" in line]
+    assert len(places) == len(set(places))

@@ -310,9 +310,10 @@ def pace(
         else:
             console.print(f"request {steered.request_id}: {set_ or 'as the others'}")
         return
+    in_file = configured(file, at)[0]
     with dumps_of(file, at) as requests:
         now = requests.set_pace(**wanted) if wanted else requests.pace()
     if as_json:
         typer.echo(json.dumps({name: getattr(now, name) for name in given}, indent=2))
     else:
-        console.print("\n".join(pace_lines(configured(file, at)[0], now)))
+        console.print("\n".join(pace_lines(in_file, now)))

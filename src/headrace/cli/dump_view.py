@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.dumps import figure
 from headrace.errors import ConfigError
 from headrace.replicator.config import DumpConfig
 from headrace.replicator.requests import Shown
@@ -111,7 +112,7 @@ def pace_lines(file: DumpConfig, now: Pace) -> list[str]:
         value = in_file if set_now is None else set_now
         shown = {"chunk_rows": "auto", "rows_per_s": "no limit"}.get(name) if not value else None
         origin = "from the file" if set_now is None else "set"
-        lines.append(f"{name:<10}  {shown or f'{value:,}':>10}  {origin}")
+        lines.append(f"{name:<10}  {shown or figure(value):>10}  {origin}")
     return lines
 
 

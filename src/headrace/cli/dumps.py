@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from headrace.cli.server import Server, replicator_named
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from headrace.model.schema import TableId
     from headrace.replicator.config import ChangeLogConfig, DumpConfig
     from headrace.replicator.requests import Shown
     from headrace.state.pace import Pace
     from headrace.state.records import DumpRequest
 
-__all__ = ["Dumps", "configured", "dumps_of"]
+__all__ = ["Dumps", "configured", "dumps_of", "figure"]
+
+S = TypeVar("S", bound="BaseModel")
 
 _MOST = 1000
 """Requests that a control plane gives in one answer."""
@@ -100,7 +105,11 @@ def dumps_of(given: str, server: Server) -> contextlib.AbstractContextManager[Du
 
 
 def configured(given: str, server: Server) -> tuple[DumpConfig, ChangeLogConfig]:
-    """Return what the configuration says where nothing was set; arguments and errors as of `dumps_of`."""
+    """Return what the configuration says where nothing was set; arguments and errors as of `dumps_of`.
+
+    To be asked before anything is set: a command that fails afterwards looks as if it had done nothing. Of a control
+    plane's replicator what is looked up over there stays as it is written.
+    """
     from headrace.replicator import config_file
     from headrace.replicator.config import ChangeLogConfig, DumpConfig
 
@@ -109,10 +118,20 @@ def configured(given: str, server: Server) -> tuple[DumpConfig, ChangeLogConfig]
         config = config_file.load(Path(given))
         return config.dump, config.changelog
     held = server.replicator(name)["config"]
-    return (
-        DumpConfig.model_validate(held.get("dump", {})),
-        ChangeLogConfig.model_validate(held.get("changelog", {})),
-    )
+    return _written(DumpConfig, held.get("dump")), _written(ChangeLogConfig, held.get("changelog"))
+
+
+def _written(section: type[S], given: Mapping[str, Any] | None) -> S:
+    """Return a section in which references are as they are written, since only the control plane can look them up."""
+    given = given or {}
+    references = {name: value for name, value in given.items() if "${" in str(value)}
+    plain = {name: value for name, value in given.items() if name not in references}
+    return section.model_validate(plain).model_copy(update=references)
+
+
+def figure(value: float | str, form: str = ",") -> str:
+    """Return a setting of `configured` as it is shown: a number in a form, or a reference as it is written."""
+    return value if isinstance(value, str) else f"{value:{form}}"
 
 
 class _AtServer:
@@ -186,11 +205,13 @@ class _AtServer:
     def set_pace(self, **settings: float | bool | None) -> Pace:
         paused = settings.pop("log_paused", None)
         if paused is not None:
+            # Asked before: an answer that does not come behind it would look as if nothing had been done.
+            now = self.pace()
             # It is the replicator's own word there, and outlives a restart of its process.
             verb = "pause" if paused else "resume"
             self._server.within("POST", f"replicators/{quote(self._name)}/{verb}")
-        if not settings:
-            return self.pace()
+            if not settings:
+                return replace(now, log_paused=bool(paused))
         return _pace(self._server.within("PUT", f"{self._path}/pace", settings))
 
     def _of(self, request: str) -> str:

@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.objective_view import drop_lines, objective_line
+from headrace.cli.unheard_view import unheard_lines
+from headrace.observe.status import ProcessState
 from headrace.replicator.picture import Picture, TablePicture
 
 __all__ = ["Display", "render"]
@@ -47,6 +49,7 @@ def render(name: str, picture: Picture) -> RenderableType:
         )
     line = f"{summary(picture)} · change log {_room(picture)}"
     notes = [
+        *_unheard(picture),
         *_refused(picture),
         *_delivery(picture),
         *_slot(picture),
@@ -66,7 +69,8 @@ def summary(picture: Picture) -> str:
         f"{phases.count(phase)} {phase}" for phase in _STYLES if phases.count(phase)
     )
     lag = "not yet" if picture.lag_s is None else f"{picture.lag_s:.1f} s"
-    return f"{counted or 'starting'} · behind {lag}, {picture.lag_changes:,} changes"
+    least = "at least " if picture.unheard and picture.lag_s is not None else ""
+    return f"{counted or 'starting'} · behind {least}{lag}, {picture.lag_changes:,} changes"
 
 
 def _room(picture: Picture) -> str:
@@ -80,6 +84,11 @@ def _delivery(picture: Picture) -> list[Text]:
     if picture.log_paused:
         return [Text("log delivery paused; the source keeps its log", style="yellow")]
     return [Text(f"log delivery: at most {limit:,.0f} rows/s", style="yellow")] if limit else []
+
+
+def _unheard(picture: Picture) -> list[Text]:
+    gone = [name for name, role in picture.roles.items() if role.state is ProcessState.GONE]
+    return [Text(line, style="bold yellow") for line in unheard_lines(picture.unheard, gone)]
 
 
 def _refused(picture: Picture) -> list[Text]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.dumps import configured, dumps_of
+from headrace.cli.dumps import configured, dumps_of, figure
 from headrace.cli.output import console, errors_without_traceback
 from headrace.cli.server import DEFAULT_URL, Authority, FileOrName, Namespace, Server, ServerUrl
 
@@ -116,12 +116,14 @@ def retain(
     given = {"retain_bytes": None if size is None else _size(size), "retain_s": seconds}
     wanted = {name: value for name, value in given.items() if reset or value is not None}
     at = Server(server, namespace, ca)
+    changelog = configured(file, at)[1]
     with dumps_of(file, at) as requests:
         now = requests.set_pace(**wanted) if wanted else requests.pace()
-    changelog = configured(file, at)[1]
     kept = changelog.retain if now.retain_bytes is None else now.retain_bytes
     for_s = changelog.retain_s if now.retain_s is None else now.retain_s
-    console.print(f"kept for late readers: {kept:,} bytes, and what is younger than {for_s:,.0f} s")
+    console.print(
+        f"kept for late readers: {figure(kept)} bytes, and what is younger than {figure(for_s, ',.0f')} s"
+    )
 
 
 def _size(text: str) -> int:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.objective_view import drop_lines, objective_line
+from headrace.cli.unheard_view import unheard_lines
 
 __all__ = ["audit_view", "drafts_view", "list_view", "one_view"]
 
@@ -38,7 +39,7 @@ def list_view(found: Sequence[dict[str, Any]]) -> RenderableType:
             one["source"],
             one["target"],
             counts,
-            _lag(one["lag_s"]),
+            _lag(one),
             _time(one["changed_ms"]),
         )
     reasons = [
@@ -65,7 +66,7 @@ def one_view(shown: dict[str, Any]) -> RenderableType:
             f"{one['lag_changes']:,}",
             Text(one["error"], style="red"),
         )
-    foot = f"behind {_lag(shown['lag_s']) or 'not yet'}, {shown['lag_changes']:,} changes"
+    foot = f"behind {_lag(shown) or 'not yet'}, {shown['lag_changes']:,} changes"
     wrong = [shown["reason"], shown["seen_error"]]
     wrong += [
         f"{name}: {role['error']['name']}: {role['error']['message']}"
@@ -73,6 +74,7 @@ def one_view(shown: dict[str, Any]) -> RenderableType:
         if role["error"]
     ]
     notes = [Text(text, style="red") for text in wrong if text]
+    notes += [Text(line, style="yellow") for line in unheard_lines(shown["unheard"], _gone(shown))]
     objective = [objective_line(shown["objective"])] if shown["objective"] else []
     drops = drop_lines(shown["drops"])
     return Group(head, table, Text(foot, style="bold"), *objective, *drops, *notes)
@@ -109,8 +111,15 @@ def _state(state: str) -> Text:
     return Text(state, style=_STYLES.get(state, "dim"))
 
 
-def _lag(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:.1f} s"
+def _gone(shown: dict[str, Any]) -> list[str]:
+    return [name for name, role in shown["roles"].items() if role["state"] == "gone"]
+
+
+def _lag(one: dict[str, Any]) -> str:
+    """Return how far a replicator is behind; more, where nobody knows what the source did of late."""
+    if one["lag_s"] is None:
+        return ""
+    return f"{'at least ' if one['unheard'] else ''}{one['lag_s']:.1f} s"
 
 
 def _time(millis: int) -> str:

@@ -17,6 +17,8 @@ with an origin and without missing cells is pieced together from patches, none o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 from headrace.errors import IncompatibleSchemaChange
@@ -32,6 +34,7 @@ __all__ = [
     "folded_schema",
     "origin_name",
     "refuse_taken",
+    "taken_names",
 ]
 
 ROW = "ROW"
@@ -45,23 +48,33 @@ ALL_DEAD = "ALL_DEAD"
 
 FORM_COLUMNS = ("_effect", "_count", "_missing", "_hole")
 
+_NEXT_STEP = "leave the column out (source.columns), or rename it at the source."
+
 
 def origin_name(key_column: str) -> str:
     """Return the name of the origin column that belongs to a key column."""
     return f"_origin_{key_column}"
 
 
-def refuse_taken(schema: TableSchema) -> None:
+def taken_names(names: Iterable[str], key: Iterable[str]) -> list[str]:
+    """Return those of a table's columns whose names stand for something else, in changes or in the folded form."""
+    return sorted({*META, *FORM_COLUMNS, *map(origin_name, key)}.intersection(names))
+
+
+def refuse_taken(schema: TableSchema, next_step: str = _NEXT_STEP) -> None:
     """Refuse a table one of whose columns has a name that stands for something else, in changes or in the folded form.
+
+    Args:
+        schema: a version of it.
+        next_step: what a person does where the table comes from.
 
     Raises:
         IncompatibleSchemaChange: naming the column.
     """
-    ours = {*META, *FORM_COLUMNS, *map(origin_name, schema.key)}
-    if taken := ours.intersection(schema.names):
+    if taken := taken_names(schema.names, schema.key):
         raise IncompatibleSchemaChange(
-            f"{schema.table} has a column {min(taken)}, a name that headrace needs for itself.",
-            next_step="leave the column out (source.columns), or rename it at the source.",
+            f"{schema.table} has a column {taken[0]}, a name that headrace needs for itself.",
+            next_step=next_step,
         )
 
 

@@ -37,6 +37,8 @@ class ProcessState(Enum):
     """It ended because it was asked to."""
     FAILED = "failed"
     """It ended with the error in ``error``."""
+    GONE = "gone"
+    """It ended without a word, killed for one: no process writes this, readers find that nobody does its work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,10 @@ _WAITING_BYTES = 2**20
 class NdjsonOutput(Consumer):
     """Writes one line per change, per system event and per end of a window.
 
-    A file that is full or old is renamed when a checkpoint has made it durable: ``changes.ndjson`` becomes
-    ``changes-00000000000000004711.ndjson``, which ends with the window 4711. So names sort as the stream does, no file
-    that has such a name ever changes, and no window is spread over two.
+    A file that is full or old is renamed when the checkpoint that made it durable is stored, which the next window or
+    checkpoint tells: ``changes.ndjson`` becomes ``changes-00000000000000004711.ndjson``, which ends with the window
+    4711. So names sort as the stream does, no file that has such a name ever changes, no window is spread over two, and
+    none comes again behind such a file.
 
     Args:
         path: of the file that is written; its folder is made. None for the standard output.
@@ -67,7 +68,9 @@ class NdjsonOutput(Consumer):
         self._file: BinaryIO | None = None
         self._window: Window | None = None
         self._waiting = bytearray()
-        self._durable_bytes = 0
+        # Sizes at the newest checkpoint that is surely stored, and at one behind it that may be.
+        self._durable: list[tuple[Place | None, int]] = [(None, 0)]
+        self._full_at: Place | None = None
         self._began_at = 0.0
 
     # -- callbacks --------------------------------------------------------------------------------
@@ -87,7 +90,12 @@ class NdjsonOutput(Consumer):
         self._file = None
 
     def on_start_window(self, window: Window) -> None:
-        """Remember it for the format."""
+        """Remember it for the format.
+
+        Raises:
+            TargetUnwritable: the file before was to be renamed, which the file system refused.
+        """
+        self._rotate()
         self._window = window
 
     def on_data_event(self, event: Event) -> Result | None:
@@ -105,30 +113,26 @@ class NdjsonOutput(Consumer):
         return self._add(self._form.end(window)) or self._write()
 
     def on_checkpoint(self, place: Place) -> Result | None:
-        """Make the lines durable; rename a file that is full or old.
+        """Make the lines durable; rename a file that was full or old at the checkpoint before.
 
         Raises:
             TargetUnwritable: the file system refused.
         """
+        self._rotate()
         answer = self._write()
         file, path = self._file, self._path
         if path is None or file is None:
             return answer
         with _refused(path):
             os.fsync(file.fileno())
-            durable = file.tell()
-            if place.whole and self._is_due(durable):
-                # A name that is refused leaves the file open, and what the rollback has to cut off known.
-                path.rename(_free_name(path, place.scn))
-                file.close()
-                self._open(path)
-            else:
-                self._durable_bytes = durable
+        # Whether the place is stored is not known yet: this call may have taken too long.
+        self._durable = [self._durable[-1], (place, file.tell())]
+        if place.whole and self._is_due(file.tell()):
+            self._full_at = place
         return answer
 
     def on_rollback(self, place: Place) -> None:
-        """Cut the file back to the last checkpoint."""
-        del place
+        """Cut the file back to the checkpoint that is stored."""
         self._window = None
         self._waiting.clear()
         if self._path is None or self._file is None:
@@ -136,11 +140,26 @@ class NdjsonOutput(Consumer):
         if self._file.closed:
             # The file before was renamed, and the next one could not be opened.
             self._open(self._path)
-        else:
-            self._file.seek(self._durable_bytes)
-            self._file.truncate()
+            return
+        stored, size = self._durable[-1]
+        if stored is not None and place < stored:
+            size = self._durable[0][1]
+            self._durable, self._full_at = self._durable[:1], None
+        self._file.seek(size)
+        self._file.truncate()
 
     # -- the file ---------------------------------------------------------------------------------
+
+    def _rotate(self) -> None:
+        """Rename the file if it was full or old at the last checkpoint, which is stored: else a rollback had come."""
+        path, file, full_at = self._path, self._file, self._full_at
+        if path is None or file is None or full_at is None:
+            return
+        with _refused(path):
+            path.rename(_free_name(path, full_at.scn))
+            self._full_at = None
+            file.close()
+            self._open(path)
 
     def _add(self, value: object) -> Result | None:
         if value is None:
@@ -154,7 +173,7 @@ class NdjsonOutput(Consumer):
         assert file is not None
         try:
             with _refused(self._path):
-                if not self._durable_bytes and self._path is not None and not file.tell():
+                if self._path is not None and not file.tell():
                     self._began_at = self._clock()
                 while self._waiting:
                     del self._waiting[: file.write(self._waiting)]
@@ -177,7 +196,7 @@ class NdjsonOutput(Consumer):
         with _refused(path):
             # Without a buffer: what a full disk refused must not come back later.
             self._file = file = path.open("wb" if is_new else "r+b", buffering=0)
-            self._durable_bytes = _cut_to_whole_lines(file)
+            self._durable = [(None, _cut_to_whole_lines(file))]
             if is_new:
                 sync_folder(path.parent)
         self._began_at = self._clock()

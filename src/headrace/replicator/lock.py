@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace.errors import LeaseLost
 
-__all__ = ["held"]
+__all__ = ["held", "is_held"]
 
 _POLL_S = 0.1
 
@@ -37,6 +37,28 @@ def held(path: Path, what: str, *, wait_s: float = 0.0) -> Iterator[None]:
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
+    finally:
+        os.close(handle)
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a process holds the lock, as far as anybody can tell.
+
+    It is asked for a moment: of work for which nobody waits at all.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        # Also where the file system has no locks.
+        return True
+    else:
+        return False
     finally:
         os.close(handle)
 

@@ -94,7 +94,7 @@ METRICS: Mapping[str, tuple[Kind, tuple[str, ...], str]] = {
         (),
         "Those that took longer than source.slow_query_s.",
     ),
-    "headrace_stage_up": ("gauge", ("stage",), "1 while the process says that it is running."),
+    "headrace_stage_up": ("gauge", ("stage",), "1 while the process runs and says so."),
     "headrace_stage_restarts_total": ("counter", ("stage",), "Restarts in this run."),
     "headrace_capture_changes_total": (
         "counter",

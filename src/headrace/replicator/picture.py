@@ -33,6 +33,7 @@ from headrace.replicator.drops import Drop, noted
 from headrace.replicator.minutes import ends_of
 from headrace.replicator.objective import Attainment, attained
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.roles import read_role, unheard
 from headrace.state.copies import Copy
 from headrace.state.incarnation import Incarnation
 from headrace.state.minutes import ALL, MINUTE_S, MinuteStore
@@ -108,6 +109,7 @@ class Picture:
         objective: how far it is met, None where none is set, or its minutes cannot be read.
         restarts: of each process in this run.
         drops: tables whose operations have fallen, None where nobody watches or can.
+        unheard: why the change log, and so the lag, may lack what the source did since; empty while capture follows it.
     """
 
     tables: tuple[TablePicture, ...]
@@ -127,6 +129,7 @@ class Picture:
     objective: Attainment | None = None
     restarts: Mapping[str, int] = field(default_factory=dict)
     drops: tuple[Drop, ...] | None = None
+    unheard: str = ""
 
     @property
     def slot(self) -> Mapping[str, Any]:
@@ -168,6 +171,7 @@ class Picture:
             "frontier_changes": self.frontier_changes,
             "lag_changes": self.lag_changes,
             "lag_s": self.lag_s,
+            "unheard": self.unheard,
             "log_bytes": self.log_bytes,
             "log_budget_bytes": self.log_budget_bytes,
             "log_paused": self.log_paused,
@@ -260,7 +264,7 @@ class Observer:
     def look(self) -> Picture:
         """Return the picture of this moment."""
         manifest = self.frontier()
-        roles = {name: ProcessStatus.read(self._paths.status(name)) for name in ROLES}
+        roles = {name: read_role(self._paths, name) for name in ROLES}
         backlog = self._backlog(manifest)
         state = self._opened()
         pace = state.pace() if state else Pace()
@@ -286,6 +290,7 @@ class Observer:
             self._objective(manifest, backlog),
             _restarts(self._paths),
             self._fallen(),
+            unheard(roles["capture"], time.time_ns() // 1000),
         )
 
     def _objective(self, manifest: Manifest | None, backlog: _Backlog) -> Attainment | None:

@@ -151,8 +151,17 @@ class Closing:
         emitted = result.rows.num_rows + gone.num_rows
         block: Callable[[], Block] | None = None
         if emitted:
+            was = self._versions.before(chunk.schema)
             self._adopt(chunk.schema)
-            block = partial(chunk_block, mark, chunk.schema, result.rows, gone, announce=announce)
+            block = partial(
+                chunk_block,
+                mark,
+                chunk.schema,
+                result.rows,
+                gone,
+                announce=announce,
+                before=was,
+            )
         request_id, after = task.request.request_id, task.progress.after
         before = self._reconciler.remembered
         self._reconciler.forget(chunk.visibility)
@@ -291,9 +300,10 @@ class Closing:
             self._registry.put(spool.schema)
             unseen = self._unseen_of(spool, job.floor_scn, mark.scn)
             rows = multiset_rows(spool.schema, spool.batches(), unseen)
+            was = self._versions.before(spool.schema)
             self._adopt(spool.schema)
             emitted = 0
-            for block in table_blocks(mark, spool.schema, rows, self._piece_rows):
+            for block in table_blocks(mark, spool.schema, rows, self._piece_rows, was):
                 emitted += block.rows
                 yield block
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.sources.base import ReceivedMark
 
 __all__ = ["chunk_block", "complete_block", "gap_block", "multiset_rows", "table_blocks"]
+
+_NOTHING: Mapping[str, Any] = {}
 
 
 def _change_rows(
@@ -50,6 +52,7 @@ def chunk_block(
     gone: pa.RecordBatch | None = None,
     *,
     announce: bool,
+    before: Mapping[str, Any] = _NOTHING,
 ) -> Block:
     """Return the window of a chunk: its surviving rows as ``+R`` at the high mark's own SCN.
 
@@ -59,10 +62,11 @@ def chunk_block(
         rows: the table's own columns.
         gone: likewise, of which only the keys mean anything: these have no row, and leave as ``-D``.
         announce: put a schema event in front, since the log has not shown this version yet.
+        before: what that event says of the version before.
 
     Source: DBLog, Algorithm 1 step 7.
     """
-    events = [_schema_event(mark.scn, schema)] if announce else []
+    events = [_schema_event(mark.scn, schema, before)] if announce else []
     changes = _change_rows(schema, rows, mark.scn, len(events), READ)
     if gone is not None and gone.num_rows:
         deletes = _deletes(schema, gone, mark.scn, len(events) + rows.num_rows)
@@ -86,10 +90,11 @@ def _deletes(schema: TableSchema, gone: pa.RecordBatch, scn: int, first_ord: int
     return changes.set_column(changes.schema.get_field_index("_missing"), "_missing", masks)
 
 
-def _schema_event(scn: int, schema: TableSchema) -> SystemEvent:
+def _schema_event(scn: int, schema: TableSchema, before: Mapping[str, Any]) -> SystemEvent:
     payload: dict[str, Any] = {"schema_id": schema.schema_id}
     if schema.numbers:
-        payload["numbers"] = dict(schema.numbers)
+        # Of columns without numbers nobody can say which became which.
+        payload |= {"numbers": dict(schema.numbers), **before}
     return SystemEvent(scn, 0, SystemKind.SCHEMA, schema.table, payload)
 
 
@@ -168,10 +173,19 @@ def table_blocks(
     schema: TableSchema,
     batches: Iterable[pa.RecordBatch],
     piece_rows: int,
+    before: Mapping[str, Any] = _NOTHING,
 ) -> Iterator[Block]:
-    """Yield one window in pieces: a truncate, then every row as ``+I``; only the last piece ends it."""
+    """Yield one window in pieces: a truncate, then every row as ``+I``; only the last piece ends it.
+
+    Args:
+        mark: the received high mark.
+        schema: the table's version.
+        batches: its own columns.
+        piece_rows: of one piece.
+        before: what the schema event in front says of the version before.
+    """
     events: Sequence[SystemEvent] = (
-        _schema_event(mark.scn, schema),
+        _schema_event(mark.scn, schema, before),
         SystemEvent(mark.scn, 1, SystemKind.TRUNCATE, schema.table),
     )
     order = len(events)

@@ -63,6 +63,13 @@ class TableVersions:
         told = self._told.get(schema.table)
         return told is not None and _is(told, schema)
 
+    def before(self, schema: TableSchema) -> dict[str, Any]:
+        """Return what an event that tells this version says of the one told before it, empty where nobody knows."""
+        told = self._told.get(schema.table)
+        if told is None or not told.numbers:
+            return {}
+        return {"was": {"schema_id": told.schema_id, "numbers": dict(told.numbers)}}
+
     def has_left(self, schema: TableSchema, saw: Visibility) -> bool:
         """Return whether the log has gone on from the shape in which a read found a table.
 

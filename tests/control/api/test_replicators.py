@@ -30,6 +30,12 @@ def test_a_replicator_lives_over_http(operator: Asking) -> None:
     operator.does("POST", f"{SHOP}/pause")
     assert operator.reaches("PAUSED")["pid"] == shown["pid"]
     assert until(lambda: operator.one(SHOP)["log_paused"], "the pause")
+    # A new configuration restarts its process; what was asked of it stays.
+    operator.does("PUT", SHOP, {"config": config_of(), "start": True}, 200)
+    refused = operator("POST", f"{SHOP}/start")
+    assert (refused.status, refused.error["type"]) == (409, "CommandRefused")
+    assert "resume it first" in refused.text
+    shown = operator.reaches("PAUSED")
     operator.does("POST", f"{SHOP}/resume")
     operator.reaches("RUNNING")
     (listed,) = operator.one(f"{NS}/replicators")["replicators"]
@@ -68,6 +74,10 @@ def test_the_detail_has_tables_positions_and_lag(operator: Asking, both: Any) ->
     assert failing["error"] == "MissingBase: a change left out note."
     assert shown["tables"] == {"SNAPSHOTTING": 1, "REPLICATING": 1, "FAILING": 1}
     assert shown["lag_s"] is not None
+    # Its process has said that it runs, and nobody holds its lock.
+    assert shown["roles"]["apply"]["state"] == "gone"
+    assert 0 < shown["roles"]["apply"]["said_ms"] <= shown["seen_ms"]
+    assert shown["unheard"] == ""
     told = operator.does("POST", f"{NS}/getState", {"name": "shop", "offsetBasePath": "/x"}, 200)
     assert told["sourceState"] == "OK"
     assert {t["table"]: t["state"] for t in told["tables"]}["orders"] == "FAILING"

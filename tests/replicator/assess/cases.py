@@ -195,6 +195,11 @@ CASES = (
         says="ADD TABLE",
     ),
     of_table(
+        "column-name-taken",
+        "CREATE TABLE t (id int PRIMARY KEY, _op int)",
+        says="RENAME COLUMN",
+    ),
+    of_table(
         "row-filter",
         T,
         "CREATE PUBLICATION theirs FOR TABLE t WHERE (id > 5)",

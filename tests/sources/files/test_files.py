@@ -16,6 +16,7 @@ import pytest
 
 from headrace.errors import (
     HeadraceError,
+    IncompatibleSchemaChange,
     PreflightFailed,
     ProtocolError,
     SlotLost,
@@ -236,6 +237,20 @@ def test_a_cell_that_is_not_exactly_a_value_is_refused(
     with pytest.raises(UndecodableValue, match=r"shop\.t\.secret") as raised:
         feed.collect()
     assert str(cell) not in raised.value.message.replace("shop.t.secret", "")
+
+
+@req("D131", "P42")
+def test_a_column_that_has_a_name_of_ours_is_refused(feed: Feed) -> None:
+    feed.write("a.ndjson", insert(1, 0, 1), end(1))
+    feed.open()
+    feed.collect()
+    column = Column("_op", pa.int32(), "int")
+    taken = TableSchema(T, (*SCHEMA.columns, column), ("id",), KeyCheck.IMMEDIATE)
+    feed.describe(SCHEMA, taken)
+    assert [finding.name for finding in feed.source.preflight()] == ["column-name-taken"]
+    feed.write("a.ndjson", event(2, 0, "schema", schema_id=taken.schema_id), end(2))
+    with pytest.raises(IncompatibleSchemaChange, match="_op"):
+        feed.collect()
 
 
 @req("D131")

@@ -264,6 +264,41 @@ def test_a_column_dropped_between_description_and_select_is_read_again(
     assert reader.read(T, None, ("9",), 10).schema.names == ["id"]
 
 
+@req("P33", "N22")
+@pytest.mark.parametrize("how", ["chunk", "keys"])
+@pytest.mark.parametrize(
+    ("changes", "row"),
+    [
+        (("DROP n, ADD n text DEFAULT 'other'",), {"id": 1, "m": 3, "n": "other"}),
+        (("DROP n, ADD n real DEFAULT 1.5",), {"id": 1, "m": 3, "n": 1.5}),
+        (("DROP n, ADD n int DEFAULT 99",), {"id": 1, "m": 3, "n": 99}),
+        (("RENAME n TO x", "RENAME m TO n", "RENAME x TO m"), {"id": 1, "m": 2, "n": 3}),
+    ],
+    ids=["of another width", "of the same width", "of the same type", "names exchanged"],
+)
+def test_columns_that_are_others_between_description_and_select_are_read_again(
+    sql: Sql, reader: PostgresChunkReader, monkeypatch: pytest.MonkeyPatch,
+    how: str, changes: tuple[str, ...], row: dict[str, Any],
+) -> None:  # fmt: skip
+    """None of it writes the heap anew, and a select finds under a name whatever has it by then."""
+    sql(
+        'CREATE TABLE "T t" (id int PRIMARY KEY, n int, m int)',
+        'INSERT INTO "T t" VALUES (1, 2, 3)',
+    )
+    table = TableId("public", "T t")
+    numbers = reader.describe(table).numbers
+    altered = [f'ALTER TABLE "T t" {change}' for change in changes]
+    before_next_copy(monkeypatch, lambda: sql(*altered))
+    chunk = (
+        reader.read(table, None, ("9",), 10)
+        if how == "chunk"
+        else reader.read_keys(table, [("1",)])
+    )
+    assert chunk.rows.to_pylist() == [row]
+    assert chunk.schema == reader.describe(table)
+    assert chunk.schema.numbers == reader.describe(table).numbers != numbers
+
+
 def test_a_chunk_ends_where_its_bytes_do_and_the_next_asks_for_fewer_rows(
     database: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:

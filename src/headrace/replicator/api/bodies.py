@@ -199,7 +199,14 @@ class ReplicatorShown(_Shown):
     source: str = Field(description="Kind of its source.")
     target: str = Field(description="Kind of its target.")
     tables: dict[str, int] = Field(description="How many tables are in which state.")
-    lag_s: float | None
+    lag_s: float | None = Field(
+        description="Age of the oldest transaction in the change log that the tables lack; null before their first "
+        "frontier."
+    )
+    unheard: str = Field(
+        description="Why the change log, and so lag_s, may lack what the source did since; empty while capture "
+        "follows it."
+    )
     lag_changes: int
     created_ms: int
     changed_ms: int
@@ -220,8 +227,11 @@ class Positions(_Shown):
 class RoleShown(_Shown):
     """One process of a replicator."""
 
-    state: str
+    state: str = Field(
+        description="starting, running, stopped, failed, or gone: it ended without a word."
+    )
     pid: int
+    said_ms: int = Field(description="When it spoke last, milliseconds since 1970 UTC.")
     error: dict[str, str] | None
 
 

@@ -27,7 +27,7 @@ from headrace.replicator.api.people import Person, changes, looks
 from headrace.replicator.api.told import detail, shown
 from headrace.replicator.assess.document import configured, read_document
 from headrace.replicator.control.folders import rendered
-from headrace.replicator.control.lifecycle import Command, State
+from headrace.replicator.control.lifecycle import Command, Desired, State
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.control.records import Deployed, Who, full_name
 from headrace.replicator.control.references import refuse_secrets
@@ -75,7 +75,8 @@ def replicators(plane: ControlPlane) -> APIRouter:
         with plane.writing() as writer:
             row, made = writer.deploy(namespace, name, config, str(plane.settings.base))
             writer.note(who)
-            if body.start:
+            # What was paused goes on paused with its new configuration.
+            if body.start and row.desired is not Desired.PAUSED:
                 row = writer.command(namespace, name, Command.START)
                 writer.note(Who(who.name, "start", who.object))
         response.status_code = 201 if made else 200

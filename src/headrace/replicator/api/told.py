@@ -51,7 +51,12 @@ def detail(row: Deployed, seen: Seen, pid: int | None, file: Path) -> Replicator
         objective=picture.objective.to_json() if picture and picture.objective else None,
         drops=picture.to_json()["drops"] if picture else None,
         roles={
-            name: RoleShown(state=role.state.value, pid=role.pid, error=role.error)
+            name: RoleShown(
+                state=role.state.value,
+                pid=role.pid,
+                said_ms=role.updated_us // 1000,
+                error=role.error,
+            )
             for name, role in picture.roles.items()
         }
         if picture
@@ -76,6 +81,7 @@ def _of_both(row: Deployed, seen: Seen | None) -> dict[str, Any]:
         "target": _kind(row, "target"),
         "tables": dict(Counter(table_state(table.phase) for table in tables)),
         "lag_s": picture.lag_s if picture else None,
+        "unheard": picture.unheard if picture else "",
         "lag_changes": picture.lag_changes if picture else 0,
         "created_ms": row.created_ms,
         "changed_ms": row.changed_ms,

@@ -119,7 +119,7 @@ PERMITTED: Mapping[tuple[State, Command], tuple[State, Desired | None]] = {
     **{(state, Command.DELETE): (State.DELETING, Desired.DELETED) for state in State},
 }
 """Every command that a state allows, and the state and wish that it leads to, None where the wish stays as it was;
-every other command is refused."""
+every other command is refused. So is a start of one that runs, or is about to, and is to be paused."""
 
 _INSTEAD = {
     State.PAUSED: "resume it",
@@ -132,9 +132,15 @@ def commanded(name: str, state: State, desired: Desired, command: Command) -> tu
     """Return state and wish after a command.
 
     Raises:
-        CommandRefused: the state does not allow it.
+        CommandRefused: the state, or what was asked for before, does not allow it.
     """
     found = PERMITTED.get((state, command))
+    if command is Command.START and state in _RUNS and desired is Desired.PAUSED:
+        # As of one that has come to be PAUSED: whoever waits for it to run would wait in vain.
+        raise CommandRefused(
+            f"Replicator {name} is {state.value} and paused, which does not go with start.",
+            next_step=f"{_INSTEAD[State.PAUSED]} first.",
+        )
     if found is None:
         raise CommandRefused(
             f"Replicator {name} is {state.value}, which does not go with {command.value}.",

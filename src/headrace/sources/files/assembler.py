@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import ProtocolError, SlotLost, SourceError
+from headrace.fold.form import refuse_taken
 from headrace.model.block import ORIGIN_LOG, Block, Body, SystemEvent, SystemKind, transaction_index
 from headrace.model.change import (
     DELETE,
@@ -31,6 +32,7 @@ from headrace.sources.files.lines import Ahead
 from headrace.sources.files.manifest import Manifest
 from headrace.sources.files.place import check_number, own_scn
 from headrace.sources.files.settings import FilesSettings
+from headrace.sources.taken import NOT_LEFT_OUT
 
 __all__ = ["Assembler"]
 
@@ -259,6 +261,7 @@ class Assembler:
         known = self._versions.get(schema.table)
         if known is not None and known.schema == schema:
             return known
+        refuse_taken(schema, NOT_LEFT_OUT)
         id_ = self._schemas.put(schema)
         self._tell(SystemKind.SCHEMA, schema.table, {"schema_id": id_})
         # Rows of a version that was there before go where its others are.

@@ -28,6 +28,7 @@ from headrace.sources.files.place import FeedPlace, PlaceFile, feed_scn, own_scn
 from headrace.sources.files.settings import FilesSettings
 from headrace.sources.files.stream import FilesLogReader, MarkQueue, QueueWriter
 from headrace.sources.patterns import TablePatterns
+from headrace.sources.taken import taken
 
 __all__ = ["FilesSource"]
 
@@ -81,6 +82,9 @@ class FilesSource:
             for table in tables
             if not table.key
         ]
+        for table in tables:
+            remedy = f"Give them other names where the feed is written, or exclude {table.table}."
+            findings += taken(str(table.table), table.names, table.key, remedy)
         if not tables:
             findings.append(
                 Finding(

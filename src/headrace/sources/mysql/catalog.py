@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.errors import SourceError
+from headrace.fold.form import refuse_taken
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.model.succession import Numbers, column_number
 from headrace.sources.mysql.charsets import BINARY, CODECS, Collations
@@ -14,6 +15,7 @@ from headrace.sources.mysql.connection import Session, quote_literal
 from headrace.sources.mysql.natives import NATIVE_BYTES
 from headrace.sources.mysql.types import ColumnType, Kind
 from headrace.sources.mysql.vendors import vendor_of
+from headrace.sources.taken import NOT_LEFT_OUT
 
 __all__ = [
     "CatalogColumn",
@@ -189,6 +191,7 @@ def table_schema(
 
     Raises:
         SourceError: text of a character set that is not decoded here.
+        IncompatibleSchemaChange: a column has a name that changes need for themselves.
     """
     for name, type_, _ in columns:
         if why := _why_undecoded(type_, type_.name):
@@ -199,6 +202,7 @@ def table_schema(
         key,
         KeyCheck.IMMEDIATE if key else KeyCheck.NONE,
     )
+    refuse_taken(schema, NOT_LEFT_OUT)
     return replace(schema, numbers=own_numbers(schema))
 
 
@@ -217,6 +221,7 @@ def facts_schema(facts: TableFacts) -> TableSchema:
 
     Raises:
         SourceError: a column is of a type, or of a character set, that is not decoded here.
+        IncompatibleSchemaChange: a column has a name that changes need for themselves.
     """
     for name, why in undecoded(facts):
         raise _undecoded(facts.table, name, why)

@@ -19,8 +19,9 @@ from headrace.sources.mysql.keyset import table_sql
 from headrace.sources.mysql.marks import MARKS_TABLE, creation, has_marks
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.vendors import vendor_of
+from headrace.sources.taken import taken
 
-__all__ = ["Preflight", "captured_tables"]
+__all__ = ["Preflight", "captured_tables", "check_names"]
 
 _DAY_S = 86_400
 _RETENTION = ("binlog_expire_logs_seconds", "expire_logs_days")
@@ -49,6 +50,12 @@ def _listed(session: Session, settings: MysqlSettings) -> list[tuple[TableId, st
     rows = session.texts(_TABLES)
     found = [(TableId(row[0] or "", row[1] or ""), row[2] or "", row[3] or "") for row in rows]
     return [entry for entry in found if settings.selects(entry[0])]
+
+
+def check_names(facts: TableFacts) -> list[Finding]:
+    """Find columns of a table that have a name of ours."""
+    remedy = f"ALTER TABLE {table_sql(facts.table)} RENAME COLUMN … TO …; or exclude it."
+    return taken(str(facts.table), (c.name for c in facts.columns), facts.key, remedy)
 
 
 class Preflight:
@@ -255,6 +262,7 @@ class Preflight:
                 "change the column, or exclude the table.",
                 table=str(table),
             )
+        yield from check_names(facts)
         if not facts.key:
             name, severity, why = self.keyless()
             yield Finding(

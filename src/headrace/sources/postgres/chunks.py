@@ -1,8 +1,9 @@
 """Chunk reads: bounded selects, each in a READ ONLY REPEATABLE READ transaction of its own.
 
-Rows and ``pg_current_snapshot()`` come from one snapshot. The database alone orders and compares keys. After a select
-the heap's identity in the snapshot is compared with the present one: an ALTER TABLE that wrote the table anew
-between snapshot and select would make it look empty, so such a read is thrown away and made again.
+Rows and ``pg_current_snapshot()`` come from one snapshot. The database alone orders and compares keys. A select takes
+the table as it is by then, whatever its snapshot. So after it, heap and columns in the snapshot are compared with
+the present ones: an ALTER TABLE that wrote the table anew in between would make it look empty, and one that dropped or
+renamed columns would give a name to other values. Such a read is thrown away and made again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import ConfigError, SourceError, SourceUnavailable
+from headrace.errors import (
+    ConfigError,
+    HeadraceError,
+    ProtocolError,
+    SourceError,
+    SourceUnavailable,
+    UndecodableValue,
+)
+from headrace.fold.form import refuse_taken
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
@@ -34,6 +43,7 @@ from headrace.sources.postgres.plan import check_plan
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.values import build_batch, render_text
+from headrace.sources.taken import LEFT_OUT
 
 __all__ = ["PostgresChunkReader"]
 
@@ -50,10 +60,16 @@ _BATCH_BYTES = 4 << 20
 # Rows that are decoded at once; the socket holds about as much meanwhile.
 _PIECE_BYTES = 256 << 10
 
-# How many heaps of the table were written anew since the snapshot, and which partitions it has.
+# How many heaps of the table were written anew since the snapshot, how many of its columns are no more what they were
+# called, and which partitions it has. Functions look at the present catalog, tables of the catalog at the snapshot's.
 _STORAGE = """
 SELECT count(*) FILTER (
-           WHERE relfilenode <> 0 AND relfilenode IS DISTINCT FROM pg_relation_filenode(oid)),
+           WHERE relfilenode <> 0 AND relfilenode IS DISTINCT FROM pg_relation_filenode(oid))
+       + (SELECT count(*)
+            FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+           WHERE c.oid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+             AND (pg_identify_object('pg_class'::regclass, c.oid, a.attnum)).identity IS DISTINCT FROM
+                 concat_ws('.', quote_ident(n.nspname), quote_ident(c.relname), quote_ident(a.attname))),
        string_agg(oid::text, ' ' ORDER BY oid)
   FROM pg_class
  WHERE oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass) UNION ALL SELECT $1::oid)
@@ -61,7 +77,7 @@ SELECT count(*) FILTER (
 
 
 class _Rewritten(Exception):
-    """The table was written anew between snapshot and select."""
+    """The table was written anew between snapshot and select, or its columns are others."""
 
 
 class PostgresChunkReader:
@@ -72,6 +88,7 @@ class PostgresChunkReader:
         types: shared with the stream.
         seen: what looks at the catalog tell the stream.
         watch: makes the looks; as the publication has the tables when None.
+        names_taken: what to do about a column that has a name of ours.
     """
 
     def __init__(
@@ -80,8 +97,10 @@ class PostgresChunkReader:
         types: TypeCache,
         seen: Seen | None = None,
         watch: CatalogWatch | None = None,
+        names_taken: str = LEFT_OUT,
     ) -> None:
         self._settings = settings
+        self._names_taken = names_taken
         self._types = types
         self._session: Session | None = None
         self._keysets: dict[int, Keyset] = {}
@@ -106,7 +125,7 @@ class PostgresChunkReader:
 
     def describe(self, table: TableId) -> TableSchema:
         """Return the table's shape as the catalog has it now."""
-        return self._once(table, lambda session, facts, _: describe(session, self._types, facts))
+        return self._once(table, lambda session, facts, _: self._described(session, facts))
 
     def estimate_rows(self, table: TableId) -> int:
         """Return the catalog's estimate of the number of rows, 0 when unknown."""
@@ -146,7 +165,7 @@ class PostgresChunkReader:
         """
 
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
-            schema = describe(session, self._types, facts)
+            schema = self._described(session, facts)
             wanted = max(1, min(limit, self._fitting.get(table, limit)))
             keyset = self._keyset(session, facts)
             sql = keyset.page(
@@ -160,7 +179,12 @@ class PostgresChunkReader:
             if predicate:
                 # A condition that would end COPY's parentheses makes no select of its own.
                 session.result(f"EXPLAIN {sql}", single=True)
-            rows, size, cut = _decoded(session, sql, schema, self._settings.chunk_bytes)
+            try:
+                rows, size, cut = _decoded(session, sql, schema, self._settings.chunk_bytes)
+            except (ProtocolError, UndecodableValue):
+                # What does not read as the column that was described may be another one's.
+                self._refuse_changed(session, facts)
+                raise
             self._refuse_changed(session, facts)
             if rows.num_rows:
                 width = max(1, size // rows.num_rows)
@@ -175,7 +199,7 @@ class PostgresChunkReader:
         """Return the rows of the given keys that exist; keys are in the order of the schema's key."""
 
         def read(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> Chunk:
-            schema = describe(session, self._types, facts)
+            schema = self._described(session, facts)
             keyset = self._keyset(session, facts)
             sql = keyset.match(
                 relation_sql(facts),
@@ -217,7 +241,7 @@ class PostgresChunkReader:
         """Return every row of a table under one snapshot, in bounded batches."""
 
         def opened(session: Session, facts: TableFacts, seen: TransactionSnapshot) -> TableDump:
-            schema = describe(session, self._types, facts)
+            schema = self._described(session, facts)
             # An empty select takes the lock of the one that follows: nothing rewrites the table any more.
             session.run(f"SELECT FROM {relation_sql(facts)} LIMIT 0")
             self._refuse_changed(session, facts)
@@ -308,6 +332,16 @@ class PostgresChunkReader:
             )
         return as_published(session, self._settings, facts[0])
 
+    def _described(self, session: Session, facts: TableFacts) -> TableSchema:
+        """Return a table's shape.
+
+        Raises:
+            IncompatibleSchemaChange: a column has a name that changes need for themselves.
+        """
+        schema = describe(session, self._types, facts)
+        refuse_taken(schema, self._names_taken)
+        return schema
+
     def _keyset(self, session: Session, facts: TableFacts) -> Keyset:
         """Return the key's columns; an index keeps them for life, so they are asked for once under their names."""
         index = facts.identity.index
@@ -323,9 +357,9 @@ class PostgresChunkReader:
         return keyset
 
     def _refuse_changed(self, session: Session, facts: TableFacts) -> None:
-        """Throw the read away when the heap was written anew; tell when partitions came or went."""
-        rewritten, parts = session.rows(_STORAGE, str(facts.oid))[0]
-        if rewritten != "0":
+        """Throw the read away when heap or columns are others; tell when partitions came or went."""
+        changed, parts = session.rows(_STORAGE, str(facts.oid))[0]
+        if changed != "0":
             raise _Rewritten
         if facts.partitioned and self._parts.setdefault(facts.table, parts or "") != parts:
             self._parts[facts.table] = parts or ""
@@ -385,16 +419,26 @@ def _decoded(
     """Return a select's rows up to about ``limit`` bytes, their size, and whether there are more.
 
     The first rows are decoded while the server is still at the next ones.
+
+    Raises:
+        ProtocolError: a cell does not read as its column is described; the connection is free again.
+        UndecodableValue: likewise.
     """
     batches: list[pa.RecordBatch] = []
     size, cut = 0, False
+    failed: HeadraceError | None = None
     for piece in _pieces(session, sql, min(_PIECE_BYTES, limit)):
-        if size >= limit:
+        if size >= limit or failed is not None:
             # What is beyond is let go: the connection must be free again.
             cut = True
             continue
-        batches.append(decode_copy(piece, schema))
+        try:
+            batches.append(decode_copy(piece, schema))
+        except (ProtocolError, UndecodableValue) as error:
+            failed = error
         size += len(piece)
+    if failed is not None:
+        raise failed
     return pa.concat_batches(batches), size, cut
 
 

@@ -46,8 +46,9 @@ def narrowed_body(body: Body, schema: TableSchema) -> Body:
     """
     batch = body.batch
     names = batch.schema.names[len(META) :]
-    columns = [batch.column(name) for name in META]
-    missing = batch.column("_missing")
+    # By place: a column that is left out may have the name of one of these.
+    columns = batch.columns[: len(META)]
+    missing = columns[META.index("_missing")]
     if missing.null_count < batch.num_rows:
         places = [names.index(name) for name in schema.names]
         matrix = missing_matrix(missing, len(names))[:, places]

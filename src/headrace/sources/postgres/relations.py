@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import SourceUnavailable
+from headrace.fold.form import refuse_taken
 from headrace.model.block import SystemKind
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.model.succession import column_number
@@ -24,6 +25,7 @@ from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
 from headrace.sources.postgres.side import SideSession
 from headrace.sources.postgres.types import Form, ResolvedType
+from headrace.sources.taken import LEFT_OUT
 
 __all__ = ["CatalogVersions", "LogFormat", "needs_dump"]
 
@@ -74,6 +76,7 @@ class CatalogVersions:
 
         Raises:
             SourceUnavailable: the log has to be opened again, to come as text.
+            IncompatibleSchemaChange: a column has a name that changes need for themselves.
         """
         table = TableId(relation.schema, relation.name)
         if table == MARKS_TABLE:
@@ -98,6 +101,7 @@ class CatalogVersions:
         if kept is not None:
             wire = _with_text(schema, kept)
             schema = self._schema(session, narrowed(relation, kept), table, facts)
+        refuse_taken(schema, LEFT_OUT)
         forms = self._forms(table, relation, schema)
         numbers = self._numbers(session, relation, facts)
         if numbers:

@@ -11,6 +11,7 @@ from headrace.sources.postgres.connection import quote
 from headrace.sources.postgres.publication import PublicationFacts
 from headrace.sources.postgres.published import GENERATED_VERSION
 from headrace.sources.postgres.settings import ColumnChoice
+from headrace.sources.taken import taken
 
 __all__ = ["check_table", "privileges"]
 
@@ -63,6 +64,7 @@ def check_table(
         yield from _published(facts, adopted, name, sql)
     if choice is not None:
         yield from _columns(facts, choice, name)
+    yield from _taken(facts, adopted, choice, name, sql)
     yield from _notes(facts, name)
 
 
@@ -269,6 +271,30 @@ def _published(
             Severity.WARNING,
             table=name,
         )
+
+
+def _taken(
+    facts: TableFacts,
+    publication: PublicationFacts | None,
+    choice: ColumnChoice | None,
+    name: str,
+    sql: str,
+) -> list[Finding]:
+    """Find captured columns that have a name of ours; those that a list leaves out never come."""
+    key = facts.identity.key
+    entry = publication.tables.get(facts.table) if publication is not None else None
+    names = {a.name for a in facts.published}
+    if entry is not None and entry.columns is not None:
+        names = set(entry.columns)
+    if choice is not None:
+        names = {n for n in names if choice.keeps(n) or n in key}
+    return taken(
+        name,
+        names,
+        key,
+        f"Leave out by source.columns those that are not in the key; or ALTER TABLE {sql} RENAME COLUMN … TO …; "
+        f"or exclude {name}.",
+    )
 
 
 def _columns(facts: TableFacts, choice: ColumnChoice, name: str) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from headrace.sources.base import Finding, Severity
 from headrace.sources.mysql.catalog import TableFacts, undecoded
 from headrace.sources.mysql.connection import QueryFailed, Session, quote_literal
 from headrace.sources.mysql.keyset import table_sql
-from headrace.sources.mysql.preflight import Preflight, captured_tables
+from headrace.sources.mysql.preflight import Preflight, captured_tables, check_names
 from headrace.sources.trigger.mysql import installed, objects
 from headrace.sources.trigger.mysql.catalog import is_partitioned, read_layouts, read_storages
 from headrace.sources.trigger.mysql.settings import MysqlTriggerSettings
@@ -116,6 +116,7 @@ class TriggerPreflight(Preflight):
     def of_table(self, facts: TableFacts) -> Iterator[Finding]:
         """Yield all that is wrong with one table."""
         yield from self._undecoded(facts)
+        yield from check_names(facts)
         yield from self.table(facts)
 
     def table(self, facts: TableFacts) -> Iterator[Finding]:

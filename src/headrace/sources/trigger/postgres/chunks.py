@@ -13,6 +13,7 @@ from headrace.sources.postgres.catalog import TableFacts, TypeCache
 from headrace.sources.postgres.catalog_look import CatalogWatch, Seen
 from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.sources.postgres.connection import QueryFailed, Session
+from headrace.sources.taken import NOT_LEFT_OUT
 from headrace.sources.trigger.cost import lost_triggers
 from headrace.sources.trigger.postgres import readers
 from headrace.sources.trigger.postgres.installed import install_table, wrong_triggers
@@ -41,7 +42,7 @@ class TriggerChunkReader(PostgresChunkReader):
     def __init__(self, settings: PostgresTriggerSettings, types: TypeCache, seen: Seen) -> None:
         joining = TriggerJoining(settings)
         watch = CatalogWatch(settings.database, seen, joining)
-        super().__init__(settings.database, types, seen, watch)
+        super().__init__(settings.database, types, seen, watch, NOT_LEFT_OUT)
         self._triggers = settings
 
     def look(

@@ -14,6 +14,7 @@ from headrace.sources.postgres.plan import check_plan
 from headrace.sources.postgres.preflight import server_findings
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.tables_check import privileges
+from headrace.sources.taken import taken
 from headrace.sources.trigger.postgres import objects
 from headrace.sources.trigger.postgres.installed import has_objects, wrong_triggers
 from headrace.sources.trigger.postgres.settings import SCHEMA, PostgresTriggerSettings
@@ -107,6 +108,9 @@ def check_table(facts: TableFacts) -> Iterator[Finding]:
             "ALTER TABLE … VALIDATE CONSTRAINT …",
             table=name,
         )
+    sql = f"{quote(facts.table.schema)}.{quote(facts.table.name)}"
+    remedy = f"ALTER TABLE {sql} RENAME COLUMN … TO …; or exclude {name}."
+    yield from taken(name, (a.name for a in facts.published), facts.identity.key, remedy)
     if generated := [a.name for a in facts.attributes if a.generated]:
         yield Finding(
             "generated-columns",

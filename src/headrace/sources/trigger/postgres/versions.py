@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.fold.form import refuse_taken
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.model.succession import column_number
 from headrace.sources.base import SchemaStore
@@ -14,6 +15,7 @@ from headrace.sources.postgres.messages import Cell
 from headrace.sources.postgres.relations import needs_dump
 from headrace.sources.postgres.rows import ChangeRows
 from headrace.sources.postgres.side import SideSession
+from headrace.sources.taken import NOT_LEFT_OUT
 from headrace.sources.trigger.postgres.image import cells_of
 from headrace.sources.trigger.postgres.layout import Layout, LayoutColumn, parse
 from headrace.sources.trigger.postgres.settings import PostgresTriggerSettings
@@ -95,7 +97,11 @@ class LayoutVersions:
         self._last: dict[TableId, tuple[TableSchema, int]] = {}
 
     def resolve(self, relid: int, layout: bytes) -> Version:
-        """Return what the rows of a table are from here on."""
+        """Return what the rows of a table are from here on.
+
+        Raises:
+            IncompatibleSchemaChange: a column has a name that changes need for themselves.
+        """
         return self._resolve(relid, parse(layout))
 
     def _resolve(self, oid: int, layout: Layout) -> Version:
@@ -112,6 +118,7 @@ class LayoutVersions:
                 anew = {"anew": True, "identity": str(oid)}
         kept = [(at, c) for at, c in enumerate(layout.columns) if not c.generated]
         schema = self._schema(oid, layout, [column for _, column in kept])
+        refuse_taken(schema, NOT_LEFT_OUT)
         self._schemas.put(schema)
         filled = {column.name for _, column in kept if column.filled}
         announce = self._announce(schema, filled, layout.storage)
