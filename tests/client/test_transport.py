@@ -234,6 +234,31 @@ def test_a_line_that_falls_silent_is_left_when_no_heartbeat_comes(log, relay):
     assert by_place(consumer.told) == told_by(log.blocks)
 
 
+def test_a_line_that_is_cut_behind_the_length_of_a_note_is_left():
+    note = encode_note("end", reason="upto")
+    listening = socket.create_server(("127.0.0.1", 0))
+    let_go = threading.Event()
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as client:
+            client.recv(65536)
+            client.sendall(
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n" % len(note)
+            )
+            assert let_go.wait(30)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    relay = Relay(f"http://127.0.0.1:{listening.getsockname()[1]}", HttpSettings())
+    stream = relay.stream(StreamRequest("shop", after=Place(0)))
+    assert stream.next(0.01) is None
+    let_go.set()
+    thread.join(30)
+    with pytest.raises(RelayUnavailable):
+        stream.next()
+    relay.close()
+
+
 def test_a_quiet_line_with_heartbeats_is_kept(log, relay):
     log.append(wide(10, 1))
     # Heartbeats come forty times as often: a busy machine may hold up some of them.

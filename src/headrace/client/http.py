@@ -196,19 +196,19 @@ class Answer:
     def staged(self, count: int) -> memoryview | None:
         """Return the next bytes of the body without taking them; None where they do not come in one small piece.
 
-        They are good until something else is called.
+        They are good until something else is called. Of what comes otherwise the first byte is here then, unless
+        nothing came in time: a chunk's length alone is no news of its bytes.
         """
         incoming = self._incoming
         try:
             if not self._left and not self.ended:
                 self._next_chunk()
-            if count > self._left or count > _STAGED_BYTES:
-                return None
-            while incoming.end - incoming.start < count:
+            is_small = count <= min(self._left, _STAGED_BYTES)
+            while incoming.end - incoming.start < (count if is_small else min(1, self._left)):
                 incoming.stage()
         except _Quiet:
             return None
-        return incoming.view[incoming.start : incoming.start + count]
+        return incoming.view[incoming.start : incoming.start + count] if is_small else None
 
     def take(self, count: int) -> bytes | None:
         """Return the next bytes of the body; None where they are not all here in one piece."""
