@@ -79,6 +79,11 @@ class StretchReader:
         return self._sequence >= 0
 
     @property
+    def life(self) -> int:
+        """How often another log was found in the folder; spots of a life before are none any more."""
+        return self._chain.life
+
+    @property
     def links(self) -> list[Link]:
         """The log's segments at the last `look`, oldest first."""
         return self._chain.links

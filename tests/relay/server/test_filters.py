@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from contextlib import ExitStack
 
 import pytest
 
+from headrace.changelog import ChangeLogWriter
+from headrace.registry.file import FileRegistry
 from headrace.relay.server import supply
 from headrace.wire.filters import parse_filter
+from tests.changelog.played import SMALL
 from tests.changelog.windows import OTHER, TABLE, scns, seen, size, synced, window
 from tests.relay.server.asking import ask, pulled, stream
 from tests.requirements import req
@@ -170,3 +174,15 @@ def test_a_filter_that_does_not_fit_the_tables_ends_the_stream_by_name(writer, u
     answer = ask(url, "/stream", post=asked)
     assert (answer.status, answer.error["type"]) == (400, "BadFilter")
     assert "nothing_like_this" in answer.error["message"]
+
+
+def test_what_a_filter_left_of_a_log_is_not_told_of_another_one(folder, url):
+    for text in ("old", "new"):
+        shutil.rmtree(folder, ignore_errors=True)
+        with ChangeLogWriter.open(folder, SMALL) as writer:
+            registry = FileRegistry(folder / "schemas")
+            registry.put(TABLE)
+            synced(writer, window(1, text=text))
+            with stream(url, after=0, mode="pull", filter=json.dumps(LOW)) as frames:
+                (left,) = frames.blocks()
+        assert left.bodies[0].batch.column("c1").to_pylist() == [text] * 2

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from headrace.changelog.merging import Stored
-from headrace.changelog.segment import SegmentName, corrupt
+from headrace.changelog.segment import corrupt
 from headrace.errors import ProtocolError
 from headrace.relay.server.counters import Counters
 from headrace.relay.server.feed import Feed
@@ -32,7 +32,7 @@ _MOST_FILTERS = 1024
 class _Key(NamedTuple):
     source: str
     filter: Filter
-    segment: SegmentName
+    mapping: int
     offset: int
 
 
@@ -57,7 +57,7 @@ class Filtering:
         if bound.tables_only and _is_whole(bound, block):
             # Nothing is kept of it: that would keep the file of a segment that is dropped.
             return Piece(_bytes_of(block), False)
-        key = _Key(feed.name, filter_, block.segment.name, block.offset)
+        key = _Key(feed.name, filter_, block.segment.mapping, block.offset)
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
