@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from headrace.changelog import Spot, Stretch
 from headrace.changelog.merging import Stored as StoredBlock
-from headrace.errors import BlockTooLarge, RelayUnavailable
+from headrace.errors import BlockTooLarge, HeadraceError, RelayUnavailable
 from headrace.relay.server.feed import Feed
 from headrace.relay.server.request import StreamRequest
 from headrace.wire.body import Readable
@@ -195,7 +195,14 @@ class Rendered(_Way):
             return self._nothing()
         out: list[Piece] = []
         for block in self._upto_blocks(blocks):
-            piece = await self._render(block)
+            try:
+                piece = await self._render(block)
+            except HeadraceError:
+                if not out:
+                    raise
+                # What lies before it is told first; asked again, it is the first itself.
+                self.ended = ""
+                break
             if out and out[-1].bare and piece.bare:
                 out[-1] = piece
             elif self._fits(len(piece.data)):
