@@ -13,7 +13,7 @@ import pytest
 from headrace.changelog import ChangeLogReader, ChangeLogWriter
 from headrace.model.block import Block
 from headrace.registry.file import FileRegistry
-from headrace.relay.server import supply
+from headrace.relay.server import filtered, supply
 from headrace.wire.block import HEADER_BYTES
 from headrace.wire.filters import parse_filter
 from tests.changelog.played import SMALL
@@ -213,3 +213,14 @@ def test_what_lies_before_a_block_that_does_not_go_through_a_filter_is_told(
         assert isinstance(last, dict)
         assert scns(block for block in blocks if isinstance(block, Block)) == [1, 2]
         assert last["error"]["type"] == {"unfit": "BadFilter", "damaged": "CorruptSegment"}[fault]
+
+
+def test_what_filters_leave_next_to_nothing_of_is_not_kept_without_a_bound(
+    writer, url, monkeypatch
+):
+    monkeypatch.setattr(filtered, "_KEPT_BYTES", 64 * 1024)
+    synced(writer, *(window(scn) for scn in range(1, 201)))
+    wanted = json.dumps({"where": {"public.t": "k < 0"}})
+    for times in (1, 2):
+        assert scns(pulled(url, after=0, filter=wanted)) == []
+        assert counted(url) == 200 * times

@@ -26,6 +26,8 @@ from headrace.wire.filters.stored import is_whole, left_of
 __all__ = ["Filtering"]
 
 _KEPT_BYTES = 64 * 2**20
+_BESIDE_BYTES = 2048
+"""What it takes to keep the least: of most blocks of a busy log a filter may leave no more than how far they go."""
 _MOST_FILTERS = 1024
 
 
@@ -88,13 +90,13 @@ class Filtering:
 
     def _keep(self, piece: Piece) -> None:
         """Make room for one more."""
-        self._kept_bytes += len(piece.data)
+        self._kept_bytes += len(piece.data) + _BESIDE_BYTES
         while self._kept_bytes > _KEPT_BYTES:
             oldest = next(iter(self._kept))
             if not self._kept[oldest].done():
                 self._kept.move_to_end(oldest)
                 continue
-            self._kept_bytes -= len(self._kept.pop(oldest).result().data)
+            self._kept_bytes -= len(self._kept.pop(oldest).result().data) + _BESIDE_BYTES
 
 
 def _bytes_of(block: Stored) -> memoryview:
