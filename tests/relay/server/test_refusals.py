@@ -80,6 +80,7 @@ def test_what_does_not_go_together_is_named(writer, url, asked, name):
         b"[" * 10_000,
         rb'{"\ud800": 1}',
         b'{"\xed\xa0\x80": 1}',
+        b'{"source": NaN}',
     ],
 )
 def test_a_body_that_is_no_json_object_is_refused(writer, url, body):

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from headrace.errors import BadRequest
 from headrace.wire.filters import Filter, parse_filter
 from headrace.wire.place import Place
+from headrace.wire.plain import is_json
 
 __all__ = ["DEFAULT_PULL_BYTES", "StreamRequest", "number", "parameters"]
 
@@ -155,10 +156,11 @@ def _json(text: str | bytes) -> Any:
     """
     try:
         value = json.loads(text)
-        # Half of a surrogate pair is no character: a refusal that quoted it could not be sent.
-        json.dumps(value, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("It is nested too deeply.") from error
+    if not is_json(value):
+        # A refusal that quoted it could not be sent.
+        raise ValueError("It holds what no JSON does.")
     return value
 
 
