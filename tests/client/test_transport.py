@@ -443,6 +443,13 @@ def test_a_token_never_shows():
     assert "geheim" not in str(refused.value)
 
 
+@pytest.mark.parametrize("token", ["two\nlines", "a\r\nx: y", "\u20ac", "\0"])
+def test_a_token_that_no_header_holds_is_refused_without_a_word_of_it(token):
+    with pytest.raises(ConfigError, match="The token for http://h:1 has") as refused:
+        Relay("http://h:1", HttpSettings(token=token))
+    assert token not in str(refused.value)
+
+
 def test_a_token_that_nobody_knows_is_refused_and_a_good_one_is_not(log):
     log.append(wide(10, 1))
     tokens = (Token("me", "right-and-long", Role.READER),)

@@ -56,7 +56,7 @@ class Connection:
         settings: time-outs, token, certificates.
 
     Raises:
-        ConfigError: the address does not read.
+        ConfigError: the address does not read, or the token cannot be sent.
     """
 
     def __init__(self, url: str, settings: HttpSettings) -> None:
@@ -71,6 +71,11 @@ class Connection:
             raise ConfigError(
                 f"{url!r} is no address of a relay.",
                 next_step="write http://HOST:PORT or https://HOST:PORT.",
+            )
+        if not _is_header(settings.token or ""):
+            raise ConfigError(
+                f"The token for {url} has characters that no header of a request holds.",
+                next_step="give the token as the relay's file has it, on one line.",
             )
         self._secure = parts.scheme == "https"
         self._port = self._port or (443 if self._secure else 80)
@@ -389,6 +394,11 @@ def _let_wait(sock: socket.socket, seconds: float) -> None:
     for which in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         sock.setsockopt(socket.SOL_SOCKET, which, _TIME.pack(whole, part))
     sock.settimeout(None)
+
+
+def _is_header(text: str) -> bool:
+    """Whether a text can stand in a header: letters of Latin-1, and none that ends a line."""
+    return all(letter <= "\xff" and letter.isprintable() for letter in text)
 
 
 def _gone(url: str, what: str) -> RelayUnavailable:
