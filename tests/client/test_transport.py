@@ -450,6 +450,25 @@ def test_a_token_that_no_header_holds_is_refused_without_a_word_of_it(token):
     assert token not in str(refused.value)
 
 
+def test_what_nobody_expects_of_an_answer_ends_a_subscription():
+    """In the thread that receives it would be unseen, and waited for what that would bring for ever."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                with listening.accept()[0] as client:
+                    client.recv(65536)
+                    odd = b"transfer-encoding: chunked\r\nheadrace-oldest-scn: many\r\n\r\n"
+                    client.sendall(b"HTTP/1.1 200 OK\r\n" + odd)
+
+    threading.Thread(target=serve, daemon=True).start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    subscription = Subscription(url, "shop", Recorder(), start=Place(0), settings=QUICK)
+    with listening, running(subscription) as join, pytest.raises(ValueError, match="many"):
+        join()
+
+
 def test_a_token_that_nobody_knows_is_refused_and_a_good_one_is_not(log):
     log.append(wide(10, 1))
     tokens = (Token("me", "right-and-long", Role.READER),)

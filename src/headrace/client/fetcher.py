@@ -117,6 +117,8 @@ class Fetcher:
                         self._buffer.put(Failed(error))
                         return
                     self._stop.wait(self._relays.failed())
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for, which would be for ever
+            self._buffer.put(Failed(error))
         finally:
             self._relays.close()
 

@@ -44,7 +44,7 @@ class Ended:
 class Failed:
     """Receiving is over: no relay can go on."""
 
-    error: HeadraceError
+    error: Exception
 
 
 Item: TypeAlias = BlockFrame | Began | Covered | Ended | Failed
