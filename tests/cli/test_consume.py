@@ -324,6 +324,37 @@ def test_a_suspension_ends_it_where_there_is_no_room_to_say_so(log, relay, modul
     assert done.returncode == 3
 
 
+@on_a_full_disk
+def test_an_output_says_itself_why_it_failed(log, relay, tmp_path):
+    simple(log, 1)
+    words = ["ndjson", relay, *QUICK, "--checkpoint", str(tmp_path / "place")]
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace.cli.main", "consume", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert "TargetUnwritable: The standard output cannot be written: No space left" in done.stderr
+    assert "next step make room on its file system" in done.stderr
+
+
+def test_who_was_started_without_a_standard_error_consumes_all_the_same(log, relay, tmp_path):
+    simple(log, 1)
+    words = ["ndjson", relay, *UP, "--checkpoint", str(tmp_path / "place")]
+    command = [sys.executable, "-m", "headrace.cli.main", "consume", *words]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *command],
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
+
+
 def test_a_relay_that_went_away_is_said(log, tmp_path):
     simple(log, 1)
     with served({"shop": log.folder}, heartbeat_s=0.1) as url:

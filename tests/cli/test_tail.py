@@ -27,6 +27,7 @@ from headrace.testing.relay import served, sources_of
 from headrace.wire.place import Place
 from tests.changelog.windows import OTHER, TABLE, window
 from tests.client.logs import LogFolder, random_blocks, told_by
+from tests.faults.disks import FULL, on_a_full_disk
 from tests.requirements import req
 from tests.waiting import until
 
@@ -240,6 +241,25 @@ def test_a_signal_ends_it_with_what_was_seen(log, relay, tmp_path, number):
     assert "4 changes in 1 windows" in said
     assert "Traceback" not in said
     assert json.loads((tmp_path / "place").read_text())["place"] == "1"
+
+
+@on_a_full_disk
+@pytest.mark.parametrize("form", ["table", "json", "info"])
+def test_an_output_without_room_is_said(log, relay, form):
+    simple(log, 1)
+    words = [relay, "--from", "oldest", "--upto", "newest", "--format", form]
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace.cli.main", "tail", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "The standard output cannot be written: No space left on device" in done.stderr
+    assert "next step make room where it goes" in done.stderr
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(log, relay):

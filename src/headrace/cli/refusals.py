@@ -46,9 +46,11 @@ def pass_over_no_room(*, output: bool = True) -> None:
     Args:
         output: the standard output too; False where that is what the command is for.
     """
-    if output:
+    # Who was started without one has None.
+    if output and sys.stdout is not None:
         sys.stdout = cast(TextIO, _WithoutRoom(sys.stdout))
-    sys.stderr = cast(TextIO, _WithoutRoom(sys.stderr))
+    if sys.stderr is not None:
+        sys.stderr = cast(TextIO, _WithoutRoom(sys.stderr))
 
 
 class _WithoutRoom:
