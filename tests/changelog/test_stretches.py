@@ -245,6 +245,26 @@ def test_another_log_in_the_same_folder_is_not_taken_for_the_one_before(tmp_path
         assert next(rows.blocks(0)).bodies[0].batch.column("c1")[0].as_py() == text
 
 
+def test_another_log_that_got_further_while_nobody_looked_is_not_taken_for_the_one_before(
+    tmp_path, reader
+):
+    lives = []
+    for text, count in (("old", 3), ("new", 9), ("same", 9)):
+        shutil.rmtree(tmp_path / "log", ignore_errors=True)
+        with ChangeLogWriter.open(tmp_path / "log", ChangeLogSettings()) as writer:
+            for scn in range(1, count):
+                synced(writer, window(scn, text=text))
+            found = decoded(bytes_from(reader, 0))
+        assert found[0].bodies[0].batch.column("c1").to_pylist() == [text] * 2
+        assert scns(found) == list(range(1, count))
+        lives.append(reader.life)
+    assert lives == sorted(set(lives))
+    with ChangeLogWriter.open(tmp_path / "log", ChangeLogSettings()) as writer:
+        synced(writer, window(9))
+        assert scns(decoded(bytes_from(reader, 0))) == list(range(1, 10))
+    assert reader.life == lives[-1], "another writer of the same log changes nothing"
+
+
 def test_who_looks_at_a_damaged_tail_again_and_again_is_told_at_once_and_of_its_repair(tmp_path):
     now = [0.0]
     reader = StretchReader(tmp_path, lambda: now[0])

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from headrace.client import read_dead_letters
 from headrace.testing.relay import served
 from tests.changelog.windows import TABLE, coverage, window
 from tests.client.logs import LogFolder
+from tests.faults.disks import FULL, on_a_full_disk
 from tests.outputs.receiver import receiving
 from tests.requirements import req
 from tests.waiting import until
@@ -280,6 +282,77 @@ def test_state_and_lag_are_said_while_it_runs_and_a_signal_ends_it(log, relay, t
     assert said().startswith("started") or "\nstarted" in said()
     assert said().splitlines()[-1].startswith("shutdown")
     assert json.loads((tmp_path / "place").read_text())["place"] == "40"
+
+
+def test_lines_go_on_when_nobody_reads_any_more_what_is_said_beside_them(log, relay, tmp_path):
+    simple(log, 1)
+    reads, writes = os.pipe()
+    with (tmp_path / "lines").open("w") as lines:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "headrace.cli.main", "consume", "ndjson", relay),
+                *("--report", "0.1", "--checkpoint", str(tmp_path / "place")),
+            ],
+            stdout=lines,
+            stderr=writes,
+        )
+    os.close(writes)
+    with os.fdopen(reads) as said:
+        until(lambda: "up to date with SCN 1" in said.readline(), "the first window")
+    time.sleep(0.5)
+    simple(log, 2)
+    until(lambda: json.loads((tmp_path / "place").read_text())["place"] == "2", "the second")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    shown = (tmp_path / "lines").read_text().splitlines()
+    assert [json.loads(line)["scn"] for line in shown] == [1, 1, 1, 2, 2, 2]
+
+
+@on_a_full_disk
+def test_a_suspension_ends_it_where_there_is_no_room_to_say_so(log, relay, module, tmp_path):
+    simple(log, 1)
+    called = ["consume", f"{module(CONSUMER)}:Lines", relay, "--report", "0.1"]
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace.cli.main", *called],
+            env=os.environ | {"POISON": "1"},
+            cwd=tmp_path,
+            stderr=full,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 3
+
+
+@on_a_full_disk
+def test_an_output_says_itself_why_it_failed(log, relay, tmp_path):
+    simple(log, 1)
+    words = ["ndjson", relay, *QUICK, "--checkpoint", str(tmp_path / "place")]
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace.cli.main", "consume", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert "TargetUnwritable: The standard output cannot be written: No space left" in done.stderr
+    assert "next step make room on its file system" in done.stderr
+
+
+def test_who_was_started_without_a_standard_error_consumes_all_the_same(log, relay, tmp_path):
+    simple(log, 1)
+    words = ["ndjson", relay, *UP, "--checkpoint", str(tmp_path / "place")]
+    command = [sys.executable, "-m", "headrace.cli.main", "consume", *words]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *command],
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
 
 
 def test_a_relay_that_went_away_is_said(log, tmp_path):

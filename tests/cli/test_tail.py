@@ -7,10 +7,12 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from fcntl import ioctl
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from headrace.testing.relay import served, sources_of
 from headrace.wire.place import Place
 from tests.changelog.windows import OTHER, TABLE, window
 from tests.client.logs import LogFolder, random_blocks, told_by
+from tests.faults.disks import FULL, on_a_full_disk
 from tests.requirements import req
 from tests.waiting import until
 
@@ -240,6 +243,60 @@ def test_a_signal_ends_it_with_what_was_seen(log, relay, tmp_path, number):
     assert "4 changes in 1 windows" in said
     assert "Traceback" not in said
     assert json.loads((tmp_path / "place").read_text())["place"] == "1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_while_its_reader_takes_nothing(log, relay, number):
+    simple(log, *range(1, 300), rows=50)
+    words = [relay, "--from", "oldest", "--format", "json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli.main", "tail", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    # The pipe is full, and it waits inside a callback.
+    seen = [0]
+
+    def is_full() -> bool:
+        seen.append(unread(process.stdout))
+        time.sleep(0.2)
+        return seen[-1] == seen[-2] > 32_768
+
+    until(is_full, "a full pipe")
+    process.send_signal(number)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2)
+    process.send_signal(number)
+    try:
+        assert process.wait(30) in (130, -signal.SIGTERM)
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+def unread(pipe: Any) -> int:
+    """Return how many bytes wait in a pipe."""
+    return int.from_bytes(ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), "little")
+
+
+@on_a_full_disk
+@pytest.mark.parametrize("form", ["table", "json", "info"])
+def test_an_output_without_room_is_said(log, relay, form):
+    simple(log, 1)
+    words = [relay, "--from", "oldest", "--upto", "newest", "--format", form]
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace.cli.main", "tail", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "The standard output cannot be written: No space left on device" in done.stderr
+    assert "next step make room where it goes" in done.stderr
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(log, relay):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,23 @@ import pyarrow as pa
 import pytest
 
 from headrace.changelog import ChangeLogSettings, register_job
-from headrace.client import Backoff, Consumer, HttpSettings, NoCheckpoints, State, Subscription
+from headrace.client import (
+    Backoff,
+    Consumer,
+    Event,
+    HttpSettings,
+    NoCheckpoints,
+    State,
+    Subscription,
+)
 from headrace.client.errors import ClockWentBack
+from headrace.client.ranges import Ranges
 from headrace.client.reading import _Order
 from headrace.client.relays import Relays
 from headrace.client.transport import Relay
 from headrace.errors import ConfigError, ProtocolError, ScnNotFound
-from headrace.model.block import Block, Body, transaction_index
+from headrace.model.block import Block, Body, SystemEvent, SystemKind, transaction_index
+from headrace.model.change import META
 from headrace.relay.server.settings import ServedSource
 from headrace.state.store import StateStore
 from headrace.testing.histories import TABLES
@@ -33,7 +44,7 @@ from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, joined, window
 from tests.client.conftest import QUICK, running, suspended
 from tests.client.logs import LogFolder, random_blocks, told_by
-from tests.client.recording import Recorder
+from tests.client.recording import Recorder, Told
 from tests.requirements import req
 from tests.waiting import until
 
@@ -95,6 +106,125 @@ def together(blocks: list[Block]) -> Block:
         tuple(event for block in blocks for event in block.system),
         blocks[-1].covered_scn,
     )
+
+
+def announced(blocks: list[Block], rng: random.Random) -> list[Block]:
+    """Return the same windows as another capture has them, which tells of some tables where they come first."""
+    firsts: dict[tuple[int, str], int] = {}
+    for block in blocks:
+        for body in block.bodies:
+            rows = zip(*(body.batch.column(name).to_pylist() for name in META[:2]), strict=True)
+            for scn, order in rows:
+                firsts.setdefault((scn, str(body.table)), order)
+    told = {place: order for place, order in firsts.items() if rng.random() < 0.6}
+
+    def moved(scn: int, order: int) -> int:
+        """Return an ordinal behind the events that stand before it now."""
+        return order + sum(at <= order for (of, _), at in told.items() if of == scn)
+
+    def one(block: Block) -> Block:
+        bodies, events, index = [], [], block.index.copy()
+        for body in block.bodies:
+            scns, orders = (body.batch.column(name).to_pylist() for name in META[:2])
+            cells = [moved(*place) for place in zip(scns, orders, strict=True)]
+            batch = body.batch.set_column(
+                1, body.batch.schema.field(1), pa.array(cells, pa.int32())
+            )
+            bodies.append(replace(body, batch=batch))
+            for scn, order in zip(scns, orders, strict=True):
+                if told.get((scn, str(body.table))) == order:
+                    place = moved(scn, order) - 1
+                    events.append(SystemEvent(scn, place, SystemKind.SCHEMA, body.table))
+                    index["changes"][index["scn"] == scn] += 1
+        events += [replace(event, ord=moved(event.scn, event.ord)) for event in block.system]
+        events.sort(key=lambda event: (event.scn, event.ord))
+        return Block(index, tuple(bodies), tuple(events), block.covered_scn)
+
+    return [one(block) for block in blocks]
+
+
+@req("B-6", "D26", "D35", "D44", "D49")
+@pytest.mark.parametrize("seed", range(8))
+def test_failover_inside_windows_between_captures_of_their_own_loses_and_repeats_nothing(
+    tmp_path, seed
+):
+    rng = random.Random(seed)
+    blocks = random_blocks(seed + 60)
+    logs = [LogFolder(tmp_path / name) for name in ("one", "two")]
+    for log in logs:
+        log.register(*TABLES)
+        log.append(*announced(blocks if log is logs[0] or seed % 2 else whole(blocks), rng))
+    consumer = Recorder()
+    with (
+        served({"shop": logs[0].folder}, heartbeat_s=0.1) as first,
+        served({"shop": logs[1].folder}, heartbeat_s=0.1) as second,
+        FaultyLine(first) as one,
+        FaultyLine(second) as two,
+    ):
+        for line in (one, two):
+            line.rule = lambda n: Damage(cut_at=rng.randrange(500, 5_000)) if n < 16 else SOUND
+        Subscription(
+            [one.url, two.url], "shop", consumer, upto=blocks[-1].covered_scn, settings=QUICK
+        ).run()
+        assert min(one.connections, two.connections) > 2
+
+    def changes(told: list[Told]) -> Counter[tuple[object, ...]]:
+        return Counter((scn, *rest) for scn, _, *rest in told if rest[0] != SystemKind.SCHEMA.value)
+
+    assert changes(consumer.told) == changes(told_by(blocks))
+    for log in logs:
+        log.close()
+
+
+def pieces(told: bool) -> list[Block]:
+    """Return a transaction of nine rows in three blocks, behind what a capture tells of its table or not."""
+    found = []
+    for number in range(3):
+        keys = range(3 * number, 3 * number + 3)
+        rows = [(10, key + told, "+I", (key, "x", "y")) for key in keys]
+        body = Body(TABLE.schema_id, TABLE.table, change_batch(TABLE, rows))
+        events = [SystemEvent(10, 0, SystemKind.SCHEMA, TABLE.table)] if told and not number else []
+        entry = (10, 1000, 5010, len(rows) + len(events), 0, int(number == 2))
+        found.append(
+            Block(transaction_index([entry]), (body,), tuple(events), 10 if number == 2 else 9)
+        )
+    return found
+
+
+@req("B-6", "D35")
+@pytest.mark.parametrize("how", ["windows", "ranges"])
+@pytest.mark.parametrize(("first", "second"), [(True, False), (False, True), (True, True)])
+def test_a_window_goes_on_at_its_next_row_whatever_captures_tell_of_tables(
+    tmp_path, first, second, how
+):
+    logs = [LogFolder(tmp_path / name) for name in ("one", "two")]
+    for log, told in zip(logs, (first, second), strict=True):
+        log.register(TABLE)
+        log.append(*pieces(told))
+    keys: list[int] = []
+
+    class Keys(Consumer):
+        def on_data_event(self, event: Event) -> None:
+            keys.append(event.row["k"])
+
+    with (
+        served({"shop": logs[0].folder}) as one,
+        served({"shop": logs[1].folder}) as two,
+        FaultyLine(one) as line,
+    ):
+        cut_at = 600 + len(encode_block(logs[0].blocks[0]))
+        line.rule = lambda _: Damage(cut_at=cut_at)
+        if how == "windows":
+            Subscription([line.url, two], "shop", Keys(), upto=10, settings=QUICK).run()
+        else:
+            ranges = Ranges([line.url, two], "shop", QUICK)
+            for block in ranges.blocks(0, 10):
+                keys += [row for body in block.bodies for row in body.batch["k"].to_pylist()]
+            ranges.close()
+        assert line.connections
+    assert keys == list(range(9))
+    for log in logs:
+        log.close()
 
 
 def test_a_relay_that_is_down_is_passed_over_and_come_back_to(log, relay):

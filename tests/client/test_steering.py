@@ -23,7 +23,7 @@ from headrace.client.start import Start, resolve
 from headrace.errors import ConfigError, HeadraceError, StateError
 from headrace.testing.notation import table_of
 from headrace.wire.place import Place
-from tests.changelog.windows import TABLE, coverage, joined, window
+from tests.changelog.windows import TABLE, commit_us, coverage, joined, window
 from tests.client.conftest import QUICK, running, suspended
 from tests.client.logs import LogFolder, random_blocks, told_by
 from tests.client.recording import Recorder
@@ -343,6 +343,28 @@ def test_a_rewind_delivers_the_exact_suffix(log, relay):
 
             until(arrived, f"the windows behind {to}")
             until(lambda: subscription.status.stored == Place(90), "the checkpoint")
+
+
+@req("D08")
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (datetime(1960, 1, 1, tzinfo=UTC), [10, 30, 40]),
+        (datetime.fromtimestamp((1_000_000 + 20) / 1e6, UTC), [30, 40]),
+    ],
+)
+def test_a_time_is_the_same_place_for_whoever_wants_a_part(log, relay, start, expected):
+    """The transaction of that time may be another one's, and clocks go back behind it."""
+    other = table_of(2, name="other")
+    windows_of(log, 10)
+    log.append(window(20, tables=(other,)))
+    early = window(30)
+    early.index["commit_us"] = commit_us(15)
+    log.append(early, window(40))
+    consumer = Recorder()
+    wanted = {"tables": [str(TABLE.table)]}
+    Subscription(relay, "shop", consumer, filter=wanted, start=start, upto=40, settings=QUICK).run()
+    assert consumer.windows == expected
 
 
 @req("D08")

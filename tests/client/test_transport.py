@@ -234,6 +234,31 @@ def test_a_line_that_falls_silent_is_left_when_no_heartbeat_comes(log, relay):
     assert by_place(consumer.told) == told_by(log.blocks)
 
 
+def test_a_line_that_is_cut_behind_the_length_of_a_note_is_left():
+    note = encode_note("end", reason="upto")
+    listening = socket.create_server(("127.0.0.1", 0))
+    let_go = threading.Event()
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as client:
+            client.recv(65536)
+            client.sendall(
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n" % len(note)
+            )
+            assert let_go.wait(30)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    relay = Relay(f"http://127.0.0.1:{listening.getsockname()[1]}", HttpSettings())
+    stream = relay.stream(StreamRequest("shop", after=Place(0)))
+    assert stream.next(0.01) is None
+    let_go.set()
+    thread.join(30)
+    with pytest.raises(RelayUnavailable):
+        stream.next()
+    relay.close()
+
+
 def test_a_quiet_line_with_heartbeats_is_kept(log, relay):
     log.append(wide(10, 1))
     # Heartbeats come forty times as often: a busy machine may hold up some of them.
@@ -416,6 +441,32 @@ def test_a_token_never_shows():
     with pytest.raises(RelayUnavailable) as refused:
         Relay("http://127.0.0.1:9", settings).sources()
     assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "a\r\nx: y", "\u20ac", "\0"])
+def test_a_token_that_no_header_holds_is_refused_without_a_word_of_it(token):
+    with pytest.raises(ConfigError, match="The token for http://h:1 has") as refused:
+        Relay("http://h:1", HttpSettings(token=token))
+    assert token not in str(refused.value)
+
+
+def test_what_nobody_expects_of_an_answer_ends_a_subscription():
+    """In the thread that receives it would be unseen, and waited for what that would bring for ever."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                with listening.accept()[0] as client:
+                    client.recv(65536)
+                    odd = b"transfer-encoding: chunked\r\nheadrace-oldest-scn: many\r\n\r\n"
+                    client.sendall(b"HTTP/1.1 200 OK\r\n" + odd)
+
+    threading.Thread(target=serve, daemon=True).start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    subscription = Subscription(url, "shop", Recorder(), start=Place(0), settings=QUICK)
+    with listening, running(subscription) as join, pytest.raises(ValueError, match="many"):
+        join()
 
 
 def test_a_token_that_nobody_knows_is_refused_and_a_good_one_is_not(log):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 from collections.abc import Collection, Iterator
@@ -15,11 +16,15 @@ from headrace.wire.block import BlockHeader, decode_block, read_header
 
 __all__ = ["MappedSegment"]
 
+_mappings = itertools.count()
+
 
 class MappedSegment:
     """Blocks of one file. What was decoded keeps the mapping alive, even after the file is gone.
 
     Attributes:
+        mapping: number of this one, no other's in this process: names of files come again.
+        identity: device and inode of the file, which nobody else gets while it is mapped.
         damage: what stopped `known`, None when nothing did.
     """
 
@@ -31,8 +36,11 @@ class MappedSegment:
             CorruptSegment: when its header is damaged.
         """
         self.name = name
+        self.mapping = next(_mappings)
         descriptor = os.open(folder / str(name), os.O_RDONLY)
         try:
+            status = os.fstat(descriptor)
+            self.identity = status.st_dev, status.st_ino
             # The system says how long it is as it maps it: its writer may cut it to what was written at any moment.
             self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         except ValueError as error:

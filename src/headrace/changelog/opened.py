@@ -5,6 +5,7 @@ In: a folder. Out: the published tail, the links of the chain, and their files, 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from headrace.changelog.chain import Link, follow
@@ -21,11 +22,15 @@ class OpenedChain:
 
     Attributes:
         links: the log's segments at the last `refresh`, oldest first.
+        life: how often the folder was found to hold another log than before, or an older copy of it. What is known of
+            places in files is worth nothing in the next life: names of segments come again, what they hold does not.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.links: list[Link] = []
+        self.life = 0
+        self._pages = 0
         self._view = TailView(folder)
         self._record = TailRecord()
         self._segments: dict[SegmentName, MappedSegment] = {}
@@ -39,7 +44,7 @@ class OpenedChain:
         self._view.wait(timeout_s)
 
     def sequence(self) -> int:
-        """Return a number that changes with each publication, in a microsecond; -1 when there is no log."""
+        """Return a number that changes with each publication and writer, in a microsecond; -1 without a log."""
         return self._view.sequence()
 
     def refresh(self) -> TailRecord:
@@ -51,11 +56,12 @@ class OpenedChain:
         """
         for _ in range(2):
             record = self._view.read() or TailRecord()
-            if record == self._record:
-                return record
-            if record.sequence < self._record.sequence:
-                # Another log lies in the folder, whose files may have the names of those that were opened.
+            is_other = record.sequence < self._record.sequence or self._is_replaced()
+            if is_other:
+                self.life += 1
                 self._segments.clear()
+            elif record == self._record:
+                return record
             if self._only_grew(record) and self._segments:
                 self.links[-1] = Link(self.links[-1].header, record.length)
             else:
@@ -108,6 +114,16 @@ class OpenedChain:
             tail = self.tail()
             raise ScnNotFound(after_scn, tail.oldest_scn, tail.covered_scn) from error
 
+    def _is_replaced(self) -> bool:
+        """Return whether a writer has come, and files that were opened have others in their places."""
+        if self._view.pages == self._pages:
+            return False
+        self._pages = self._view.pages
+        return any(
+            _identity(self.folder / str(name)) not in (None, segment.identity)
+            for name, segment in self._segments.items()
+        )
+
     def _only_grew(self, record: TailRecord) -> bool:
         old = self._record
         return bool(self.links) and (old.generation, old.segment, old.first_number) == (
@@ -135,3 +151,12 @@ class OpenedChain:
             return self.segment(name).header
         except FileNotFoundError:
             return None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file, None where there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

@@ -23,7 +23,7 @@ from headrace.changelog.merging import Stored
 from headrace.changelog.opened import OpenedChain
 from headrace.changelog.segment import NO_SEGMENT, SEGMENT_HEADER_BYTES, SegmentName, corrupt
 from headrace.changelog.tail import Tail
-from headrace.errors import CorruptSegment, ProtocolError, ScnNotFound
+from headrace.errors import ChangeLogError, ProtocolError, ScnNotFound
 from headrace.wire.block import join_indexes, read_header, read_index
 
 __all__ = ["Spot", "Stretch", "StretchReader"]
@@ -70,13 +70,18 @@ class StretchReader:
         self._clock = clock
         self.tail = Tail()
         self._sequence = -1
-        self._damage: CorruptSegment | None = None
+        self._damage: ChangeLogError | None = None
         self._again_at = 0.0
 
     @property
     def exists(self) -> bool:
         """Whether there is a log at all."""
         return self._sequence >= 0
+
+    @property
+    def life(self) -> int:
+        """How often another log was found in the folder; spots of a life before are none any more."""
+        return self._chain.life
 
     @property
     def links(self) -> list[Link]:
@@ -96,13 +101,14 @@ class StretchReader:
                 raise self._damage.with_traceback(None)
             if self._damage is None:
                 return False
-        self._sequence, self._damage = sequence, None
         try:
             self.tail = self._chain.refresh().tail
-        except CorruptSegment as error:
+        except ChangeLogError as error:
             # To see that a tail is damaged takes a second, which many who look would not have.
             self._damage, self._again_at = error, self._clock() + _DAMAGED_FOR_S
+            self._sequence = sequence
             raise
+        self._sequence, self._damage = sequence, None
         return True
 
     def find(self, after_scn: int, step_bytes: int) -> Spot | None:

@@ -31,6 +31,8 @@ _RECORD = struct.Struct("<4sHHQQQQQQqqqq")
 _CRC = struct.Struct("<I")
 _SEQUENCE = struct.Struct("<Q")
 _SEQUENCE_AT = 16
+_SEQUENCE_BITS = 65
+"""Of two sequences together."""
 _PAGE = 4096
 _SLOT = _PAGE // 2
 _BELL_AT = _PAGE - 4
@@ -210,9 +212,14 @@ class TailFile:
 
 
 class TailView:
-    """A reader's side of the page. Used from one thread."""
+    """A reader's side of the page. Used from one thread.
+
+    Attributes:
+        pages: that were opened: each writer begins with one of its own.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.pages = 0
         self._path = folder / _NAME
         self._place = str(self._path)
         self._page: mmap.mmap | None = None
@@ -254,7 +261,7 @@ class TailView:
             self._bell.wait(self._rung, timeout_s)
 
     def sequence(self) -> int:
-        """Return a number that changes with each record, without checking it; -1 when there is no change log here.
+        """Return a number that changes with each record and page, unchecked; -1 when there is no change log here.
 
         Costs a microsecond, so that many can look often; what has changed then is a matter for `read`.
 
@@ -264,7 +271,7 @@ class TailView:
         page = self._current_page()
         if page is None:
             return -1
-        return sum(TailRecord.sequences(page))
+        return self.pages << _SEQUENCE_BITS | sum(TailRecord.sequences(page))
 
     def _current_page(self) -> mmap.mmap | None:
         try:
@@ -281,6 +288,7 @@ class TailView:
             self._page = mmap.mmap(descriptor, _PAGE, access=mmap.ACCESS_READ)
             self._bell = Bell(self._page, _BELL_AT)
             self._seen = None
+            self.pages += 1
         finally:
             os.close(descriptor)
         return self._page

@@ -145,10 +145,13 @@ def consume(
     from headrace.cli.consumers import consumer_of
     from headrace.cli.ending import ending_on_signals
     from headrace.cli.output import notes, show_error
+    from headrace.cli.refusals import pass_over_no_room
     from headrace.cli.stream import filter_of, start_of, stream_of, upto_of
     from headrace.client import Settings, Subscription
     from headrace.errors import ConfigError, HeadraceError
 
+    # What is said beside the changes is the least matter.
+    pass_over_no_room(output=False)
     if lost not in ("stop", "dump"):
         raise ConfigError(f"--on-lost: {lost!r} is neither stop nor dump.", next_step="name one.")
     if skip_window and dead_letters is None:

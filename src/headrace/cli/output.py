@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ParamSpec, TypeVar
@@ -30,8 +31,19 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
+
+class _Notes(Console):
+    """The standard error, whose reader may go while another one still takes the output."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on without a reader; Rich would end the thread that speaks, and let the *output* go nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
+
+
 console = Console(highlight=False)
-notes = Console(stderr=True, highlight=False)
+notes = _Notes(stderr=True, highlight=False)
 """What is said beside a command's output: errors, and how far it is."""
 
 ConfigFile = Annotated[

@@ -40,10 +40,17 @@ def naming_refusals() -> Iterator[None]:
         sys.exit(EXIT_ERROR)
 
 
-def pass_over_no_room() -> None:
-    """Let what is said get lost from now on where there is no room for it: on a full disk, that is the least matter."""
-    sys.stdout = cast(TextIO, _WithoutRoom(sys.stdout))
-    sys.stderr = cast(TextIO, _WithoutRoom(sys.stderr))
+def pass_over_no_room(*, output: bool = True) -> None:
+    """Let what is said get lost from now on where there is no room for it: on a full disk, that is the least matter.
+
+    Args:
+        output: the standard output too; False where that is what the command is for.
+    """
+    # Who was started without one has None.
+    if output and sys.stdout is not None:
+        sys.stdout = cast(TextIO, _WithoutRoom(sys.stdout))
+    if sys.stderr is not None:
+        sys.stderr = cast(TextIO, _WithoutRoom(sys.stderr))
 
 
 class _WithoutRoom:

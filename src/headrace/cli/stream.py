@@ -274,8 +274,12 @@ def _sources(urls: Sequence[str], http: HttpSettings) -> list[dict[str, Any]]:
 
 
 def _of(said: Sequence[dict[str, Any]], source: str) -> dict[str, Any]:
+    from headrace.wire.refusals import error_of
+
     for each in said:
         if each["name"] == source:
+            if "error" in each:
+                raise error_of(each["error"])
             return each
     raise NotServed(
         f"The relay serves no source {source!r}, but {_names(said)}.",

@@ -112,11 +112,14 @@ def tail(
 
     from headrace.cli.ending import ending_on_signals
     from headrace.cli.output import notes
+    from headrace.cli.refusals import pass_over_no_room
     from headrace.cli.stream import filter_of, start_of, stream_of, upto_of
     from headrace.cli.tail_consumer import TailConsumer, Verbosity
     from headrace.cli.tail_forms import FORMS
     from headrace.client import FileCheckpoints, NoCheckpoints, Settings, Subscription
 
+    # What is said beside the changes is the least matter.
+    pass_over_no_room(output=False)
     begin, wanted = start_of(start), filter_of(tables, columns, conditions, partition)
     stream = stream_of(where, source, authority)
     checkpoints = NoCheckpoints() if resume is None else FileCheckpoints(resume)

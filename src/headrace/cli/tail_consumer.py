@@ -15,6 +15,7 @@ from rich.table import Table
 from headrace.cli.output import notes
 from headrace.cli.tail_forms import Form
 from headrace.client import Consumer, Event, Result, Window
+from headrace.errors import TargetUnwritable
 from headrace.model.block import SystemEvent
 from headrace.wire.place import Place
 
@@ -192,6 +193,11 @@ class TailConsumer(Consumer):
             # Whoever read us has enough. What Python still wants to write at its end goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             self._end(None)
+        except OSError as error:
+            raise TargetUnwritable(
+                f"The standard output cannot be written: {error.strerror or type(error).__name__}.",
+                next_step="make room where it goes, or let it go elsewhere; nothing behind it was remembered.",
+            ) from error
 
     def _tell(self, what: str) -> None:
         if self._verbosity >= Verbosity.LIFECYCLE:

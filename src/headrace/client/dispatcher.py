@@ -19,6 +19,7 @@ from headrace.client.settings import Settings
 from headrace.client.together import Turns
 from headrace.client.windows import Piece
 from headrace.client.workers import Workers
+from headrace.errors import HeadraceError
 from headrace.wire.place import Place
 
 __all__ = ["Dispatcher"]
@@ -284,6 +285,12 @@ class Dispatcher:
         began = self._clock()
         try:
             answer = callback(*arguments)
+        except HeadraceError as error:
+            failed = CallbackFailed(
+                name, place, f"it raised {type(error).__name__}: {error.message.rstrip('.')}"
+            )
+            failed.next_step = error.next_step or failed.next_step
+            raise failed from error
         except Exception as error:
             # The exception's own text may quote values, and stays with the exception.
             raise CallbackFailed(name, place, f"it raised {type(error).__name__}") from error

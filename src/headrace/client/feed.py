@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from headrace.client.buffer import ByteBuffer
-from headrace.client.errors import DamagedBlock
+from headrace.client.errors import ClockWentBack, DamagedBlock
 from headrace.client.fetcher import Fetcher
 from headrace.client.reading import Began, Covered, Ended, Failed, Item
 from headrace.client.relays import Relays
@@ -42,11 +42,19 @@ class Cutter(Protocol[T_co]):
         ...
 
     def cut(self, block: Block) -> Iterator[T_co]:
-        """Yield what a block holds behind `place`, which moves along."""
+        """Yield what a block holds behind `place`, which moves along.
+
+        Raises:
+            ProtocolError: it does not go on where it should; the next relay is asked.
+        """
         ...
 
     def cover(self, scn: int) -> None:
         """Take note that nothing more comes up to ``scn``."""
+        ...
+
+    def elsewhere(self) -> None:
+        """Take note that another log goes on, from the beginning of the open window at the latest."""
         ...
 
 
@@ -124,11 +132,18 @@ class Feed(Generic[T]):
                     return
                 if isinstance(run, Covered):
                     self._cutter.cover(run.scn)
-                elif isinstance(run, list):
-                    if (blocks := self._decoded(run)) is None:
+                elif isinstance(run, Began):
+                    if run.elsewhere:
+                        self._cutter.elsewhere()
+                else:
+                    try:
+                        for block in self._decoded(run):
+                            yield from self._cutter.cut(block)
+                    except ClockWentBack:
+                        raise
+                    except ProtocolError as error:
+                        self._ask_anew(error)
                         break
-                    for block in blocks:
-                        yield from self._cutter.cut(block)
             yield None
 
     def wake(self) -> None:
@@ -139,36 +154,45 @@ class Feed(Generic[T]):
         """End."""
         self._fetcher.stop()
 
-    def _begin(self) -> None:
+    def _begin(self, answered_by: str | None = None) -> None:
         self._buffer: ByteBuffer[Item] = ByteBuffer(self._buffer_bytes)
         self._fetcher = Fetcher(
             self._relays,
             replace(self._request, after=self.place),
             self._buffer,
             delivered=lambda: self._cutter.place,
+            answered_by=answered_by,
             patience_s=self._patience_s,
             pull_every_s=self._pull_every_s,
             clock=self._clock,
         )
         self._fetcher.start()
 
-    def _decoded(self, frames: list[BlockFrame]) -> list[Block] | None:
-        """Return the blocks of some frames; None when one was damaged: all of them are asked for again."""
-        try:
-            blocks = decode_merged([(frame.data, frame.header) for frame in frames])
-        except ProtocolError as error:
-            self._damaged = self._damaged + 1 if self._damaged_at == self.place else 1
-            self._damaged_at = self.place
-            if self._damaged >= _MOST_DAMAGED:
-                raise DamagedBlock(error.message, next_step=error.next_step) from error
-            self._fetcher.stop()
-            self._connections, _, self._peak_bytes = self.counts
-            self._pause(self._relays.failed())
-            self._begin()
-            return None
+    def _decoded(self, frames: list[BlockFrame]) -> list[Block]:
+        """Return the blocks of some frames.
+
+        Raises:
+            ProtocolError: one of them is damaged.
+        """
+        blocks = decode_merged([(frame.data, frame.header) for frame in frames])
         if self._request.upto is not None:
             return [block.upto(self._request.upto) for block in blocks]
         return blocks
+
+    def _ask_anew(self, error: ProtocolError) -> None:
+        """Ask the next relay for what comes behind the place: what came is damaged, or no rest of the open window.
+
+        Raises:
+            DamagedBlock: it was so too often.
+        """
+        self._damaged = self._damaged + 1 if self._damaged_at == self.place else 1
+        self._damaged_at = self.place
+        if self._damaged >= _MOST_DAMAGED:
+            raise DamagedBlock(error.message, next_step=error.next_step) from error
+        self._fetcher.stop()
+        self._connections, _, self._peak_bytes = self.counts
+        self._pause(self._relays.failed())
+        self._begin(self._fetcher.answered_by)
 
 
 def _runs(items: list[Item]) -> Iterator[list[BlockFrame] | Began | Covered | Ended | Failed]:

@@ -43,12 +43,14 @@ class Fetcher:
         request: what for; its place is where to begin.
         buffer: where the frames go.
         delivered: returns how far the other side is.
+        answered_by: address of the relay that gave the last answer of an earlier run, None when there was none.
         patience_s: how long relays that do not hold the place are asked again, because another one may, or one that
             is behind may catch up.
         pull_every_s: pause of a pull behind an answer that drained the relay.
         clock: monotonic seconds.
 
     Attributes:
+        answered_by: address of the relay that gave the last answer, None when none did yet.
         connections: answers that began.
         last_error: why the last one ended early.
     """
@@ -60,6 +62,7 @@ class Fetcher:
         buffer: ByteBuffer[Item],
         *,
         delivered: Callable[[], Place],
+        answered_by: str | None = None,
         patience_s: float,
         pull_every_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -82,6 +85,7 @@ class Fetcher:
         self._inside = False
         self._full_after: Place | None = None
         self._damaged = 0
+        self.answered_by = answered_by
         self.connections = 0
         self.last_error: HeadraceError | None = None
 
@@ -113,6 +117,8 @@ class Fetcher:
                         self._buffer.put(Failed(error))
                         return
                     self._stop.wait(self._relays.failed())
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for, which would be for ever
+            self._buffer.put(Failed(error))
         finally:
             self._relays.close()
 
@@ -127,12 +133,17 @@ class Fetcher:
             self._ask_for(self._request.max_bytes * 2)
         self._full_after = None
         relay = self._relays.current()
+        elsewhere = self.answered_by not in (None, relay.url)
+        if elsewhere:
+            # A place inside a window is one of the log that gave it.
+            after = Place(after.after_scn)
         stream = relay.stream(replace(self._request, after=after))
+        self.answered_by = relay.url
         self.connections += 1
         self._inside = True
         self._refusals.clear()
         self._relays.follow(stream.routes)
-        self._buffer.put(Began())
+        self._buffer.put(Began(elsewhere))
         reading = Reading(stream, after, self._request.upto)
         try:
             while reading.finished is None and not self._stop.is_set():

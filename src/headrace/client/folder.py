@@ -184,6 +184,7 @@ class FolderStream:
         interrupted: threading.Event,
     ) -> None:
         self._reader = reader
+        self._life = reader.life
         self._request = request
         self._filter = filter_
         self._max_block_bytes = max_block_bytes
@@ -208,7 +209,7 @@ class FolderStream:
             wait_s: how long to wait for something; None for as long as it takes.
 
         Raises:
-            RelayUnavailable: somebody interrupted it.
+            RelayUnavailable: somebody interrupted it, or another log lies in the folder now.
             ScnNotFound: what follows was dropped.
             BlockTooLarge: a block is larger than this client takes, or the first one than a pull.
             CorruptSegment: what follows is damaged.
@@ -264,7 +265,7 @@ class FolderStream:
         if upto is not None and self._told_scn >= upto:
             return self._end("upto")
         if not self._waiting:
-            self._reader.look()
+            self._look()
             self._waiting = self._reader.blocks(self._spot, _ROUND_BYTES)
         if not self._waiting:
             return self._covered()
@@ -282,6 +283,15 @@ class FolderStream:
         self._told_scn = max(self._told_scn, header.covered_scn, header.complete_scn)
         self._spot = Spot(stored.segment.name, stored.offset + header.length, self._told_scn)
         return frame
+
+    def _look(self) -> None:
+        """Take notice of what was published, unless another log has taken the place of the one that was begun."""
+        self._reader.look()
+        if self._reader.life != self._life:
+            raise RelayUnavailable(
+                "Another change log lies in the folder than when this stream began.",
+                next_step="none: it is asked for again, by its SCN.",
+            )
 
     def _frame(self, stored: Stored) -> BlockFrame:
         header = stored.header

@@ -56,7 +56,7 @@ class Connection:
         settings: time-outs, token, certificates.
 
     Raises:
-        ConfigError: the address does not read.
+        ConfigError: the address does not read, or the token cannot be sent.
     """
 
     def __init__(self, url: str, settings: HttpSettings) -> None:
@@ -71,6 +71,11 @@ class Connection:
             raise ConfigError(
                 f"{url!r} is no address of a relay.",
                 next_step="write http://HOST:PORT or https://HOST:PORT.",
+            )
+        if not _is_header(settings.token or ""):
+            raise ConfigError(
+                f"The token for {url} has characters that no header of a request holds.",
+                next_step="give the token as the relay's file has it, on one line.",
             )
         self._secure = parts.scheme == "https"
         self._port = self._port or (443 if self._secure else 80)
@@ -196,19 +201,19 @@ class Answer:
     def staged(self, count: int) -> memoryview | None:
         """Return the next bytes of the body without taking them; None where they do not come in one small piece.
 
-        They are good until something else is called.
+        They are good until something else is called. Of what comes otherwise the first byte is here then, unless
+        nothing came in time: a chunk's length alone is no news of its bytes.
         """
         incoming = self._incoming
         try:
             if not self._left and not self.ended:
                 self._next_chunk()
-            if count > self._left or count > _STAGED_BYTES:
-                return None
-            while incoming.end - incoming.start < count:
+            is_small = count <= min(self._left, _STAGED_BYTES)
+            while incoming.end - incoming.start < (count if is_small else min(1, self._left)):
                 incoming.stage()
         except _Quiet:
             return None
-        return incoming.view[incoming.start : incoming.start + count]
+        return incoming.view[incoming.start : incoming.start + count] if is_small else None
 
     def take(self, count: int) -> bytes | None:
         """Return the next bytes of the body; None where they are not all here in one piece."""
@@ -389,6 +394,11 @@ def _let_wait(sock: socket.socket, seconds: float) -> None:
     for which in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         sock.setsockopt(socket.SOL_SOCKET, which, _TIME.pack(whole, part))
     sock.settimeout(None)
+
+
+def _is_header(text: str) -> bool:
+    """Whether a text can stand in a header: letters of Latin-1, and none that ends a line."""
+    return all(letter <= "\xff" and letter.isprintable() for letter in text)
 
 
 def _gone(url: str, what: str) -> RelayUnavailable:

@@ -18,6 +18,7 @@ from headrace.client.outline import Extent, Outline
 from headrace.client.relays import Relays
 from headrace.client.schemas import Schemas
 from headrace.client.settings import Settings
+from headrace.client.told import Told
 from headrace.client.transport import AnyRelay, StreamRequest
 from headrace.errors import HeadraceError, ProtocolError, RelayUnavailable, Retry
 from headrace.model.block import Block, Body
@@ -219,6 +220,9 @@ class _Behind:
 
     def __init__(self, after: Place) -> None:
         self.place = after
+        # Of the open transaction.
+        self._told = Told()
+        self._to_find: Told | None = None
 
     def cut(self, block: Block) -> Iterator[Block]:
         """Yield the part behind the place, and stand behind it.
@@ -230,10 +234,14 @@ class _Behind:
         if len(rest.index):
             if not self.place.whole:
                 rest = self._rest_of_open(rest)
-            last = rest.last_scn
-            self.place = (
-                Place(last) if rest.ends_complete else Place(last, _last_ord(rest, self.place))
-            )
+            last, before = rest.last_scn, self.place
+            if rest.ends_complete:
+                self.place = Place(last)
+            else:
+                goes_on = before.scn == last and not before.whole
+                told, above = (self._told, before.ord) if goes_on else (Told(), -1)
+                self._told = told.then(rest, last, above)
+                self.place = Place(last, _last_ord(rest, before))
             yield rest
         self.cover(block.covered_scn)
 
@@ -241,6 +249,11 @@ class _Behind:
         """Take note that nothing more comes up to ``scn``."""
         if self.place.whole:
             self.place = max(self.place, Place(scn))
+
+    def elsewhere(self) -> None:
+        """Take note that another log goes on, from the beginning of the open transaction at the latest."""
+        if not self.place.whole:
+            self.place, self._to_find = Place(self.place.scn, -1), self._told
 
     def _rest_of_open(self, block: Block) -> Block:
         scn, order = self.place
@@ -250,6 +263,9 @@ class _Behind:
                 f"the stream goes on with {block.first_scn}.",
                 next_step="none: it is asked for again; see the relay's log if that does not help.",
             )
+        if self._to_find is not None:
+            order, self._to_find = self._to_find.found(block, scn, order)
+            self.place = Place(scn, order)
         bodies = []
         for body in block.bodies:
             count = int(body.batch.column("_scn").to_numpy().searchsorted(scn, side="right"))

@@ -19,7 +19,13 @@ __all__ = ["Began", "Covered", "Ended", "Failed", "Item", "Reading", "nbytes"]
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """Another answer begins: its first block may hold what came before once more."""
+    """Another answer begins: its first block may hold what came before once more.
+
+    Attributes:
+        elsewhere: whether another relay gives it than the one before.
+    """
+
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class Ended:
 class Failed:
     """Receiving is over: no relay can go on."""
 
-    error: HeadraceError
+    error: Exception
 
 
 Item: TypeAlias = BlockFrame | Began | Covered | Ended | Failed

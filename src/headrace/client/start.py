@@ -64,8 +64,11 @@ def resolve(
 def _at_time(relay: AnyRelay, request: StreamRequest, start: datetime) -> Place:
     """Return the place before the first transaction that committed at a time or later."""
     moment = start if start.tzinfo is not None else start.replace(tzinfo=UTC)
-    since_us = round(moment.timestamp() * 1e6)
-    asked = replace(request, after=None, since_us=since_us, upto=None, pull=True, wait_ms=0)
+    since_us = max(0, round(moment.timestamp() * 1e6))
+    # Without the filter: it may leave out the very transaction, and clocks go back behind it.
+    asked = replace(
+        request, after=None, since_us=since_us, upto=None, filter=None, pull=True, wait_ms=0
+    )
     while True:
         try:
             stream = relay.stream(asked)

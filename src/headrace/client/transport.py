@@ -172,9 +172,12 @@ class Relay:
 
         Raises:
             NotServed: it has none of that name.
+            HeadraceError: it cannot read that one's log.
         """
         for said in self.sources():
             if said.get("name") == name:
+                if "error" in said:
+                    raise error_of(said["error"])
                 return said
         raise NotServed(
             f"Relay {self.url} serves no source {name!r}.",

@@ -16,6 +16,7 @@ from headrace.client.consumer import Window
 from headrace.client.errors import ClockWentBack
 from headrace.client.rows import Rows, RowSlice
 from headrace.client.shapes import Shape
+from headrace.client.told import Told
 from headrace.errors import ProtocolError
 from headrace.model.block import ORIGIN_SELECT, Block, SystemEvent
 from headrace.model.schema import TableId, TableSchema
@@ -82,6 +83,9 @@ class Windows:
         self._shapes = shapes
         self._merge = merge
         self._resumed_after = -1
+        # Of the open window; None where it was not told from its beginning on.
+        self._told: Told | None = None
+        self._to_find: Told | None = None
 
     def cut(self, block: Block) -> Iterator[Piece]:
         """Yield what the block holds behind `place`.
@@ -101,6 +105,11 @@ class Windows:
         """Take note that nothing more comes up to ``scn``."""
         if not self.inside and self.place.whole and scn > self.place.scn:
             self.place = Place(scn)
+
+    def elsewhere(self) -> None:
+        """Take note that another log goes on, from the beginning of the open window at the latest."""
+        if self.inside and self._told is not None:
+            self.place, self._to_find = Place(self.place.scn, -1), self._told
 
     def _only(self, block: Block) -> Piece | None:
         """Return the block as one window where it is one and nothing was told of it; stand behind it then.
@@ -140,6 +149,10 @@ class Windows:
         rest = block.after(self.place.after_scn)
         if len(rest.index):
             self._check_goes_on(rest.first_scn)
+            if self._to_find is not None:
+                scn, above = self.place
+                at, self._to_find = self._to_find.found(rest, scn, above)
+                self.place = Place(scn, at)
             cut = _Cut(rest, self._lasts(rest.index), self.place, self._rows(rest))
             for number, last in enumerate(cut.lasts):
                 yield self._piece(cut, number, last)
@@ -179,6 +192,9 @@ class Windows:
         begins = not self.inside
         if begins:
             self._resumed_after = inside
+            self._told = Told() if inside < 0 else None
+        if not ends and self._told is not None:
+            self._told = self._told.then(cut.block, scn, inside)
         transactions = cut.transactions[number]
         window = Window(
             self._source,
@@ -205,6 +221,7 @@ class _Cut:
         tables: the block's rows.
 
     Attributes:
+        block: the part behind the place.
         lasts: these entries.
         first_scns: of each window.
         transactions: likewise.
@@ -213,6 +230,7 @@ class _Cut:
     def __init__(
         self, block: Block, lasts: npt.NDArray[np.intp], after: Place, tables: list[Rows]
     ) -> None:
+        self.block = block
         self.lasts: list[Entry]
         self.first_scns: list[int]
         self.transactions: list[int]

@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
 from headrace.errors import MadeOtherwise
 from headrace.lake.modes import Mode
 from headrace.lake.policies import Policies
+from headrace.model.patterns import matches
 from headrace.model.schema import TableId, TableSchema
 
 __all__ = [
@@ -160,7 +160,7 @@ SettingsByTable = Sequence[tuple[str, TableSettings]]
 def settings_for(table: TableId, given: SettingsByTable) -> TableSettings:
     """Return what a table's first matching pattern asks for, a mirror without one."""
     for pattern, settings in given:
-        if fnmatchcase(str(table), pattern):
+        if matches(str(table), pattern):
             return settings
     return TableSettings()
 

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
@@ -29,6 +28,7 @@ from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.rewrite import sorted_by
 from headrace.lake.settings import settings_for
 from headrace.model.block import ORIGIN_LOG, SystemKind
+from headrace.model.patterns import matches
 from headrace.model.schema import TableId
 from headrace.model.succession import NO_NUMBERS
 from headrace.observe.failpoints import failpoint
@@ -197,7 +197,7 @@ class Applier:
 
     def _wanted(self, table: TableId) -> bool:
         patterns = self._options.tables
-        return not patterns or any(fnmatchcase(str(table), pattern) for pattern in patterns)
+        return not patterns or any(matches(str(table), pattern) for pattern in patterns)
 
     def _learn(self, batch: Range) -> None:
         """Take note of new tables, of gaps, of dumps that end in the batch, and of tables that come and go."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
+from headrace.model.patterns import matches
 from headrace.model.schema import TableId
 
 __all__ = ["Chunked", "DumpPace", "Pacer", "next_rows", "ready_at"]
@@ -69,7 +69,7 @@ class DumpPace:
     def fixed_rows(self, table: TableId) -> int | None:
         """Return the rows of each chunk of a table, None where the size follows the time."""
         for pattern, rows in self.table_chunk_rows.items():
-            if fnmatchcase(str(table), pattern):
+            if matches(str(table), pattern):
                 return rows
         return self.chunk_rows
 

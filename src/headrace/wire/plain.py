@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["plain"]
+__all__ = ["is_json", "plain"]
 
 _EXACT = 2**53
 """Integers up to here are the same for every reader of JSON."""
@@ -33,3 +34,12 @@ def plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
         case _:
             return value
+
+
+def is_json(value: Any) -> bool:
+    """Return whether JSON in UTF-8 holds a value: no number without an end, no half of a surrogate pair."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return True

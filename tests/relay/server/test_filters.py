@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
-from headrace.relay.server import supply
+from headrace.changelog import ChangeLogReader, ChangeLogWriter
+from headrace.model.block import Block
+from headrace.registry.file import FileRegistry
+from headrace.relay.server import filtered, supply
+from headrace.wire.block import HEADER_BYTES
 from headrace.wire.filters import parse_filter
+from tests.changelog.played import SMALL
 from tests.changelog.windows import OTHER, TABLE, scns, seen, size, synced, window
 from tests.relay.server.asking import ask, pulled, stream
 from tests.requirements import req
@@ -170,3 +177,50 @@ def test_a_filter_that_does_not_fit_the_tables_ends_the_stream_by_name(writer, u
     answer = ask(url, "/stream", post=asked)
     assert (answer.status, answer.error["type"]) == (400, "BadFilter")
     assert "nothing_like_this" in answer.error["message"]
+
+
+def test_what_a_filter_left_of_a_log_is_not_told_of_another_one(folder, url):
+    for text in ("old", "new"):
+        shutil.rmtree(folder, ignore_errors=True)
+        with ChangeLogWriter.open(folder, SMALL) as writer:
+            registry = FileRegistry(folder / "schemas")
+            registry.put(TABLE)
+            synced(writer, window(1, text=text))
+            with stream(url, after=0, mode="pull", filter=json.dumps(LOW)) as frames:
+                (left,) = frames.blocks()
+        assert left.bodies[0].batch.column("c1").to_pylist() == [text] * 2
+
+
+@pytest.mark.parametrize("fault", ["unfit", "damaged"])
+def test_what_lies_before_a_block_that_does_not_go_through_a_filter_is_told(
+    writer, folder, url, fault
+):
+    synced(writer, window(1), window(2))
+    if fault == "unfit":
+        narrow = replace(TABLE, columns=TABLE.columns[:2])
+        FileRegistry(folder / "schemas").put(narrow)
+        synced(writer, window(3, tables=(narrow,)))
+    else:
+        synced(writer, window(3))
+        (segment,) = folder.glob("*.seg")
+        data = bytearray(segment.read_bytes())
+        data[ChangeLogReader(folder).refs(2)[0].offset + HEADER_BYTES + 200] ^= 1
+        segment.write_bytes(data)
+    wanted = json.dumps({"where": {"public.t": "c2 is not null"}})
+    for upto in (3, 9):
+        with stream(url, after=0, filter=wanted, upto=upto) as frames:
+            *blocks, last = frames
+        assert isinstance(last, dict)
+        assert scns(block for block in blocks if isinstance(block, Block)) == [1, 2]
+        assert last["error"]["type"] == {"unfit": "BadFilter", "damaged": "CorruptSegment"}[fault]
+
+
+def test_what_filters_leave_next_to_nothing_of_is_not_kept_without_a_bound(
+    writer, url, monkeypatch
+):
+    monkeypatch.setattr(filtered, "_KEPT_BYTES", 64 * 1024)
+    synced(writer, *(window(scn) for scn in range(1, 201)))
+    wanted = json.dumps({"where": {"public.t": "k < 0"}})
+    for times in (1, 2):
+        assert scns(pulled(url, after=0, filter=wanted)) == []
+        assert counted(url) == 200 * times

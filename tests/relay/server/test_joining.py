@@ -56,7 +56,7 @@ def test_nothing_is_lost_and_nothing_comes_in_another_order(history):
         spot = reader.find(0, 2**30) if reader.exists else None
         while spot is not None and (stretch := reader.after(spot, 2**20)) is not None:
             stored = blocks_in(stretch.data)
-            sent = blocks_in(joining.joined(spot, stretch, _MANY))
+            sent = blocks_in(joining.joined(0, spot, stretch, _MANY))
             assert seen(sent) == seen(stored)
             assert sent[-1].covered_scn == max(block.covered_scn for block in stored)
             spot = stretch.end
@@ -65,24 +65,24 @@ def test_nothing_is_lost_and_nothing_comes_in_another_order(history):
 def test_neighbours_become_one_block_once_for_all():
     joining = Joining()
     start, stretch = at([window(scn) for scn in range(1, 6)])
-    sent = joining.joined(start, stretch, _MANY)
+    sent = joining.joined(0, start, stretch, _MANY)
     assert len(blocks_in(sent)) == 1
-    assert joining.joined(start, stretch, _MANY) is sent
+    assert joining.joined(0, start, stretch, _MANY) is sent
     assert len(sent) < len(stretch.data) / 2
 
 
 @pytest.mark.parametrize("readers", [1, _MANY - 1])
 def test_few_readers_get_what_is_stored(readers):
     start, stretch = at([window(1), window(2)])
-    assert Joining().joined(start, stretch, readers) is stretch.data
+    assert Joining().joined(0, start, stretch, readers) is stretch.data
 
 
 def test_what_is_large_or_open_goes_out_as_it_is_stored():
     start, large = at([window(scn, 200) for scn in range(1, 20)])
     assert len(large.data) > _TOGETHER_BYTES
-    assert Joining().joined(start, large, _MANY) is large.data
+    assert Joining().joined(0, start, large, _MANY) is large.data
     start, opened = at([window(1), window(2, 3, last=False), window(2, 3, first=3)])
-    assert Joining().joined(start, opened, _MANY) is opened.data
+    assert Joining().joined(0, start, opened, _MANY) is opened.data
 
 
 def test_damage_is_left_for_the_reader_to_find():
@@ -91,7 +91,7 @@ def test_damage_is_left_for_the_reader_to_find():
         damaged = bytearray(stretch.data)
         damaged[place] ^= 1
         found = Stretch(memoryview(damaged), stretch.end)
-        assert Joining().joined(start, found, _MANY) is found.data
+        assert Joining().joined(0, start, found, _MANY) is found.data
 
 
 @req("D42")

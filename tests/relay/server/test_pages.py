@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from headrace.changelog import ChangeLogWriter
+from headrace.client import HttpSettings
+from headrace.client.transport import Relay
+from headrace.errors import RelayError
 from headrace.model.schema import TableSchema
 from headrace.registry.file import FileRegistry
 from headrace.testing.relay import served, sources_of
@@ -35,6 +38,29 @@ def test_sources_say_what_they_hold(writer, tmp_path):
         }
         assert shop["bytes"] > 1000
         assert (later["name"], later["state"], later["covered_scn"]) == ("later", "none", 0)
+
+
+@req("D47")
+def test_a_log_that_cannot_be_read_is_told_of_as_such_and_of_no_other(writer, tmp_path):
+    synced(writer, window(3))
+    with ChangeLogWriter.open(tmp_path / "gone", SMALL) as other:
+        synced(other, window(1))
+    for segment in (tmp_path / "gone").glob("*.seg"):
+        segment.unlink()
+    with served({"shop": tmp_path / "log", "gone": tmp_path / "gone"}) as url:
+        # As often as one asks: what is lost is not taken for a log without a beginning.
+        for _ in range(2):
+            shop, gone = ask(url, "/sources").json["sources"]
+            assert (shop["state"], shop["covered_scn"], "error" in shop) == ("running", 3, False)
+            assert (gone["state"], gone["error"]["type"]) == ("unreadable", "ChangeLogLost")
+            assert ask(url, "/healthz").status == 503
+            answer = ask(url, "/stream", source="gone", after="oldest", mode="pull")
+            assert (answer.status, answer.error["type"]) == (500, "ChangeLogLost")
+        relay = Relay(url, HttpSettings())
+        assert relay.source("shop")["covered_scn"] == 3
+        with pytest.raises(RelayError, match="Segments of the change log"):
+            relay.source("gone")
+        relay.close()
 
 
 def test_every_table_version_is_registered_or_those_that_were_asked_for(writer, folder, url):

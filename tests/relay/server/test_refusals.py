@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+from urllib.parse import urlsplit
+
 import pytest
 
 from tests.changelog.windows import synced, window
 from tests.relay.server.asking import ask
 from tests.requirements import req
+from tests.waiting import until
 
 BAD = [
     ("after", "x"),
@@ -75,6 +80,7 @@ def test_what_does_not_go_together_is_named(writer, url, asked, name):
         b"[" * 10_000,
         rb'{"\ud800": 1}',
         b'{"\xed\xa0\x80": 1}',
+        b'{"source": NaN}',
     ],
 )
 def test_a_body_that_is_no_json_object_is_refused(writer, url, body):
@@ -126,3 +132,40 @@ def test_a_source_is_needed_on_every_page_of_one(writer, url):
         answer = ask(url, path)
         assert (answer.status, answer.error["type"]) == (400, "BadRequest")
         assert "source" in answer.error["message"]
+
+
+def sent(url: str, *parts: bytes) -> bytes:
+    """Return what the relay answers to bytes until it ends the connection."""
+    where = urlsplit(url)
+    with socket.create_connection((where.hostname, where.port), timeout=30) as line:
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            for part in parts:
+                line.sendall(part)
+            while more := line.recv(65_536):
+                said += more
+        return said
+
+
+def refused(url: str, kind: str) -> int:
+    lines = ask(url, "/metrics").body.decode().splitlines()
+    found = [line for line in lines if line.startswith("headrace_relay_refusals_total{")]
+    return sum(int(line.rpartition(" ")[2]) for line in found if kind in line)
+
+
+def test_headers_without_an_end_are_not_kept(writer, url):
+    long = b"GET /sources HTTP/1.1\r\nhost: x\r\nx: " + b"x" * 900_000
+    assert b" 200 " in sent(url, long + b"\r\nconnection: close\r\n\r\n")
+    for more in (b"x" * 100_000, b"\r\ny: y" * 30_000):
+        pieces = [b"GET /sources HTTP/1.1\r\nhost: x\r\nx: ", *[more] * 200]
+        assert b" 200 " not in sent(url, *pieces)
+    assert ask(url, "/sources").status == 200
+
+
+def test_who_goes_away_inside_a_request_is_no_error_of_the_relays(writer, url, caplog):
+    where = urlsplit(url)
+    for _ in range(3):
+        with socket.create_connection((where.hostname, where.port), timeout=30) as line:
+            line.sendall(b"POST /stream HTTP/1.1\r\nhost: x\r\ncontent-length: 40\r\n\r\n{")
+    until(lambda: refused(url, "BadRequest") == 3, "all of them were heard")
+    assert "Exception" not in caplog.text

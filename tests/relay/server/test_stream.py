@@ -359,6 +359,31 @@ def test_a_capture_that_starts_anew_is_followed_without_asking_again(writer, url
         anew.close()
 
 
+@req("B-11")
+def test_a_stream_does_not_go_on_in_another_log(tmp_path):
+    """An emptied log begins anew under the same names of files: where blocks began says nothing any more."""
+    lies, linked = tmp_path / "log", tmp_path / "next"
+    begun = {}
+    for name, first in (("before", 1), ("after", 101)):
+        log = begun[name] = ChangeLogWriter.open(tmp_path / name, SMALL)
+        if name == "after":
+            log.begin_at(100, commit_us(100))
+        for scn in range(first, first + (3 if name == "before" else 9)):
+            synced(log, window(scn))
+    lies.symlink_to(tmp_path / "before")
+    with served({"shop": lies}) as url, stream(url, after=0) as frames:
+        assert scns(frames.until(3)) == [1, 2, 3]
+        linked.symlink_to(tmp_path / "after")
+        linked.replace(lies)
+        told = frames.frame()
+        assert isinstance(told, dict)
+        assert told["error"]["type"] == "RelayUnavailable"
+        assert ask(url, "/stream", source="shop", after=3).error["type"] == "ScnNotFound"
+        assert scns(pulled(url, after=100)) == list(range(101, 110))
+    for log in begun.values():
+        log.close()
+
+
 def open_streams(url: str) -> int:
     found = [
         line for line in metrics(url).splitlines() if line.startswith("headrace_relay_streams{")

@@ -24,8 +24,10 @@ _RETAIN = {"retain": "retain_bytes", "retain_s": "retain_s"}
 """What the protocol calls a setting, and what the state does."""
 
 
-def source_state(feed: Feed) -> Literal["running", "paused", "waiting", "fell off", "none"]:
-    """Return whether changes are let in, are held back and why, or have never been captured."""
+def source_state(
+    feed: Feed,
+) -> Literal["running", "paused", "waiting", "fell off", "unknown", "none"]:
+    """Return whether changes are let in, are held back and why, or have never been captured; from any thread."""
     if not feed.reader.exists:
         return "none"
     if (status := follow_status(feed)) is not None and status.state != FOLLOWING:
@@ -33,8 +35,11 @@ def source_state(feed: Feed) -> Literal["running", "paused", "waiting", "fell of
     path = feed.source.state
     if path is None or not path.exists():
         return "running"
-    with _state_of(feed) as state:
-        return "paused" if state.pace().log_paused else "running"
+    try:
+        with _state_of(feed) as state:
+            return "paused" if state.pace().log_paused else "running"
+    except StateError:
+        return "unknown"
 
 
 def follow_status(feed: Feed) -> FollowStatus | None:

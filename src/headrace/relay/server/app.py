@@ -165,7 +165,7 @@ class Relay:
     # -- pages ------------------------------------------------------------------------------------
 
     async def _sources(self, _: Request) -> Response:
-        return JSONResponse({"sources": [pages.source(feed) for feed in self.feeds.values()]})
+        return JSONResponse({"sources": [await pages.source(feed) for feed in self.feeds.values()]})
 
     async def _register(self, request: Request) -> Response:
         feed = self._named(request.query_params)

@@ -22,6 +22,8 @@ __all__ = ["Connection", "connection_of"]
 
 _KEY = "headrace.connection"
 _INT = struct.Struct("i")
+_MOST_HEAD_BYTES = 2**20
+"""As much as of a body; a filter may stand in the address."""
 _COPIED_BYTES = 64 * 1024
 """Up to here a copy in one piece costs less than three pieces, which many connections may share besides."""
 
@@ -50,11 +52,32 @@ class Connection(HttpToolsProtocol):
     """
 
     lost = False
+    _head_bytes: int | None = 0
+    """Of the request that is coming in; None behind them."""
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; end the connection where they are headers without an end, which would all be kept."""
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > _MOST_HEAD_BYTES:
+                self.send_400_response("The headers are too long.")
+                return
+        super().data_received(data)
 
     def on_message_begin(self) -> None:
         """Let the application find the connection of its request."""
         super().on_message_begin()
         self.scope[_KEY] = self  # type: ignore[literal-required]
+
+    def on_headers_complete(self) -> None:
+        """Take note."""
+        self._head_bytes = None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Take note: another request may follow."""
+        self._head_bytes = 0
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take note."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from headrace.changelog.merging import Stored
-from headrace.changelog.segment import SegmentName, corrupt
+from headrace.changelog.segment import corrupt
 from headrace.errors import ProtocolError
 from headrace.relay.server.counters import Counters
 from headrace.relay.server.feed import Feed
@@ -26,13 +26,15 @@ from headrace.wire.filters.stored import is_whole, left_of
 __all__ = ["Filtering"]
 
 _KEPT_BYTES = 64 * 2**20
+_BESIDE_BYTES = 2048
+"""What it takes to keep the least: of most blocks of a busy log a filter may leave no more than how far they go."""
 _MOST_FILTERS = 1024
 
 
 class _Key(NamedTuple):
     source: str
     filter: Filter
-    segment: SegmentName
+    mapping: int
     offset: int
 
 
@@ -57,7 +59,7 @@ class Filtering:
         if bound.tables_only and _is_whole(bound, block):
             # Nothing is kept of it: that would keep the file of a segment that is dropped.
             return Piece(_bytes_of(block), False)
-        key = _Key(feed.name, filter_, block.segment.name, block.offset)
+        key = _Key(feed.name, filter_, block.segment.mapping, block.offset)
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
@@ -88,13 +90,13 @@ class Filtering:
 
     def _keep(self, piece: Piece) -> None:
         """Make room for one more."""
-        self._kept_bytes += len(piece.data)
+        self._kept_bytes += len(piece.data) + _BESIDE_BYTES
         while self._kept_bytes > _KEPT_BYTES:
             oldest = next(iter(self._kept))
             if not self._kept[oldest].done():
                 self._kept.move_to_end(oldest)
                 continue
-            self._kept_bytes -= len(self._kept.pop(oldest).result().data)
+            self._kept_bytes -= len(self._kept.pop(oldest).result().data) + _BESIDE_BYTES
 
 
 def _bytes_of(block: Stored) -> memoryview:

@@ -33,7 +33,7 @@ class Joining:
     """The last stretches of one log that were made one. Used from the event loop."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[object, int, int], Readable] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, object, int, int], Readable] = OrderedDict()
 
     def small_bytes(self, readers: int) -> int:
         """Return up to which size blocks had better be joined for so many readers, 0 for none.
@@ -42,10 +42,11 @@ class Joining:
         """
         return _SMALL_BYTES if readers >= _MANY else 0
 
-    def joined(self, start: Spot, stretch: Stretch, readers: int) -> Readable:
+    def joined(self, life: int, start: Spot, stretch: Stretch, readers: int) -> Readable:
         """Return the bytes of a stretch, as one block where that pays.
 
         Args:
+            life: of the log, as `StretchReader.life`.
             start: where the stretch begins.
             stretch: whole blocks.
             readers: how many there are of the log.
@@ -53,7 +54,7 @@ class Joining:
         data = stretch.data
         if readers < _MANY or len(data) > _TOGETHER_BYTES:
             return data
-        key = (start.segment, start.offset, len(data))
+        key = (life, start.segment, start.offset, len(data))
         if (found := self._kept.get(key)) is None:
             found = self._kept[key] = _joined(data)
             if len(self._kept) > _KEPT:

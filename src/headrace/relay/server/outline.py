@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.changelog import BlockRef, Spot
 from headrace.changelog.refs import block_ref
+from headrace.errors import RelayUnavailable
 from headrace.relay.server.feed import Feed
 from headrace.relay.server.request import number
 from headrace.wire.place import Place
@@ -53,12 +54,13 @@ async def outline(feed: Feed, request: OutlineRequest) -> dict[str, Any]:
     """Return ``/outline``.
 
     Raises:
-        RelayUnavailable: there is no log yet.
+        RelayUnavailable: there is no log yet, or it became another one meanwhile.
         ScnNotFound: the begin lies outside what the log holds.
         CorruptSegment: a header or directory in the range is damaged.
     """
     feed.tail()
     spot = await feed.find(Place(request.after))
+    life = feed.reader.life
     found: list[_Extent] = []
     open_: _Extent | None = None
     told: int | None = None
@@ -83,6 +85,11 @@ async def outline(feed: Feed, request: OutlineRequest) -> dict[str, Any]:
             covered = max(spot.covered_scn, header.covered_scn, header.complete_scn)
             spot = Spot(segment.name, offset + header.length, covered)
         await asyncio.sleep(0)
+        if feed.reader.life != life:
+            raise RelayUnavailable(
+                f"The change log of {feed.name} became another one meanwhile.",
+                next_step="none: it is asked for again.",
+            )
     return {
         "source": feed.name,
         "oldest_scn": tail.oldest_scn,

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from headrace.errors import BadRequest, HeadraceError, NotServed, RelayUnavailable, StateError
+from headrace.errors import (
+    BadRequest,
+    ChangeLogError,
+    HeadraceError,
+    NotServed,
+    RelayUnavailable,
+    StateError,
+)
 from headrace.model.schema import TableSchema
 from headrace.relay.follow import FELL_OFF, REFUSED
 from headrace.relay.server.admin import follow_status, source_state
 from headrace.relay.server.feed import Feed
+from headrace.wire.refusals import error_json
 
 __all__ = ["buffer", "health", "schemas", "source"]
 
 
-def source(feed: Feed) -> dict[str, Any]:
-    """Return one entry of ``/sources``; a source without a log is listed too."""
+async def source(feed: Feed) -> dict[str, Any]:
+    """Return one entry of ``/sources``; a source without a log, or whose log cannot be read, is listed too."""
+    told: dict[str, Any] = {}
     try:
-        tail = feed.tail()
+        feed.tail()
     except RelayUnavailable:
-        tail = feed.reader.tail
+        # There is none yet.
+        pass
+    except ChangeLogError as error:
+        told = {"error": error_json(error)}
+    # Somebody may hold the state: that is no reason for the streams to wait.
+    state = "unreadable" if told else await asyncio.to_thread(source_state, feed)
+    tail = feed.reader.tail
     return {
         "name": feed.name,
-        "state": source_state(feed),
+        "state": state,
         "oldest_scn": tail.oldest_scn,
         "complete_scn": tail.complete_scn,
         "covered_scn": tail.covered_scn,
         "last_commit_us": tail.last_commit_us,
         "bytes": sum(link.length for link in feed.reader.links),
+        **told,
     }
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from headrace.errors import BadRequest
 from headrace.wire.filters import Filter, parse_filter
 from headrace.wire.place import Place
+from headrace.wire.plain import is_json
 
 __all__ = ["DEFAULT_PULL_BYTES", "StreamRequest", "number", "parameters"]
 
@@ -155,10 +156,11 @@ def _json(text: str | bytes) -> Any:
     """
     try:
         value = json.loads(text)
-        # Half of a surrogate pair is no character: a refusal that quoted it could not be sent.
-        json.dumps(value, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("It is nested too deeply.") from error
+    if not is_json(value):
+        # A refusal that quoted it could not be sent.
+        raise ValueError("It holds what no JSON does.")
     return value
 
 
@@ -183,12 +185,19 @@ async def parameters(request: Request) -> Mapping[str, Any]:
             raise BadRequest(f"The parameter {twice[:40]} comes twice.", next_step="say it once.")
         return dict(pairs)
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MOST_BODY_BYTES:
-            raise BadRequest(
-                f"The body is larger than {_MOST_BODY_BYTES:,} bytes.", next_step="say it shorter."
-            )
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > _MOST_BODY_BYTES:
+                raise BadRequest(
+                    f"The body is larger than {_MOST_BODY_BYTES:,} bytes.",
+                    next_step="say it shorter.",
+                )
+    except ClientDisconnect as error:
+        # Nobody hears it; only the log of the relay would call it an error of its own.
+        raise BadRequest(
+            "The request ended inside its body.", next_step="send all of it."
+        ) from error
     try:
         value = _json(body)
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from headrace.changelog import Spot, Stretch
 from headrace.changelog.merging import Stored as StoredBlock
-from headrace.errors import BlockTooLarge
+from headrace.errors import BlockTooLarge, HeadraceError, RelayUnavailable
 from headrace.relay.server.feed import Feed
 from headrace.relay.server.request import StreamRequest
 from headrace.wire.body import Readable
@@ -63,6 +63,7 @@ class Supply(Protocol):
 
         Raises:
             BlockTooLarge: the first block is larger than all that was asked for.
+            RelayUnavailable: another log has taken the place of the one in which this way began.
             ScnNotFound: what follows was dropped.
             CorruptSegment: what follows is damaged.
         """
@@ -75,6 +76,7 @@ class _Way:
     def __init__(self, feed: Feed, spot: Spot, request: StreamRequest) -> None:
         self.ended: Ended = ""
         self._feed = feed
+        self._life = feed.reader.life
         self._spot = spot
         self._upto = request.upto
         self._left = None if request.push else request.max_bytes
@@ -89,6 +91,14 @@ class _Way:
     @property
     def at_end(self) -> bool:
         return self._spot.covered_scn >= self._feed.reader.tail.covered_scn
+
+    def _check_life(self) -> None:
+        """Refuse to go on in another log: where a block began in the one before says nothing of it."""
+        if self._feed.reader.life != self._life:
+            raise RelayUnavailable(
+                f"The change log of {self._feed.name} is another one than when this stream began.",
+                next_step="none: it is asked for again, by its SCN.",
+            )
 
     def _nothing(self) -> list[Readable]:
         """Take note that the end of the log is reached."""
@@ -138,6 +148,7 @@ class Stored(_Way):
             self.ended = self.ended or "size"
         if self.ended:
             return []
+        self._check_life()
         most = PIECE_BYTES if self._left is None else min(PIECE_BYTES, self._left)
         joining, readers = self._feed.joining, self._feed.streams
         stretch = self._feed.after(self._spot, most, joining.small_bytes(readers))
@@ -145,7 +156,7 @@ class Stored(_Way):
             return self._nothing()
         if self._has_room_for(stretch):
             self._fits(len(stretch.data))
-            data = joining.joined(self._spot, stretch, readers)
+            data = joining.joined(self._life, self._spot, stretch, readers)
             self._spot = stretch.end
             return _cut(data)
         return self._one_by_one(most)
@@ -178,12 +189,20 @@ class Rendered(_Way):
         """Return what follows; see `Supply`. Of neighbours that are bare the last stands for all."""
         if self.ended:
             return []
+        self._check_life()
         blocks = self._feed.reader.blocks(self._spot, PIECE_BYTES)
         if not blocks:
             return self._nothing()
         out: list[Piece] = []
         for block in self._upto_blocks(blocks):
-            piece = await self._render(block)
+            try:
+                piece = await self._render(block)
+            except HeadraceError:
+                if not out:
+                    raise
+                # What lies before it is told first; asked again, it is the first itself.
+                self.ended = ""
+                break
             if out and out[-1].bare and piece.bare:
                 out[-1] = piece
             elif self._fits(len(piece.data)):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from headrace.replicator.document_file import MOST_LEVELS, is_too_deep
+from headrace.wire.plain import is_json
 
 __all__ = [
     "ActivityShown",
@@ -48,10 +48,8 @@ DraftName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)]
 def _can_be_shown(config: dict[str, Any]) -> dict[str, Any]:
     if is_too_deep(config):
         raise ValueError(f"at most {MOST_LEVELS} sections inside one another")
-    try:
-        json.dumps(config, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:
-        raise ValueError("numbers and text that JSON has, in UTF-8") from None
+    if not is_json(config):
+        raise ValueError("numbers and text that JSON has, in UTF-8")
     return config
 
 

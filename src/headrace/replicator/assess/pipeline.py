@@ -9,7 +9,6 @@ Source: docs/requirements.md, C96 and C97.
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from headrace.errors import HeadraceError
 from headrace.lake.capabilities import unkept
 from headrace.lake.settings import settings_for
+from headrace.model.patterns import matches
 from headrace.model.schema import TableId
 from headrace.replicator import runner
 from headrace.replicator.asked import capabilities, table_settings
@@ -306,7 +306,7 @@ class _Assessor:
 
     def _pattern(self, table: TableId) -> str:
         """Return the first pattern of settings that a table matches."""
-        return next(p for p, _ in self._settings if fnmatch.fnmatchcase(str(table), p))
+        return next(p for p, _ in self._settings if matches(str(table), p))
 
     def _unmatched(self, source: SourceDescription) -> None:
         """Note settings of tables that are not captured."""
@@ -320,7 +320,7 @@ class _Assessor:
         if isinstance(given, TriggerConfig):
             places |= {f"source.queues.{name}": name for name in given.queues}
         for place, pattern in places.items():
-            if not fnmatch.filter(tables, pattern):
+            if not any(matches(table, pattern) for table in tables):
                 self._problems.append(
                     Problem(
                         "table-unmatched",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
+
+from headrace.model.patterns import matches, may_begin
 
 __all__ = ["is_let_through"]
 
@@ -18,5 +19,5 @@ def is_let_through(table: str, patterns: Sequence[str] | None) -> bool:
     if patterns is None:
         return True
     if table.endswith("."):
-        return any(fnmatchcase(table[:-1], pattern.partition(".")[0]) for pattern in patterns)
-    return any(fnmatchcase(table, pattern) for pattern in patterns)
+        return any(may_begin(table, pattern) for pattern in patterns)
+    return any(matches(table, pattern) for pattern in patterns)
