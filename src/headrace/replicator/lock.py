@@ -14,6 +14,7 @@ from headrace.errors import LeaseLost
 __all__ = ["held", "is_held"]
 
 _POLL_S = 0.1
+"""Also the least time that is waited: who asks whether it is held holds it for a moment."""
 
 
 @contextlib.contextmanager
@@ -31,7 +32,7 @@ def held(path: Path, what: str, *, wait_s: float = 0.0) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        _take(handle, path, what, time.monotonic() + wait_s)
+        _take(handle, path, what, time.monotonic() + max(wait_s, _POLL_S))
         with contextlib.suppress(OSError):
             # For people only: a full disk, which the work waits out, does not keep it from beginning.
             os.ftruncate(handle, 0)

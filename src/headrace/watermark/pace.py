@@ -23,13 +23,14 @@ from headrace.model.schema import TableId
 __all__ = ["Chunked", "DumpPace", "Pacer", "next_rows", "ready_at"]
 
 FIRST_ROWS = 5_000
-"""Rows of a process' first chunk: about as many narrow rows as are written in one go (`LEAST_BYTES`)."""
+"""Rows of a process' first chunk: few, for nothing is known yet."""
 LEAST_ROWS = 100
 MOST_ROWS = 250_000
 CHUNK_BYTES = 32 << 20
 """Most bytes of rows that one chunk aims at."""
-LEAST_BYTES = 512 << 10
-"""Rows of a window that are written in hardly less time when there are fewer: most of it is its fixed part."""
+LEAST_BYTES = 192 << 10
+"""Rows of a window that are written in hardly less time when there are fewer: most of it is its fixed part. With more,
+a select keeps source and capture busy for so long that the log is seen to wait for it."""
 EMIT_S = 0.001
 """How long the log may stand still while one window's rows are written."""
 FULL_EMIT_S = 0.05

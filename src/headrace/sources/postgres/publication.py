@@ -252,7 +252,9 @@ class PublicationWatch:
             # One that was made anew under its old name is another table, and joins by itself.
             there = {facts.oid for facts in read_tables(session, self._settings.filter)}
             if gone := sorted(str(left[oid]) for oid in left.keys() & there):
-                raise self._missed(f"{', '.join(gone)} left publication {name} while being captured.")
+                raise self._missed(
+                    f"{', '.join(gone)} left publication {name} while being captured."
+                )
         for oid, (table, filtered) in published.items():
             if not self._settings.filter.selects(table):
                 continue
