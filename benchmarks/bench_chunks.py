@@ -50,25 +50,33 @@ def _contenders(given: argparse.Namespace, load: str) -> list[str]:
 
 
 def _copy(
-    server: BenchServer, given: argparse.Namespace, contender: str, load: dumps.DumpLoad | None
+    server: BenchServer,
+    rows: int,
+    settings: Mapping[str, Any],
+    contender: str,
+    load: dumps.DumpLoad | None,
 ) -> Record:
     if contender == US:
         share = {} if load is not None and load.rate else {"load": 1.0}
-        return dumps.headrace(server, given.rows, {**share, **given.dump}, load)
+        return dumps.headrace(server, rows, {**share, **settings}, load)
     if contender == ADBC:
-        return dumps.adbc(server, given.rows)
+        return dumps.adbc(server, rows)
     if contender == SELECTS:
         assert load is not None
-        return dumps.selects(server, given.rows, load)
-    return dumps.debezium(server, given.rows, contender.removeprefix("debezium "), load)
+        return dumps.selects(server, rows, load)
+    return dumps.debezium(server, rows, contender.removeprefix("debezium "), load)
 
 
 def _measure(
     server: BenchServer, given: argparse.Namespace, steps: harness.Steps, records: list[Record]
 ) -> None:
-    with steps.step(f"a table of {given.rows:,} rows is filled"):
-        dumps.prepare(server, given.rows)
+    filled = 0
     for name in given.loads:
+        rows = given.idle_rows if name == "idle" else given.rows
+        if rows != filled:
+            with steps.step(f"a table of {rows:,} rows is filled"):
+                dumps.prepare(server, rows)
+            filled = rows
         rate = {"idle": None, "steady": given.rate, "full": 0.0}[name]
         load = None if rate is None else dumps.DumpLoad(name, rate, given.seconds)
         for round_ in range(given.runs):
@@ -76,7 +84,7 @@ def _measure(
                 if contender.startswith("debezium") and round_ >= given.peer_runs:
                     continue
                 with steps.step(f"{name}: {contender}, round {round_ + 1}"):
-                    call = partial(_copy, server, given, contender, load)
+                    call = partial(_copy, server, rows, given.dump, contender, load)
                     found = call() if contender == US else harness.tried(call)
                 records.append({"load": name, "contender": contender, "round": round_, **found})
                 steps.say(f"    {contender:24} {_figures(found)}")
@@ -149,6 +157,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = harness.parser("chunks", __doc__ or "", runs=5)
     add = parser.add_argument
     add("--rows", type=int, default=5_000_000, help="of the table (5,000,000)")
+    add("--idle-rows", type=int, help="of the table on the idle server; as --rows when absent")
     add("--peer-runs", type=int, default=3, help="rounds in which Debezium takes part (3)")
     add("--seconds", type=float, default=20, help="a load runs before the copy (20)")
     add("--rate", type=float, default=500, help="transactions per second of the steady load (500)")
@@ -170,13 +179,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("ADBC is not installed: pip install 'headrace[bench]', or give --without-adbc")
     if given.quick:
         given.rows, given.seconds, given.runs = min(given.rows, 20_000), min(given.seconds, 2), 1
+        given.idle_rows = None
         given.rate, given.peer_runs = min(given.rate, 100), 1
     return given
 
 
 def _play(given: argparse.Namespace) -> tuple[list[Record], str]:
     """Return the records, and the server's version."""
-    count = 1
+    given.idle_rows = given.idle_rows or given.rows
+    count = 1 + (given.idle_rows != given.rows and len(given.loads) > 1)
     for load in given.loads:
         names = _contenders(given, load)
         peers = sum(name.startswith("debezium") for name in names)
@@ -199,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=SEED,
         sizes={
             "rows": given.rows,
+            "idle_rows": given.idle_rows,
             "rounds": given.runs,
             "debezium_rounds": given.peer_runs,
             "seconds": given.seconds,

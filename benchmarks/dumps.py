@@ -85,8 +85,10 @@ SNAPSHOTS: Mapping[str, Mapping[str, str]] = {
 
 
 def prepare(server: BenchServer, rows: int) -> None:
-    """Make and fill the table, and what Debezium needs beside it."""
+    """Make and fill the table, anew if it is there, and what Debezium needs beside it."""
     server.run(
+        f"DROP PUBLICATION IF EXISTS {TABLE}",
+        f"DROP TABLE IF EXISTS {TABLE}, {_SIGNALS}, {_HEARTBEAT}",
         f"CREATE TABLE {TABLE} (id bigint PRIMARY KEY, at_us bigint NOT NULL DEFAULT 0, a int, "
         "code text, at timestamptz, amount numeric(12, 2))",
         f"INSERT INTO {TABLE} SELECT i, 0, (i % 100000)::int, substr(md5(i::text), 1, 16), "

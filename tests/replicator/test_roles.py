@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ import pytest
 from headrace.observe.status import ProcessState, ProcessStatus
 from headrace.relay.follow import WAITING_FOR_UPSTREAM, FollowStatus
 from headrace.relay.status import CaptureStatus
+from headrace.replicator import lock
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.roles import read_role, unheard
 from headrace.replicator.runner import _capture_detail
@@ -48,6 +53,22 @@ def a_capture(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
+
+
+def test_who_only_looks_keeps_nobody_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a look does at that moment: whoever has to wait for it waits, though asked not to."""
+    path = tmp_path / "apply.lock"
+    look = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(look, fcntl.LOCK_SH)
+
+    def sleep(_seconds: float) -> None:
+        os.close(look)
+
+    monkeypatch.setattr(lock, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    with lock.held(path, "apply"):
+        assert lock.is_held(path)
 
 
 @req("C78")
