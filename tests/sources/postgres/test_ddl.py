@@ -206,9 +206,11 @@ def test_each_event_says_its_place_its_transaction_its_tables_and_the_key(
 def test_the_trigger_describes_a_table_as_the_log_does(
     database: str, sql: Sql, tmp_path: Path, identity: str
 ) -> None:
+    # A generated column is not in the log, where FULL would have it.
+    computed = "" if identity == "FULL" else "g int GENERATED ALWAYS AS (id + 1) STORED, "
     sql(
-        "CREATE TABLE t (id int PRIMARY KEY, code varchar(9) NOT NULL, p numeric(9, 2), a text[],"
-        " g int GENERATED ALWAYS AS (id + 1) STORED, gone int)",
+        "CREATE TABLE t (id int PRIMARY KEY, code varchar(9) NOT NULL, p numeric(9, 2), a text[], "
+        f"{computed}gone int)",
         "CREATE UNIQUE INDEX by_code ON t (code)",
         f"ALTER TABLE t REPLICA IDENTITY {identity}",
         "ALTER TABLE t DROP gone",
