@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from headrace.client import read_dead_letters
 from headrace.testing.relay import served
 from tests.changelog.windows import TABLE, coverage, window
 from tests.client.logs import LogFolder
-from tests.faults.disks import FULL, on_a_full_disk
+from tests.faults.disks import FULL, into_full, on_a_full_disk
 from tests.outputs.receiver import receiving
 from tests.requirements import req
 from tests.waiting import until
@@ -299,7 +298,9 @@ def test_lines_go_on_when_nobody_reads_any_more_what_is_said_beside_them(log, re
     os.close(writes)
     with os.fdopen(reads) as said:
         until(lambda: "up to date with SCN 1" in said.readline(), "the first window")
-    time.sleep(0.5)
+    # Where it speaks to once it has met that.
+    spoken = Path(f"/proc/{process.pid}/fd/2")
+    until(lambda: not spoken.parent.exists() or spoken.readlink() == Path(os.devnull), "a report")
     simple(log, 2)
     until(lambda: json.loads((tmp_path / "place").read_text())["place"] == "2", "the second")
     process.send_signal(signal.SIGTERM)
@@ -328,15 +329,7 @@ def test_a_suspension_ends_it_where_there_is_no_room_to_say_so(log, relay, modul
 def test_an_output_says_itself_why_it_failed(log, relay, tmp_path):
     simple(log, 1)
     words = ["ndjson", relay, *QUICK, "--checkpoint", str(tmp_path / "place")]
-    with FULL.open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "headrace.cli.main", "consume", *words],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+    done = into_full("consume", *words)
     assert done.returncode == 3
     assert "TargetUnwritable: The standard output cannot be written: No space left" in done.stderr
     assert "next step make room on its file system" in done.stderr

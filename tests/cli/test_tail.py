@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import select
 import signal
 import subprocess
 import sys
-import termios
 import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
-from fcntl import ioctl
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ from headrace.testing.relay import served, sources_of
 from headrace.wire.place import Place
 from tests.changelog.windows import OTHER, TABLE, window
 from tests.client.logs import LogFolder, random_blocks, told_by
-from tests.faults.disks import FULL, on_a_full_disk
+from tests.faults.disks import into_full, on_a_full_disk
 from tests.requirements import req
 from tests.waiting import until
 
@@ -255,15 +255,8 @@ def test_a_second_signal_ends_it_while_its_reader_takes_nothing(log, relay, numb
         stderr=subprocess.DEVNULL,
     )
     assert process.stdout is not None
-    # The pipe is full, and it waits inside a callback.
-    seen = [0]
-
-    def is_full() -> bool:
-        seen.append(unread(process.stdout))
-        time.sleep(0.2)
-        return seen[-1] == seen[-2] > 32_768
-
-    until(is_full, "a full pipe")
+    # It waits inside a callback then.
+    until(lambda: is_full(process.stdout), "a full pipe")
     process.send_signal(number)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(2)
@@ -275,9 +268,13 @@ def test_a_second_signal_ends_it_while_its_reader_takes_nothing(log, relay, numb
         process.stdout.close()
 
 
-def unread(pipe: Any) -> int:
-    """Return how many bytes wait in a pipe."""
-    return int.from_bytes(ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), "little")
+def is_full(pipe: Any) -> bool:
+    """Return whether a pipe, of which we read, takes nothing more."""
+    end = os.open(f"/dev/fd/{pipe.fileno()}", os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        return not select.select([], [end], [], 0)[1]
+    finally:
+        os.close(end)
 
 
 @on_a_full_disk
@@ -285,15 +282,7 @@ def unread(pipe: Any) -> int:
 def test_an_output_without_room_is_said(log, relay, form):
     simple(log, 1)
     words = [relay, "--from", "oldest", "--upto", "newest", "--format", form]
-    with FULL.open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "headrace.cli.main", "tail", *words],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+    done = into_full("tail", *words)
     assert done.returncode == 2
     assert "The standard output cannot be written: No space left on device" in done.stderr
     assert "next step make room where it goes" in done.stderr

@@ -49,6 +49,15 @@ from tests.requirements import req
 from tests.waiting import until
 
 
+def fail_over(first: str, second: str, consumer: Consumer, upto: int, rng: random.Random) -> None:
+    """Consume from two relays whose first answers are cut, so that it goes over between them more than once."""
+    with FaultyLine(first) as one, FaultyLine(second) as two:
+        for line in (one, two):
+            line.rule = lambda n: Damage(cut_at=rng.randrange(500, 5_000)) if n < 16 else SOUND
+        Subscription([one.url, two.url], "shop", consumer, upto=upto, settings=QUICK).run()
+        assert min(one.connections, two.connections) > 2
+
+
 @req("B-6", "D26")
 @pytest.mark.parametrize("seed", range(3))
 def test_failover_inside_windows_loses_and_repeats_nothing(log, relay, tmp_path, seed):
@@ -60,17 +69,8 @@ def test_failover_inside_windows_loses_and_repeats_nothing(log, relay, tmp_path,
     other.append(*whole(blocks))
     rng = random.Random(seed)
     consumer = Recorder()
-    with (
-        served({"shop": other.folder}, heartbeat_s=0.1) as second,
-        FaultyLine(relay) as one,
-        FaultyLine(second) as two,
-    ):
-        for line in (one, two):
-            line.rule = lambda n: Damage(cut_at=rng.randrange(500, 5_000)) if n < 16 else SOUND
-        Subscription(
-            [one.url, two.url], "shop", consumer, upto=blocks[-1].covered_scn, settings=QUICK
-        ).run()
-        assert min(one.connections, two.connections) > 2
+    with served({"shop": other.folder}, heartbeat_s=0.1) as second:
+        fail_over(relay, second, consumer, blocks[-1].covered_scn, rng)
     assert sorted(consumer.told, key=lambda told: told[:2]) == told_by(blocks)
     assert consumer.rollbacks == 0
     other.close()
@@ -158,15 +158,8 @@ def test_failover_inside_windows_between_captures_of_their_own_loses_and_repeats
     with (
         served({"shop": logs[0].folder}, heartbeat_s=0.1) as first,
         served({"shop": logs[1].folder}, heartbeat_s=0.1) as second,
-        FaultyLine(first) as one,
-        FaultyLine(second) as two,
     ):
-        for line in (one, two):
-            line.rule = lambda n: Damage(cut_at=rng.randrange(500, 5_000)) if n < 16 else SOUND
-        Subscription(
-            [one.url, two.url], "shop", consumer, upto=blocks[-1].covered_scn, settings=QUICK
-        ).run()
-        assert min(one.connections, two.connections) > 2
+        fail_over(first, second, consumer, blocks[-1].covered_scn, rng)
 
     def changes(told: list[Told]) -> Counter[tuple[object, ...]]:
         return Counter((scn, *rest) for scn, _, *rest in told if rest[0] != SystemKind.SCHEMA.value)

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-__all__ = ["FULL", "full", "mounted", "on_a_full_disk", "small_disk"]
+__all__ = ["FULL", "full", "into_full", "mounted", "on_a_full_disk", "small_disk"]
 
 FULL = Path("/dev/full")
 """Takes nothing, as a full disk."""
 on_a_full_disk = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 
 _LEFT_BYTES = 1 << 20
+
+
+def into_full(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of headrace whose standard output has no room."""
+    with FULL.open("w") as output:
+        return subprocess.run(
+            [sys.executable, "-m", "headrace.cli.main", *map(str, words)],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
 
 @contextmanager

@@ -109,8 +109,10 @@ def test_lines_hold_the_columns_that_were_wanted(relay: str, top: int, tmp_path:
 def test_a_checkpoint_that_took_too_long_doubles_no_line(
     relay: str, top: int, tmp_path: Path, rotate_bytes: int | None
 ) -> None:
+    late = [0.0]
+
     class Slow(NdjsonOutput):
-        """Each third of its checkpoints takes longer than it may."""
+        """Each third of its checkpoints takes longer than it may, by the subscription's clock."""
 
         checkpoints = 0
 
@@ -118,13 +120,19 @@ def test_a_checkpoint_that_took_too_long_doubles_no_line(
             answer = super().on_checkpoint(place)
             self.checkpoints += 1
             if self.checkpoints % 3 == 0:
-                time.sleep(0.3)
+                late[0] += 0.3
             return answer
 
     output = Slow(tmp_path / "changes.ndjson", rotate_bytes=rotate_bytes)
     settings = Settings(checkpoint_every=20, budget_s=0.25, retry=Backoff(0.01))
     subscription = Subscription(
-        relay, "shop", output, tmp_path / "place", upto=top, settings=settings
+        relay,
+        "shop",
+        output,
+        tmp_path / "place",
+        upto=top,
+        settings=settings,
+        clock=lambda: time.monotonic() + late[0],
     )
     subscription.run()
     assert output.checkpoints > 5
