@@ -5,7 +5,8 @@ spread over at most four processes. Parts can be chosen (--parts), and cells of 
 
     latency     from an event's commit to its callback, the sync of the change log included, and from the moment it was
                 readable; by rate, consumers, push or pull
-    throughput  a pre-filled log to 1 to 10 consumers, beside Arrow Flight with the same rows
+    throughput  a pre-filled log to 1 to 10 consumers, beside Arrow Flight with the same rows, and beside bare sockets
+                with the same bytes, of which only the CRC is computed
     filtered    what a consumer of one part in forty is sent
     idle        readers that wait: memory of the relay for each
     logs        a thousand change logs in one relay: memory and open files
@@ -49,10 +50,14 @@ def summary(runs: Sequence[Run]) -> dict[str, float]:
         found |= {f"{name}_{cell}": run[name] for name in run if name.endswith("_ms")}
     of_ours = harness.select(runs, part="throughput", contender="headrace")
     of_flight = harness.select(runs, part="throughput", contender="arrow_flight")
+    of_sockets = harness.select(runs, part="throughput", contender="bare_sockets")
     for count in sorted({run["consumers"] for run in of_ours}):
-        ours, theirs = (harness.select(side, consumers=count) for side in (of_ours, of_flight))
+        ours, flight, bare = (
+            harness.select(side, consumers=count) for side in (of_ours, of_flight, of_sockets)
+        )
         found[f"mb_per_s_{count}"] = harness.median(ours, "mb_per_s") or 0.0
-        found[f"vs_arrow_flight_{count}"] = harness.paired(ours, theirs, "mb_per_s") or 0.0
+        found[f"vs_arrow_flight_{count}"] = harness.paired(ours, flight, "mb_per_s") or 0.0
+        found[f"vs_bare_sockets_{count}"] = harness.paired(ours, bare, "mb_per_s") or 0.0
     if of_ours:
         counts = {run["consumers"] for run in of_ours}
         found["mb_per_s_total"] = max(found[f"mb_per_s_{count}"] for count in counts)

@@ -334,6 +334,7 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         for figure, what in (
             (f"mb_per_s_{count}", "MB/s in all"),
             (f"vs_arrow_flight_{count}", "ours over Arrow Flight's, MB/s"),
+            (f"vs_bare_sockets_{count}", "ours over what sockets alone pass on, MB/s"),
         )
     }
     | {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from headrace.model.change import INSERT, change_schema
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.registry.file import FileRegistry
 
-__all__ = ["EVENT_BYTES", "SCHEMA", "EventLog"]
+__all__ = ["EVENT_BYTES", "SCHEMA", "EventLog", "Events"]
 
 EVENT_BYTES = 2_500
 """Of one event, nearly all of it in one column that does not compress."""
@@ -36,6 +37,22 @@ _BODIES = 64
 _SETTINGS = ChangeLogSettings(budget_bytes=2**36, retain_bytes=2**36)
 
 
+class Events(NamedTuple):
+    """Events that follow each other.
+
+    Attributes:
+        rows: as a block has them.
+        transactions: likewise.
+    """
+
+    rows: pa.RecordBatch
+    transactions: npt.NDArray[np.void]
+
+    def part(self, start: int, stop: int) -> Events:
+        """Return those from one place up to another."""
+        return Events(self.rows.slice(start, stop - start), self.transactions[start:stop])
+
+
 class EventLog:
     """Writes events into a change log of its own.
 
@@ -52,8 +69,8 @@ class EventLog:
         self._bodies = pa.array([drawn[at * size : (at + 1) * size] for at in range(_BODIES)])
         self.events = 0
 
-    def append(self, at_us: npt.NDArray[np.int64]) -> None:
-        """Write one event per time and make them readable; the n-th event of the log has ``id`` and SCN n."""
+    def made(self, at_us: npt.NDArray[np.int64]) -> Events:
+        """Return the next events, one per time, as they will be written; the n-th of the log has ``id`` and SCN n."""
         count = len(at_us)
         ids = np.arange(self.events + 1, self.events + count + 1)
         columns = {
@@ -72,16 +89,19 @@ class EventLog:
         index = np.zeros(count, TRANSACTION_DTYPE)
         index["scn"], index["commit_us"] = ids, at_us
         index["changes"], index["origin"], index["last_piece"] = 1, ORIGIN_LOG, 1
-        self._writer.append(
-            Block(index, (Body(self._schema_id, SCHEMA.table, rows),), (), int(ids[-1]))
-        )
+        return Events(rows, index)
+
+    def append(self, events: Events) -> None:
+        """Write the next events and make them readable."""
+        body = Body(self._schema_id, SCHEMA.table, events.rows)
+        self.events += len(events.transactions)
+        self._writer.append(Block(events.transactions, (body,), (), self.events))
         self._writer.sync()
-        self.events += count
 
     def fill(self, size: int, per_block: int) -> None:
         """Write about ``size`` bytes in blocks of so many events."""
         while self.events * EVENT_BYTES < size:
-            self.append(np.zeros(per_block, np.int64))
+            self.append(self.made(np.zeros(per_block, np.int64)))
 
     def close(self) -> None:
         """Let the log go."""

@@ -23,7 +23,7 @@ _HELD_S = 15.0
 def idle(folder: Path, count: int, steps: harness.Steps) -> Run:
     """Hold readers for whom nothing comes."""
     log = EventLog(folder / "log", SEED)
-    log.append(np.zeros(1, np.int64))
+    log.append(log.made(np.zeros(1, np.int64)))
     log.close()
     with steps.step(f"{count:,} idle consumers"), relay(bench=folder / "log") as (server, url):
         at = urlsplit(url)
@@ -53,7 +53,7 @@ def many_logs(folder: Path, count: int, steps: harness.Steps) -> Run:
     with steps.step(f"{count:,} logs in one relay"):
         for name in names:
             log = EventLog(folder / name, SEED)
-            log.append(np.zeros(10, np.int64))
+            log.append(log.made(np.zeros(10, np.int64)))
             log.close()
         with relay(**{name: folder / name for name in names}) as (server, url):
             before = anonymous_mib(server.pid), open_files(server.pid)

@@ -1,0 +1,97 @@
+"""``python -m benchmarks.relay_bare serve FOLDER`` and ``… get ADDRESS``: a log's files through bare sockets.
+
+What the kernel leaves to any relay and any consumer that checks what came: the server hands pieces of the mapped files
+to whichever socket has room, the client takes them into memory of its own and computes their CRC. There is no request,
+no framing, nothing is decoded and nobody is called.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import selectors
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
+
+from headrace.changelog.segment import list_segments
+
+_PIECE_BYTES = 2**20
+_BLOCK_BYTES = 10 * 2**20
+"""As large as the blocks of the log, which the other consumers take whole too."""
+
+
+def serve(folder: Path) -> None:
+    """Serve a log's files until the input ends."""
+    views = []
+    for name in list_segments(folder):
+        with (folder / str(name)).open("rb") as file:
+            views.append(memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)))
+    listening = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=_give, args=(listening, views), daemon=True).start()
+    print(f"at tcp://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    sys.stdin.read()
+
+
+def _give(listening: socket.socket, views: list[memoryview]) -> None:
+    """Send everything to everybody who comes, side by side."""
+    listening.setblocking(False)
+    with selectors.DefaultSelector() as ready:
+        ready.register(listening, selectors.EVENT_READ)
+        while True:
+            for key, _ in ready.select():
+                if key.fileobj is listening:
+                    taker = listening.accept()[0]
+                    taker.setblocking(False)
+                    ready.register(taker, selectors.EVENT_WRITE, (taker, [0, 0]))
+                    continue
+                taker, place = key.data
+                if not _sent_some(taker, place, views):
+                    ready.unregister(taker)
+                    taker.close()
+
+
+def _sent_some(taker: socket.socket, place: list[int], views: list[memoryview]) -> bool:
+    """Send the next piece; return whether there was one."""
+    at, offset = place
+    if at == len(views):
+        return False
+    sent = taker.send(views[at][offset : offset + _PIECE_BYTES])
+    place[:] = (at, offset + sent) if offset + sent < len(views[at]) else (at + 1, 0)
+    return True
+
+
+def get(address: str) -> None:
+    """Take everything once."""
+    host, _, port = address.removeprefix("tcp://").partition(":")
+    print("waiting", flush=True)
+    sys.stdin.readline()
+    began_ns = time.time_ns()
+    size = 0
+    with socket.create_connection((host, int(port))) as server:
+        while block := _block(server):
+            crc32(block)
+            size += len(block)
+    said = {"bytes": size, "began_ns": began_ns, "ended_ns": time.time_ns()}
+    print(json.dumps(said), flush=True)
+
+
+def _block(server: socket.socket) -> memoryview:
+    """Return what comes next, in memory of its own; nothing at the end."""
+    memory = memoryview(pa.allocate_buffer(_BLOCK_BYTES)).cast("B")
+    filled = 0
+    while filled < len(memory) and (got := server.recv_into(memory[filled:])):
+        filled += got
+    return memory[:filled]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve(Path(sys.argv[2]))
+    else:
+        get(sys.argv[2])
