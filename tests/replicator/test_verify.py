@@ -9,6 +9,7 @@ import pytest
 from headrace.errors import ChangeLogLost, ScnNotFound, SourceError
 from headrace.lake import CorruptTable, Manifest, TableEntry, app_id, table_path
 from headrace.model.schema import TableId
+from headrace.replicator import verify as verify_module
 from headrace.replicator import verify_compare, verify_tail
 from headrace.replicator.replicas import DeltaReplicas
 from headrace.replicator.verify import verify
@@ -280,6 +281,17 @@ def test_a_log_that_ends_too_early_makes_unequal_tables_behind(shop):
     report = shop.verify(timeout_s=0.5)
     assert not report.equal
     assert [table.state for table in report.tables] == ["behind", "equal"]
+
+
+def test_a_log_that_nobody_writes_is_compared_as_it_is_at_once(shop, monkeypatch):
+    monkeypatch.setattr(verify_module, "_QUIET_S", 3_600.0)
+    lines: list[str] = []
+    shop.execute("CREATE TABLE other (id int PRIMARY KEY)", "INSERT INTO other VALUES (1)")
+    assert shop.verify(progress=lines.append, fed=lambda: False).equal
+    assert "waiting for the change log to reach the source's snapshot" not in lines
+    # Whoever writes it may be about to.
+    assert shop.verify(progress=lines.append, timeout_s=0.5).equal
+    assert "waiting for the change log to reach the source's snapshot" in lines
 
 
 def test_rows_that_reach_the_log_late_are_waited_for(shop):

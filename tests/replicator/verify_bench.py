@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,13 @@ class Bench:
         self.publish(scn)
         return scn
 
-    def verify(self, *tables: str, timeout_s: float = 20.0, progress: Any = None) -> VerifyReport:
+    def verify(
+        self,
+        *tables: str,
+        timeout_s: float = 20.0,
+        progress: Any = None,
+        fed: Callable[[], bool] = lambda: True,
+    ) -> VerifyReport:
         names = [f"public.{name}" for name in tables or self.targets]
         return verify(
             PostgresSource(self.url, name=PIPELINE),
@@ -162,6 +168,7 @@ class Bench:
             DeltaReplicas(self.lake, PIPELINE),
             timeout_s,
             progress,
+            fed=fed,
         )
 
 

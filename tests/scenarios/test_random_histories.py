@@ -39,6 +39,8 @@ from tests.scenarios.crashing_log import open_log
 DEFAULT, LONG = 300, 10_000
 STEERED_DEFAULT, STEERED_LONG = 24, 2_000
 STEP = 25
+BASE = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+"""Where histories lie: what a power cut loses is simulated, so no disk is waited for."""
 MUST_HAPPEN = (
     "rows before the dump",
     "duplicates before the dump",
@@ -85,9 +87,8 @@ def run_some(first: int, count: int, *, steered: bool = False) -> tuple[Counter[
     """Run some seeds in this process; return what happened, and what went wrong."""
     coverage: Counter[str] = Counter()
     faults = []
-    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
     for seed in range(first, first + count):
-        with tempfile.TemporaryDirectory(dir=base) as folder:
+        with tempfile.TemporaryDirectory(dir=BASE) as folder:
             try:
                 Simulation(seed, Path(folder), open_log, coverage, steered=steered).run()
             except (SimulationFailed, OracleViolation, HeadraceError) as error:
@@ -173,7 +174,7 @@ def seeds_until_found(
 ) -> int | None:
     """Return how many seeds it takes until a run goes wrong, None when ``most`` are not enough."""
     for seed in range(first, first + most):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=BASE) as folder:
             try:
                 Simulation(seed, Path(folder), open_log, Counter(), capture_type).run()
             except (SimulationFailed, OracleViolation, HeadraceError):

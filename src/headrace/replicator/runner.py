@@ -146,6 +146,7 @@ def verify(config: Config) -> VerifyReport:
         ConfigError: there is none.
     """
     from headrace.errors import ConfigError
+    from headrace.replicator import lock
     from headrace.replicator.verify import verify as compare
     from headrace.state.incarnation import Incarnation
     from headrace.state.store import StateStore
@@ -159,12 +160,18 @@ def verify(config: Config) -> VerifyReport:
         )
     with contextlib.closing(StateStore(paths.database)) as state:
         life = Incarnation.read(state)
+
+    def fed() -> bool:
+        # A capture that has died is started again by its run.
+        return any(lock.is_held(paths.lock(name)) for name in ("run", "capture"))
+
     return compare(
         source,
         tables,
         paths.changelog,
         _replicas(config),
         life=life,
+        fed=fed,
     )
 
 

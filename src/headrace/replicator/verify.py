@@ -30,7 +30,8 @@ __all__ = ["TableReport", "VerifyReport", "verify"]
 
 _POLL_S = 0.05
 _QUIET_S = 3.0
-"""A log that stands still for this long is compared as it is: equal sums need no more of it."""
+"""A log that stands still for this long is compared as it is: equal sums need no more of it. One that nobody writes
+stands still."""
 
 
 def verify(
@@ -41,6 +42,7 @@ def verify(
     timeout_s: float = 120.0,
     progress: Callable[[str], None] | None = None,
     life: Incarnation | None = None,
+    fed: Callable[[], bool] = lambda: True,
 ) -> VerifyReport:
     """Compare tables of a source with their replicas.
 
@@ -52,6 +54,7 @@ def verify(
         timeout_s: how long to wait for dumps, log and frontier; comparing itself has no limit.
         progress: called with one line about what is being done.
         life: of the source that the log follows; its first when None.
+        fed: whether somebody writes the log, as far as anybody can tell.
 
     Raises:
         SourceError: the source cannot be read.
@@ -70,6 +73,7 @@ def verify(
         deadline=time.monotonic() + timeout_s,
         say=_once(progress),
         life=life or Incarnation(""),
+        fed=fed,
     )
     return run.execute(copy_deadline=time.monotonic() + timeout_s / 2)
 
@@ -103,6 +107,7 @@ class _Run:
     deadline: float
     say: Callable[[str], None]
     life: Incarnation
+    fed: Callable[[], bool]
 
     def execute(self, copy_deadline: float) -> VerifyReport:
         self._require_log()
@@ -112,7 +117,9 @@ class _Run:
             with self.replicas.opened() as shown, self.source.view(self.tables) as view:
                 for table in self.tables:
                     view.narrow(table, self.replicas.alike(view.schemas[table]))
-                covered = self._await_log(view, _QUIET_S)
+                # Asked before the log is read: whoever has ended by then has written all that it will.
+                quiet_s = _QUIET_S if self.fed() else 0.0
+                covered = self._await_log(view, quiet_s)
                 log = LogView.of(self.reader, view.snapshot, self.life.since_scn)
                 manifest = self._frontier(shown, log)
                 ready = self._complete(manifest, log)
@@ -166,7 +173,7 @@ class _Run:
             now = time.monotonic()
             if covered != last:
                 moved, last = now, covered
-            if now > self.deadline or now - moved > quiet_s:
+            if now > self.deadline or now - moved >= quiet_s:
                 return False
             self.say("waiting for the change log to reach the source's snapshot")
             time.sleep(_POLL_S)

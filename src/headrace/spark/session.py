@@ -11,7 +11,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -83,7 +85,24 @@ def build_session(
     options = archive_options() if jvm_options is None else jvm_options
     for name, value in (_defaults(settings, options) | dict(settings.extra)).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    begins = SparkContext._active_spark_context is None
+    session = builder.getOrCreate()
+    if begins:
+        _find_no_sources(session)
+    return session
+
+
+def _find_no_sources(session: SparkSession) -> None:
+    """Spare a JVM of ours the search for installed data sources.
+
+    Spark starts a Python process for it before the first source is registered, which takes a second. Ours are
+    registered by name, and nobody else's is used. What a search would have found has no setting, only this variable.
+    """
+    java: Any = session._jvm
+    manager = getattr(java.org.apache.spark.sql.execution.datasources, "DataSourceManager$")
+    nothing = getattr(getattr(java.scala.collection.immutable, "Map$"), "MODULE$").empty()
+    found = java.scala.Option.apply(nothing)
+    getattr(getattr(manager, "MODULE$"), "dataSourceBuilders_$eq")(found)
 
 
 def is_remote(session: SparkSession) -> bool:
