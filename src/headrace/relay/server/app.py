@@ -146,6 +146,8 @@ class Relay:
             (b"headrace-source", feed.name.encode()),
             (b"headrace-oldest-scn", str(tail.oldest_scn).encode()),
             (b"headrace-covered-scn", str(tail.covered_scn).encode()),
+            # Behind the supply: where another log has come since, that gives nothing.
+            (b"headrace-log", feed.identity.encode()),
             (b"headrace-routes", str(self._routes.version(feed.name)).encode()),
             (b"cache-control", b"no-store"),
         ]
