@@ -183,7 +183,7 @@ async def parameters(request: Request) -> Mapping[str, Any]:
     Raises:
         BadRequest: a name comes twice, or the body is no JSON object.
     """
-    if request.method == "GET":
+    if request.method in ("GET", "HEAD"):
         pairs = request.query_params.multi_items()
         names = [name for name, _ in pairs]
         twice = next((name for name in names if names.count(name) > 1), None)
