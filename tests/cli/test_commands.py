@@ -15,10 +15,11 @@ from typer.testing import CliRunner, Result
 
 from headrace import __version__
 from headrace.cli.main import app
-from headrace.errors import ScnNotFound, SlotLost
+from headrace.errors import ControlUnavailable, ScnNotFound, SlotLost
 from headrace.observe.status import ProcessState, ProcessStatus, StatusFile, describe_error
 from headrace.replicator import config_file, lock, runner
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.requests import Requests, Shown
 from headrace.state.store import Scope, StateStore
 from headrace.testing.standing import standing
 from tests.requirements import req
@@ -233,6 +234,21 @@ def test_an_error_with_arguments_of_its_own_survives_the_status_file() -> None:
 
     assert isinstance(restored, ScnNotFound)
     assert "SCN 5" in restored.message
+
+
+def test_a_dump_that_is_queued_is_told_of_where_it_cannot_be_shown(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: Requests, request: str) -> Shown:
+        raise ControlUnavailable(f"No answer of {request}.", next_step="none.")
+
+    words = ("--table", "public.orders", "--json")
+    with monkeypatch.context() as patched:
+        patched.setattr(Requests, "show", away)
+        refused = call("dump", "start", str(file), *words)
+    assert refused.exit_code == 2
+    queued = json.loads(call("dump", "list", str(file), "--json").stdout)
+    assert f"queued: request {queued[0]['request']}" in refused.stderr
 
 
 def asked(file: Path, *words: str) -> str:

@@ -43,6 +43,25 @@ def test_an_error_without_room_for_its_words_is_an_error_all_the_same() -> None:
         assert called("status", "nowhere.yaml", stdout=full, stderr=full).returncode == 2
 
 
+@pytest.mark.parametrize("words", ["version", "version --json", "--help"])
+def test_an_output_that_is_closed_is_said_and_an_error(words: str) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"exec {sys.executable} -m headrace.cli.main {words} >&-"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "The output of the command is closed" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_an_error_of_who_has_no_output_at_all_is_an_error_all_the_same() -> None:
+    closed = f"exec {sys.executable} -m headrace.cli.main status nowhere.yaml >&- 2>&-"
+    assert subprocess.run(["/bin/sh", "-c", closed], check=False).returncode == 2
+
+
 def test_a_reader_that_has_gone_ends_a_command_without_a_word() -> None:
     reads, writes = os.pipe()
     os.close(reads)

@@ -19,10 +19,12 @@ import sqlalchemy as sa
 from headrace.changelog import ChangeLogSettings
 from headrace.client import (
     Checkpoints,
+    Consumer,
     FileCheckpoints,
     NoCheckpoints,
     SqlCheckpoints,
     Subscription,
+    Window,
 )
 from headrace.client.errors import CheckpointUnusable
 from headrace.testing.histories import TABLES
@@ -205,6 +207,35 @@ def test_a_file_that_does_not_read_is_refused_and_not_begun_anew(tmp_path, text)
     path.write_text(text)
     with pytest.raises(CheckpointUnusable, match="does not read"):
         FileCheckpoints(path).load()
+
+
+def test_a_consumer_that_was_given_the_file_of_another_one_stops_and_says_so(log, relay, tmp_path):
+    log.register(TABLE)
+    log.append(*(window(scn) for scn in range(1, 6)))
+    path = tmp_path / "place"
+
+    class Slow(Consumer):
+        def on_start_window(self, window: Window) -> None:
+            if window.scn == 3:
+                Subscription(relay, "shop", Recorder(), path, upto=5, settings=QUICK).run()
+
+    mistaken = Subscription(
+        relay, "shop", Slow(), path, upto=5, settings=QUICK, on_suspended="raise"
+    )
+    with pytest.raises(CheckpointUnusable, match="everything up to 2") as refused:
+        mistaken.run()
+    assert "two consumers use it" in str(refused.value)
+    # What it has not stored is not taken for done by either.
+    assert FileCheckpoints(path).load() == Place(5)
+
+
+def test_a_file_that_was_removed_meanwhile_is_made_anew(tmp_path):
+    store = FileCheckpoints(tmp_path / "place")
+    store.store(Place(1))
+    (tmp_path / "place").unlink()
+    assert store.load() is None
+    store.store(Place(2))
+    assert store.load() == Place(2)
 
 
 def test_places_that_cannot_be_stored_are_refused_by_name(tmp_path):

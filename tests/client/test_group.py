@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -369,6 +370,40 @@ def test_a_resize_that_was_begun_outlives_all_members(log, members):
     members.settled(7, 10)
     assert members.kept.changes() == expected(10)
     assert {row.count for row in members.kept.rows() if row.scn > 5} == {7}
+
+
+@req("D110")
+def test_a_resize_that_one_partition_holds_up_is_called_off_and_the_others_go_on(log, members):
+    class Failing(Consumer):
+        def on_end_window(self, window: Window) -> Result:
+            del window
+            return Result.ERROR
+
+    def made(partition: Partition) -> Consumer:
+        return Failing() if partition.number == 3 else Storing(members.kept, partition)
+
+    log.register(TABLE)
+    log.append(*(window(scn, ROWS) for scn in range(1, 6)))
+    one = members.join(made, settings=replace(GROUP_SETTINGS, retries=0))
+
+    def state() -> GroupState:
+        return members.store.read("g") or GroupState("", [])
+
+    def reached(scn: int) -> None:
+        def done() -> bool:
+            first = state().partitions[:3]
+            return len(first) == 3 and all(p.place >= Place(scn) for p in first)
+
+        until(done, f"all but one at {scn}")
+
+    reached(5)
+    one.resize(7)
+    until(lambda: state().barrier, "a barrier")
+    log.append(*(window(scn, ROWS) for scn in range(6, 11)))
+    one.resize(4)
+    reached(10)
+    assert (state().target, state().barrier, len(state().partitions)) == (None, None, 4)
+    assert {row.count for row in members.kept.rows()} == {4}
 
 
 @req("D110")

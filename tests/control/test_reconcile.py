@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.observe.status import ProcessState, StatusFile
 from headrace.replicator.api.opened import opened
 from headrace.replicator.control import processes
 from headrace.replicator.control.lifecycle import Command, Desired, State
@@ -55,6 +56,24 @@ def test_start_pause_resume_and_stop(hand: Hand) -> None:
 
     assert not alive(pid)
     assert [word for word, *_ in hand.journal()] == ["began", "ended"]
+
+
+def test_a_pause_is_noted_when_the_capture_has_heard_of_it(hand: Hand) -> None:
+    hand.started()
+    capture = StatusFile(hand.state() / "status" / "capture.json", "capture")
+
+    def does(doing: str) -> None:
+        capture.write(ProcessState.RUNNING, {"doing": doing}, force=True)
+
+    does("streaming")
+    hand.command(Command.PAUSE)
+    until(lambda: StateStore(hand.state() / "state.db").pace().log_paused, "it is told")
+    for _ in range(3):
+        does("streaming")
+        time.sleep(0.5)
+        assert hand.row().state is State.RUNNING
+    does("log paused")
+    hand.reaches(State.PAUSED)
 
 
 def test_one_that_is_paused_before_it_has_begun_begins_paused(hand: Hand) -> None:

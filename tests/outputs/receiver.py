@@ -20,6 +20,7 @@ class Receiver(ThreadingHTTPServer):
         calls: path, headers and body of each.
         taken: bodies that were answered with 200.
         connections: addresses that called.
+        headers: of each answer.
         over: ends every sleep.
     """
 
@@ -31,6 +32,7 @@ class Receiver(ThreadingHTTPServer):
         self.calls: list[tuple[str, dict[str, str], bytes]] = []
         self.taken: list[dict[str, Any]] = []
         self.connections: set[Any] = set()
+        self.headers: dict[str, str] = {}
         self.over = threading.Event()
 
     @property
@@ -62,6 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.taken.append(json.loads(body))
         self.send_response(answer)
         self.send_header("content-length", "2")
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(b"ok")
 

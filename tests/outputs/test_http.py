@@ -83,6 +83,29 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(receiver, trouble):
     assert pauses == [0.5, 0.6]
 
 
+@pytest.mark.parametrize(
+    ("asked", "pauses"),
+    [
+        ("7", [7.0, 7.0]),
+        ("86400", [30.0, 30.0]),
+        ("Thu, 31 Dec 2099 23:59:59 GMT", [30.0, 30.0]),
+        ("0", [0.5, 0.6]),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", [0.5, 0.6]),
+        ("soon", [0.5, 0.6]),
+    ],
+)
+@pytest.mark.parametrize("trouble", [429, 503])
+def test_a_webhook_that_says_when_to_come_again_is_heard_within_bounds(
+    receiver, trouble, asked, pauses
+):
+    slept: list[float] = []
+    receiver.answers = [trouble, trouble]
+    receiver.headers = {"retry-after": asked}
+    output = output_to(receiver, slept, pause_s=0.5, most_pause_s=0.6)
+    assert deliver(output, 5, [insert(5, 0, 1)]) == []
+    assert slept == pauses
+
+
 def test_a_webhook_that_says_nothing_is_left_after_its_time(receiver):
     receiver.answers = ["sleep"]
     little, enough = (WebhookSettings(receiver.url, SECRET, timeout_s=s) for s in (0.2, 60.0))

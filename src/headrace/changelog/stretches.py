@@ -74,6 +74,11 @@ class StretchReader:
         self._again_at = 0.0
 
     @property
+    def folder(self) -> Path:
+        """Where the log lies."""
+        return self._chain.folder
+
+    @property
     def exists(self) -> bool:
         """Whether there is a log at all."""
         return self._sequence >= 0

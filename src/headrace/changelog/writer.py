@@ -19,6 +19,7 @@ from types import TracebackType
 from headrace.changelog.active import ActiveSegment, Sync, Write
 from headrace.changelog.chain import Link
 from headrace.changelog.config import ChangeLogSettings
+from headrace.changelog.identity import identify
 from headrace.changelog.jobs import job_file, jobs
 from headrace.changelog.lock import take_lock
 from headrace.changelog.order import check_follows, split_open
@@ -101,6 +102,7 @@ class ChangeLogWriter:
         self._links = found.links
         self._sealed_at = {link.name: self._written_at(link) for link in self._links}
         self._progress = found.progress
+        identify(folder, begins=not self._links and not self._progress.last_scn)
         self._publish(self._links[-1] if self._links else None, self._progress)
         self._tail.flush()
         self._remove_leftovers()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.dumps import configured, dumps_of
-from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.output import console, errors_without_traceback, notes
 from headrace.cli.server import (
     DEFAULT_URL,
     AsJson,
@@ -19,6 +19,7 @@ from headrace.cli.server import (
     Server,
     ServerUrl,
 )
+from headrace.errors import HeadraceError
 
 __all__ = ["dump"]
 
@@ -100,11 +101,16 @@ def start(
         )
         if not as_json:
             console.print(f"queued: request {asked}")
-        ended = requests.wait(asked) if wait else None
-        if as_json:
-            typer.echo(json.dumps((ended or requests.show(asked)).to_json(), indent=2))
-        elif ended is not None:
-            console.print(outcome(ended))
+            if wait:
+                console.print(outcome(requests.wait(asked)))
+            return
+        try:
+            shown = requests.wait(asked) if wait else requests.show(asked)
+        except HeadraceError:
+            # Whoever repeated the command would have it twice.
+            notes.print(f"queued: request {asked}")
+            raise
+        typer.echo(json.dumps(shown.to_json(), indent=2))
 
 
 @dump.command(name="list")

@@ -26,6 +26,7 @@ def naming_refusals() -> Iterator[None]:
 
     Letters that the output's encoding lacks are shown by their numbers, the bytes of a file's name among them.
     """
+    _open_what_is_closed()
     _show_every_letter()
     try:
         yield
@@ -79,8 +80,22 @@ def _passing_over() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in NO_ROOM | {errno.EBADF}:
             raise
+
+
+def _open_what_is_closed() -> None:
+    """Let an output that we were started without refuse what is written to it, and what is said beside it get lost.
+
+    Their numbers are taken so: else the next file that is opened would be the output.
+    """
+    for number, name, mode in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, mode)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
 
 
 def _show_every_letter() -> None:
@@ -102,6 +117,11 @@ def _told(error: OSError) -> HeadraceError:
         return HeadraceError(
             f"There is no room for what the command writes ({reason}).",
             next_step="make room where its output goes, or let it go elsewhere.",
+        )
+    if error.errno == errno.EBADF:
+        return HeadraceError(
+            "The output of the command is closed.",
+            next_step="let it go somewhere: >FILE, or >/dev/null.",
         )
     return HeadraceError(
         f"The system refused what the command needs ({reason}).",

@@ -54,22 +54,32 @@ class NoCheckpoints:
 class FileCheckpoints:
     """One small JSON file, replaced as a whole: a reader and a crash find the old place or the new one.
 
+    Two consumers that were given one file by mistake would each go on where the other was. The one that finds a place
+    that it did not store itself says so, and neither stores nor begins anew any more.
+
     Args:
         path: of the file; its folder is made.
     """
 
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
+        # What we have put there or found when we came; None while that is not known.
+        self._known: bytes | None = None
+        self._place: Place | None = None
+        self._is_shared = False
 
     def load(self) -> Place | None:
         """Return the place in the file, None when there is none yet.
 
         Raises:
-            CheckpointUnusable: the file does not read.
+            CheckpointUnusable: the file does not read, or another consumer stores in it.
         """
+        self._check_shared()
         try:
-            said = json.loads(self._path.read_text(encoding="utf-8"))
-            return Place.parse(said["place"])
+            found = self._path.read_bytes()
+            self._place = Place.parse(json.loads(found)["place"])
+            self._known = found
+            return self._place
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -79,18 +89,37 @@ class FileCheckpoints:
         """Put a place into the file; it is on disk when this returns.
 
         Raises:
-            CheckpointUnusable: the file cannot be written.
+            CheckpointUnusable: the file cannot be written, or another consumer stores in it.
         """
-        text = json.dumps({"place": str(place), "stored_us": time.time_ns() // 1000})
+        self._check_shared()
+        said = {"place": str(place), "stored_us": time.time_ns() // 1000}
+        data = json.dumps(said).encode() + b"\n"
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(self._path, text.encode() + b"\n")
+            replace_file(self._path, data)
+            self._known, self._place = data, place
         except OSError as error:
+            # It may be in its place all the same.
+            self._known = None
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
             raise CheckpointUnusable(
                 f"The checkpoint {self._path} cannot be written ({reason}); the one before stays.",
                 next_step="make room on its file system, and check its rights; what lies behind it comes again.",
             ) from error
+
+    def _check_shared(self) -> None:
+        """Look whether the file is as it was left; one that was removed may be made anew."""
+        if self._known is not None and not self._is_shared:
+            try:
+                self._is_shared = self._path.read_bytes() != self._known
+            except OSError:
+                return
+        if self._is_shared:
+            raise CheckpointUnusable(
+                f"The checkpoint {self._path} was changed by somebody else while this consumer, which has processed "
+                f"everything up to {self._place}, stored there: two consumers use it.",
+                next_step="end one of them, or give it a checkpoint of its own; then begin with each where it was.",
+            )
 
 
 class SqlCheckpoints:

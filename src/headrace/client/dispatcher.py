@@ -143,7 +143,7 @@ class Dispatcher:
             CallbackFailed: as `deliver`.
             CheckpointUnusable: likewise.
         """
-        if self._open is not None or place < self.place:
+        if self._open is not None or not place.whole or place < self.place:
             return
         self.place = place
         moved = self.place > self.stored

@@ -53,8 +53,8 @@ class Cutter(Protocol[T_co]):
         """Take note that nothing more comes up to ``scn``."""
         ...
 
-    def elsewhere(self) -> None:
-        """Take note that another log goes on, from the beginning of the open window at the latest."""
+    def began(self, log: str, *, elsewhere: bool) -> None:
+        """Take note which log goes on; another one does from the beginning of the open window at the latest."""
         ...
 
 
@@ -133,8 +133,7 @@ class Feed(Generic[T]):
                 if isinstance(run, Covered):
                     self._cutter.cover(run.scn)
                 elif isinstance(run, Began):
-                    if run.elsewhere:
-                        self._cutter.elsewhere()
+                    self._cutter.began(run.log, elsewhere=run.elsewhere)
                 else:
                     try:
                         for block in self._decoded(run):

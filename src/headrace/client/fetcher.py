@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.client.buffer import ByteBuffer
-from headrace.client.errors import ClockWentBack
+from headrace.client.errors import CheckpointUnusable, ClockWentBack
 from headrace.client.reading import Began, Ended, Failed, Item, Reading, nbytes
 from headrace.client.relays import Relays
 from headrace.client.transport import BlockFrame, StreamRequest
@@ -133,17 +133,22 @@ class Fetcher:
             self._ask_for(self._request.max_bytes * 2)
         self._full_after = None
         relay = self._relays.current()
-        elsewhere = self.answered_by not in (None, relay.url)
+        # A place inside a window is one of the log that gave it.
+        reached, elsewhere = after, self.answered_by not in (None, relay.url)
         if elsewhere:
-            # A place inside a window is one of the log that gave it.
             after = Place(after.after_scn)
         stream = relay.stream(replace(self._request, after=after))
+        if not after.whole and after.log not in ("", stream.log):
+            elsewhere, after = True, Place(after.after_scn)
+            stream = relay.stream(replace(self._request, after=after))
+        if elsewhere and not reached.whole and reached.changes is None:
+            raise _of_another_log(reached, relay.url)
         self.answered_by = relay.url
         self.connections += 1
         self._inside = True
         self._refusals.clear()
         self._relays.follow(stream.routes)
-        self._buffer.put(Began(elsewhere))
+        self._buffer.put(Began(elsewhere, stream.log))
         reading = Reading(stream, after, self._request.upto)
         try:
             while reading.finished is None and not self._stop.is_set():
@@ -209,3 +214,11 @@ class Fetcher:
     def _ask_for(self, max_bytes: int) -> None:
         most = max(self._request.max_bytes, self._relays.max_block_bytes)
         self._request = replace(self._request, max_bytes=min(max_bytes, most))
+
+
+def _of_another_log(place: Place, url: str) -> CheckpointUnusable:
+    return CheckpointUnusable(
+        f"The checkpoint {place} lies inside a window of another change log than the one of relay {url}, and does not "
+        "say how many of its rows were processed.",
+        next_step=f"name the relay that gave it; or rewind to {place.after_scn}: all of the window comes once more.",
+    )

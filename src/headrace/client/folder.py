@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.changelog import Spot, StretchReader
+from headrace.changelog.identity import identity_of
 from headrace.changelog.merging import Stored
 from headrace.client.outline import Outline
 from headrace.client.transport import BlockFrame, Note, StreamRequest
@@ -170,6 +171,7 @@ class FolderStream:
     Attributes:
         oldest_scn: what the log held when the stream began.
         covered_scn: likewise, its newest.
+        log: identity of the log, empty when it has none.
         routes: 0, for no document.
     """
 
@@ -191,6 +193,7 @@ class FolderStream:
         self._interrupted = interrupted
         self.oldest_scn, self.covered_scn = reader.tail.oldest_scn, reader.tail.covered_scn
         self._spot = self._begin()
+        self.log = identity_of(reader.folder)
         self._told_scn = self._spot.covered_scn
         self._waiting: list[Stored] = []
         self._left = request.max_bytes

@@ -145,6 +145,8 @@ class Group:
     def resize(self, count: int) -> None:
         """Ask for another count of partitions; the members carry it out while they run, and it outlives all of them.
 
+        Asking for the count that there is calls off what was asked for before and is not carried out yet.
+
         Raises:
             ConfigError: there cannot be so many.
             GroupUnavailable: the store does not answer, or there is no such group yet.

@@ -160,13 +160,17 @@ def leave(state: GroupState, member: str) -> None:
 
 
 def resize(state: GroupState, count: int) -> None:
-    """Set out for another count of partitions.
+    """Set out for another count of partitions; for the one that there is, call off what was set out for.
+
+    Until the last has reached the barrier all of them stand where they may go on as before.
 
     Raises:
         ConfigError: there cannot be so many.
     """
     _check_count(count)
-    if state.target is not None or count != len(state.partitions):
+    if count == len(state.partitions):
+        state.target = state.barrier = None
+    else:
         state.target = count
 
 

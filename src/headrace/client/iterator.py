@@ -92,6 +92,10 @@ def iterate(
         stored = done = place
         stored_at = clock()
 
+    def is_behind(place: Place) -> bool:
+        """Whether a place moved without windows, behind all that were given and done."""
+        return place.whole and done >= given and place > stored
+
     pieces = feed.pieces(look_s)
     given = feed.place
     for piece in pieces:
@@ -100,7 +104,7 @@ def iterate(
             yield window
             window.finish()
             given = window.window.place
-        elif done >= given and feed.place > stored and clock() - stored_at >= idle_checkpoint_s:
+        elif is_behind(feed.place) and clock() - stored_at >= idle_checkpoint_s:
             # Nothing more came up to here, and everything before it was done.
             store(feed.place)
         if control.asked and not control.hold():

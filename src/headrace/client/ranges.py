@@ -23,7 +23,7 @@ from headrace.client.transport import AnyRelay, StreamRequest
 from headrace.errors import HeadraceError, ProtocolError, RelayUnavailable, Retry
 from headrace.model.block import Block, Body
 from headrace.model.schema import TableSchema
-from headrace.wire.place import Place
+from headrace.wire.place import Inside, Place
 
 __all__ = ["Ranges"]
 
@@ -241,7 +241,7 @@ class _Behind:
                 goes_on = before.scn == last and not before.whole
                 told, above = (self._told, before.ord) if goes_on else (Told(), -1)
                 self._told = told.then(rest, last, above)
-                self.place = Place(last, _last_ord(rest, before))
+                self.place = Inside(last, _last_ord(rest, before), "", self._told.changes)
             yield rest
         self.cover(block.covered_scn)
 
@@ -250,10 +250,12 @@ class _Behind:
         if self.place.whole:
             self.place = max(self.place, Place(scn))
 
-    def elsewhere(self) -> None:
-        """Take note that another log goes on, from the beginning of the open transaction at the latest."""
-        if not self.place.whole:
-            self.place, self._to_find = Place(self.place.scn, -1), self._told
+    def began(self, log: str, *, elsewhere: bool) -> None:
+        """Take note which log goes on; another one does from the beginning of the open transaction at the latest."""
+        del log
+        if elsewhere and not self.place.whole:
+            self.place = Inside(self.place.scn, -1, "", self._told.changes)
+            self._to_find = self._told
 
     def _rest_of_open(self, block: Block) -> Block:
         scn, order = self.place
@@ -265,7 +267,7 @@ class _Behind:
             )
         if self._to_find is not None:
             order, self._to_find = self._to_find.found(block, scn, order)
-            self.place = Place(scn, order)
+            self.place = Inside(scn, order, "", self._told.changes)
         bodies = []
         for body in block.bodies:
             count = int(body.batch.column("_scn").to_numpy().searchsorted(scn, side="right"))

@@ -22,10 +22,12 @@ class Began:
     """Another answer begins: its first block may hold what came before once more.
 
     Attributes:
-        elsewhere: whether another relay gives it than the one before.
+        elsewhere: whether another log gives it than the one before.
+        log: identity of that log, empty when it is not known.
     """
 
     elsewhere: bool = False
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ class StreamRequest:
         """Return the names and values of the request; what is not asked for is left out."""
         said: dict[str, Any] = {"source": self.source, "mode": "pull" if self.pull else "push"}
         if self.after is not None:
-            said["after"] = str(self.after)
+            # Whose ordinal it is, the asker knows; no relay is told.
+            said["after"] = str(Place(*self.after))
         if self.since_us is not None:
             said["since_us"] = self.since_us
         if self.upto is not None:
@@ -87,6 +88,7 @@ class AnyStream(Protocol):
 
     oldest_scn: int
     covered_scn: int
+    log: str
     routes: int
 
     def frames(self) -> Iterator[BlockFrame | Note]:
@@ -276,6 +278,7 @@ class Stream:
     Attributes:
         oldest_scn: what the relay held when the stream began.
         covered_scn: likewise, its newest.
+        log: identity of the change log that it comes from, empty when the relay tells none.
         routes: version of the relay's routing document.
     """
 
@@ -285,6 +288,7 @@ class Stream:
         self._max_block_bytes = max_block_bytes
         self.oldest_scn = int(answer.headers.get("headrace-oldest-scn") or 0)
         self.covered_scn = int(answer.headers.get("headrace-covered-scn") or 0)
+        self.log = answer.headers.get("headrace-log", "")
         self.routes = int(answer.headers.get("headrace-routes") or 0)
         self._coming = self._frames()
         self._begun = False

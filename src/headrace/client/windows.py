@@ -20,7 +20,7 @@ from headrace.client.told import Told
 from headrace.errors import ProtocolError
 from headrace.model.block import ORIGIN_SELECT, Block, SystemEvent
 from headrace.model.schema import TableId, TableSchema
-from headrace.wire.place import Place
+from headrace.wire.place import Inside, Place
 
 __all__ = ["Part", "Piece", "Windows"]
 
@@ -83,8 +83,9 @@ class Windows:
         self._shapes = shapes
         self._merge = merge
         self._resumed_after = -1
-        # Of the open window; None where it was not told from its beginning on.
-        self._told: Told | None = None
+        self._log = after.log
+        # Of the open window; None where it is gone on with, and nobody knows how much of it was told.
+        self._told = None if after.changes is None else Told(after.changes)
         self._to_find: Told | None = None
 
     def cut(self, block: Block) -> Iterator[Piece]:
@@ -106,10 +107,11 @@ class Windows:
         if not self.inside and self.place.whole and scn > self.place.scn:
             self.place = Place(scn)
 
-    def elsewhere(self) -> None:
-        """Take note that another log goes on, from the beginning of the open window at the latest."""
-        if self.inside and self._told is not None:
-            self.place, self._to_find = Place(self.place.scn, -1), self._told
+    def began(self, log: str, *, elsewhere: bool) -> None:
+        """Take note which log goes on; another one does from the beginning of the open window at the latest."""
+        self._log = log
+        if elsewhere and not self.place.whole and self._told is not None:
+            self.place, self._to_find = self._at(self.place.scn, -1), self._told
 
     def _only(self, block: Block) -> Piece | None:
         """Return the block as one window where it is one and nothing was told of it; stand behind it then.
@@ -152,10 +154,17 @@ class Windows:
             if self._to_find is not None:
                 scn, above = self.place
                 at, self._to_find = self._to_find.found(rest, scn, above)
-                self.place = Place(scn, at)
+                self.place = self._at(scn, at)
+                if self._to_find is not None and not rest.ends_complete:
+                    # All of it was told before.
+                    return
             cut = _Cut(rest, self._lasts(rest.index), self.place, self._rows(rest))
             for number, last in enumerate(cut.lasts):
                 yield self._piece(cut, number, last)
+
+    def _at(self, scn: int, order: int) -> Place:
+        """Return a place inside the open window."""
+        return Inside(scn, order, self._log, None if self._told is None else self._told.changes)
 
     def _rows(self, block: Block) -> list[Rows]:
         return [
@@ -192,7 +201,8 @@ class Windows:
         begins = not self.inside
         if begins:
             self._resumed_after = inside
-            self._told = Told() if inside < 0 else None
+            if inside < 0:
+                self._told = Told()
         if not ends and self._told is not None:
             self._told = self._told.then(cut.block, scn, inside)
         transactions = cut.transactions[number]
@@ -206,7 +216,7 @@ class Windows:
             "select" if origin == ORIGIN_SELECT else "log",
             self._resumed_after,
         )
-        place = Place(scn) if ends else Place(scn, max(inside, cut.last_ord(scn)))
+        place = Place(scn) if ends else self._at(scn, max(inside, cut.last_ord(scn)))
         self.place, self.inside = place, not ends
         return Piece(window, begins, bool(ends), cut.parts(number), place)
 

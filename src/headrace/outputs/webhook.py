@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from headrace.errors import ConfigError, Retry, TargetError
@@ -44,6 +45,7 @@ class WebhookSettings:
         retries: after the first try.
         pause_s: before the first of them; doubled each time, up to ``most_pause_s``.
         most_pause_s: the longest pause.
+        most_asked_s: the longest pause that an answer may ask for by ``retry-after``.
     """
 
     url: str = field(repr=False)
@@ -53,6 +55,7 @@ class WebhookSettings:
     retries: int = 5
     pause_s: float = 0.2
     most_pause_s: float = 10.0
+    most_asked_s: float = 30.0
 
     def validate(self) -> None:
         """Check each field.
@@ -67,7 +70,8 @@ class WebhookSettings:
             raise _unusable("url", "holds a user or a password", "headers with an authorization")
         if self.secret is not None and not self.secret:
             raise _unusable("secret", "is empty", "None, or the bytes that both sides know")
-        if self.timeout_s <= 0 or self.pause_s < 0 or self.most_pause_s < 0 or self.retries < 0:
+        least = min(self.pause_s, self.most_pause_s, self.most_asked_s, self.retries)
+        if self.timeout_s <= 0 or least < 0:
             raise _unusable("a time or number", "is negative", "0 or more; timeout_s above 0")
 
 
@@ -100,6 +104,7 @@ class Webhook:
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._secure, self._port = parts.scheme == "https", parts.port
         self._connection: http.client.HTTPConnection | None = None
+        self._asked_s = 0.0
         self.tries = 0
 
     def post(self, body: bytes, key: str) -> None:
@@ -117,7 +122,7 @@ class Webhook:
         for _ in range(self._settings.retries):
             if self._try(body, key) is None:
                 return
-            self._sleep(min(pause_s, self._settings.most_pause_s))
+            self._sleep(max(min(pause_s, self._settings.most_pause_s), self._asked_s))
             pause_s *= 2
         what = self._try(body, key)
         if what is not None:
@@ -135,6 +140,7 @@ class Webhook:
     def _try(self, body: bytes, key: str) -> str | None:
         """Send once; return why it was not taken and may be next time, None when it was."""
         self.tries += 1
+        self._asked_s = 0.0
         try:
             status = self._send(body, self._headers(body, key))
         except (OSError, http.client.HTTPException) as error:
@@ -156,6 +162,7 @@ class Webhook:
         connection = self._connected()
         connection.request("POST", self._target, body, headers)
         answer = connection.getresponse()
+        self._asked_s = min(_seconds(answer.getheader("retry-after")), self._settings.most_asked_s)
         answer.read(_MOST_ANSWER)
         if not answer.isclosed():
             # More than anybody has to say to a call: not worth reading to its end.
@@ -183,6 +190,18 @@ class Webhook:
                 else http.client.HTTPConnection(self.host, self._port, timeout=timeout)
             )
         return self._connection
+
+
+def _seconds(text: str | None) -> float:
+    """Return what ``retry-after`` asks for, 0 for nothing: a number of seconds, or a time of HTTP."""
+    if text is None:
+        return 0.0
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _unusable(name: str, what: str, wanted: str) -> ConfigError:

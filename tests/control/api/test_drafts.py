@@ -31,6 +31,14 @@ def test_a_draft_is_put_shown_overwritten_and_deleted(operator: Asking) -> None:
         assert (answer.status, answer.error["type"]) == (404, "NotFound")
 
 
+@pytest.mark.parametrize(("name", "status"), [(".", 422), ("..", 422), ("...", 422), (".a.b", 201)])
+def test_a_draft_is_not_called_like_the_folder_above_it(
+    operator: Asking, name: str, status: int
+) -> None:
+    """Whoever deleted it through a browser would delete its namespace."""
+    assert operator("PUT", f"{NS}/drafts/{name}", {"config": {}}).status == status
+
+
 @req("C91")
 @pytest.mark.parametrize(
     "body",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import subprocess
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,8 +16,10 @@ from headrace.relay.server.access import Access
 from headrace.relay.server.serve import check_tls
 from headrace.relay.server.settings import RelaySettings, Role, Token
 from headrace.testing.relay import served
+from tests.certificates import self_signed
 from tests.changelog.windows import scns, synced, window
 from tests.relay.server.asking import ask, pulled, stream
+from tests.waiting import until
 
 READER = Token("reports", "swordfish-of-readers", Role.READER)
 ADMIN = Token("ops", "swordfish-of-admins", Role.ADMIN)
@@ -127,6 +132,33 @@ def test_with_a_certificate_the_stream_is_encrypted(writer, folder, pair):
             assert scns(frames.until(30)) == [30]
         with pytest.raises((http.client.HTTPException, OSError)):
             ask(url.replace("https", "http"), "/sources")
+
+
+def shown_to(url: str) -> bytes:
+    """Return the certificate that a new connection is shown."""
+    parts = urlsplit(url)
+    return ssl.get_server_certificate((str(parts.hostname), parts.port or 0)).encode()
+
+
+def test_a_certificate_that_is_renewed_on_disk_is_shown_to_who_comes_next(writer, folder, tmp_path):
+    synced(writer, window(1))
+    old, new = self_signed(tmp_path / "old"), self_signed(tmp_path / "new")
+    certificate, key = old
+    with served({"shop": folder}, certificate=certificate, key=key) as url:
+        before = shown_to(url)
+        with stream(url, after=0) as frames:
+            assert scns(frames.until(1)) == [1]
+            # One file at a time, and one that is no certificate at first.
+            certificate.write_text("none")
+            time.sleep(3)
+            assert shown_to(url) == before
+            new.key.replace(key)
+            time.sleep(3)
+            assert shown_to(url) == before
+            new.certificate.replace(certificate)
+            until(lambda: shown_to(url) != before, "the new certificate")
+            synced(writer, window(2))
+            assert scns(frames.until(2)) == [2]
 
 
 def test_a_certificate_that_cannot_be_used_is_named(tmp_path, pair):

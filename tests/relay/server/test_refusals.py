@@ -19,6 +19,8 @@ BAD = [
     ("after", "5:"),
     ("after", "0:3"),
     ("after", "1:99999999999"),
+    ("after", "5:3@k3f9a2.4"),
+    ("after", "5:3@.4"),
     ("after", str(2**63)),
     ("since_us", "yesterday"),
     ("upto", "1.5"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import threading
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -398,3 +401,45 @@ def test_a_reader_that_goes_away_is_forgotten(writer, url):
         frames.until(1)
         assert open_streams(url) == 1
     until(lambda: open_streams(url) == 0, "the relay notices that its reader has gone")
+
+
+def said_to(url: str, request: bytes) -> tuple[bytes, bytes]:
+    """Return head and body of what comes for a request, until the relay hangs up."""
+    parts = urlsplit(url)
+    with closing(socket.create_connection((parts.hostname, parts.port), 30)) as connection:
+        connection.sendall(request)
+        came = b"".join(iter(lambda: connection.recv(65_536), b""))
+    head, _, body = came.partition(b"\r\n\r\n")
+    return head.lower(), body
+
+
+def test_who_speaks_http_1_0_gets_what_is_stored_without_chunks(writer, url):
+    synced(writer, window(1), window(2))
+    asked = b"GET /stream?source=shop&after=0&mode=pull%s HTTP/1.0\r\nhost: x\r\n\r\n"
+    head, body = said_to(url, asked % b"")
+    stored = ask(url, "/stream", source="shop", after=0, mode="pull").body
+    assert b"transfer-encoding" not in head
+    assert body == stored
+    head, body = said_to(url, asked % b"&format=ndjson")
+    assert body == ask(url, "/stream", source="shop", after=0, mode="pull", format="ndjson").body
+    assert b"drained" in body.splitlines()[-1]
+    head, body = said_to(url, asked % b"&max_bytes=1")
+    assert head.startswith(b"http/1.1 413")
+    assert b"BlockTooLarge" in body
+    head, body = said_to(url, b"GET /sources HTTP/1.0\r\nhost: x\r\n\r\n")
+    assert body == ask(url, "/sources").body
+
+
+def test_the_head_of_a_stream_is_told_without_it(writer, url):
+    synced(writer, window(1))
+    head, body = said_to(
+        url, b"HEAD /stream?source=shop HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
+    assert head.startswith(b"http/1.1 200")
+    assert b"headrace-covered-scn: 1" in head
+    assert body == b""
+    refused, body = said_to(
+        url, b"HEAD /stream?source=none HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
+    assert refused.startswith(b"http/1.1 404")
+    assert body == b""

@@ -84,7 +84,7 @@ class Relay:
             routes=[
                 Route("/sources", self._sources),
                 Route("/register", self._register),
-                Route("/stream", _Endpoint(self._stream), methods=["GET", "POST"]),
+                Route("/stream", _Endpoint(self._stream), methods=["GET", "HEAD", "POST"]),
                 Route("/outline", self._outline),
                 Route("/buffer", self._buffer),
                 Route("/routes", self._routing),
@@ -146,11 +146,18 @@ class Relay:
             (b"headrace-source", feed.name.encode()),
             (b"headrace-oldest-scn", str(tail.oldest_scn).encode()),
             (b"headrace-covered-scn", str(tail.covered_scn).encode()),
+            # Behind the supply: where another log has come since, that gives nothing.
+            (b"headrace-log", feed.identity.encode()),
             (b"headrace-routes", str(self._routes.version(feed.name)).encode()),
             (b"cache-control", b"no-store"),
         ]
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
         connection = connection_of(scope)
-        stream = Stream(request, feed, supply, self._look_out, self.control, connection, send)
+        sending = connection.sending(send)
+        stream = Stream(request, feed, supply, self._look_out, self.control, connection, sending)
         await stream.run(headers)
 
     async def _place(self, feed: Feed, request: StreamRequest) -> Place:

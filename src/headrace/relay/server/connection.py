@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from headrace.wire.body import Readable
 
 if TYPE_CHECKING:
-    from starlette.types import Scope
+    from starlette.types import Message, Scope, Send
 
 __all__ = ["Connection", "connection_of"]
 
@@ -51,7 +51,7 @@ class Connection(HttpToolsProtocol):
         lost: whether it has ended.
     """
 
-    lost = False
+    lost = _plain = False
     _head_bytes: int | None = 0
     """Of the request that is coming in; None behind them."""
 
@@ -79,6 +79,26 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_complete()
 
+    def sending(self, send: Send) -> Send:
+        """Return what sends begin and end of an answer whose parts `send_part` sends.
+
+        Whoever speaks HTTP/1.0 knows no chunks: the answer ends with its connection.
+        """
+        self._plain = self.scope["http_version"] == "1.0"
+        if not self._plain:
+            return send
+
+        async def plainly(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # Not before: a refusal has a length.
+                self.cycle.chunked_encoding = False
+            elif last := message.get("body"):
+                await self.send_part(last)
+                message = {**message, "body": b""}
+            await send(message)
+
+        return plainly
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Take note."""
         self.lost = True
@@ -90,7 +110,9 @@ class Connection(HttpToolsProtocol):
             await self.flow.drain()
         if self.lost:
             return
-        if len(data) <= _COPIED_BYTES:
+        if self._plain:
+            self.transport.write(memoryview(data))
+        elif len(data) <= _COPIED_BYTES:
             self.transport.write(_chunk.of(data))
         else:
             self.transport.writelines((b"%x\r\n" % len(data), memoryview(data), b"\r\n"))

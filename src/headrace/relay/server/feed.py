@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 
 from headrace.changelog import Spot, Stretch, StretchReader, Tail
+from headrace.changelog.identity import identity_of
 from headrace.changelog.tail import TailView
 from headrace.errors import CorruptSegment, RelayUnavailable, ScnNotFound
 from headrace.registry.file import FileRegistry
@@ -68,6 +69,11 @@ class Feed:
     def is_awaited(self) -> bool:
         """Whether somebody waits for news."""
         return self._news is not None
+
+    @property
+    def identity(self) -> str:
+        """By which ordinals of this log are told from those of others; empty when it has none."""
+        return identity_of(self.source.log)
 
     def tail(self) -> Tail:
         """Return what the log can serve now.

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from headrace.errors import BadRequest
 from headrace.wire.filters import Filter, parse_filter
-from headrace.wire.place import Place
+from headrace.wire.place import Inside, Place
 from headrace.wire.plain import is_json
 
 __all__ = ["DEFAULT_PULL_BYTES", "StreamRequest", "number", "parameters"]
@@ -102,7 +102,13 @@ def _after(value: object) -> Place | Literal["oldest", "newest"]:
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise ValueError("neither text nor number")
         place = Place.parse(str(value))
-        if place.scn > _MOST or place.ord >= 2**31 or (place.scn == 0 and not place.whole):
+        # Whoever asks looks for himself whose ordinals these are: the answer tells.
+        if (
+            isinstance(place, Inside)
+            or place.scn > _MOST
+            or place.ord >= 2**31
+            or (place.scn == 0 and not place.whole)
+        ):
             raise ValueError("no place of a stream")
     except ValueError as error:
         raise _bad("after", "an SCN such as 81, a place such as 81:3, oldest or newest") from error
@@ -177,7 +183,7 @@ async def parameters(request: Request) -> Mapping[str, Any]:
     Raises:
         BadRequest: a name comes twice, or the body is no JSON object.
     """
-    if request.method == "GET":
+    if request.method in ("GET", "HEAD"):
         pairs = request.query_params.multi_items()
         names = [name for name, _ in pairs]
         twice = next((name for name in names if names.count(name) > 1), None)

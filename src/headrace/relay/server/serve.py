@@ -15,6 +15,7 @@ import uvicorn
 from headrace.errors import ConfigError, RelayUnavailable
 from headrace.relay.server.app import Relay
 from headrace.relay.server.connection import Connection
+from headrace.relay.server.renewal import Renewal
 from headrace.relay.server.settings import RelaySettings
 
 __all__ = ["bound", "check_tls", "serve"]
@@ -94,7 +95,8 @@ def serve(
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
     )
-    _Server(config, relay, stop, started).run([listening])
+    pair = settings.certificate, settings.key
+    _Server(config, relay, stop, started, pair).run([listening])
 
 
 def check_tls(settings: RelaySettings) -> None:
@@ -125,8 +127,10 @@ class _Server(uvicorn.Server):
         relay: Relay,
         stop: threading.Event,
         started: Callable[[], None],
+        pair: tuple[Path | None, Path | None],
     ) -> None:
         super().__init__(config)
+        self._pair = pair
         self._relay = relay
         self._stop = stop
         self._when_started = started
@@ -144,9 +148,10 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Serve until asked to end."""
-        ticks = 0
+        ticks, renewal = 0, Renewal(self.config.ssl, *self._pair)
         while not (self._stop.is_set() or await self.on_tick(ticks)):
             ticks += 1
+            renewal.look()
             await asyncio.sleep(_POLL_S)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

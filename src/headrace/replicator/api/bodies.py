@@ -42,7 +42,8 @@ __all__ = [
 _NAME = r"^[a-z][a-z0-9_]*(-[a-z0-9_]+)*$"
 NamespaceName = Annotated[str, Path(pattern=_NAME, max_length=20)]
 ReplicatorName = Annotated[str, Path(pattern=_NAME, max_length=40)]
-DraftName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)]
+# Not of dots alone: browsers and curl take those for the folder above, whose deletion is the namespace's.
+DraftName = Annotated[str, Path(pattern=r"^\.*[A-Za-z0-9_-][A-Za-z0-9_.-]*$", max_length=200)]
 
 
 def _can_be_shown(config: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headrace.errors import ConfigError, ControlUnavailable
+from headrace.relay.server.renewal import Renewal
 from headrace.relay.server.settings import is_loopback
 from headrace.replicator.api.people import Known, Person, Role, Token
 from headrace.replicator.api.rates import RateLimits
@@ -134,16 +135,21 @@ def serve(
         ssl_certfile=where.certificate,
         ssl_keyfile=where.key,
     )
-    _Server(config, stop, started).run([listening])
+    _Server(config, stop, started, (where.certificate, where.key)).run([listening])
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server, which ends when an event says so."""
 
     def __init__(
-        self, config: uvicorn.Config, stop: threading.Event, started: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        stop: threading.Event,
+        started: Callable[[], None],
+        pair: tuple[Path | None, Path | None],
     ) -> None:
         super().__init__(config)
+        self._pair = pair
         self._stop = stop
         self._when_started = started
 
@@ -159,7 +165,8 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Serve until asked to end."""
-        ticks = 0
+        ticks, renewal = 0, Renewal(self.config.ssl, *self._pair)
         while not (self._stop.is_set() or await self.on_tick(ticks)):
             ticks += 1
+            renewal.look()
             await asyncio.sleep(_POLL_S)

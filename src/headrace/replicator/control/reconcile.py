@@ -44,6 +44,8 @@ _log = logging.getLogger(__name__)
 _SCAN_S = 5.0
 _LOADS_S = 120.0
 _REMOVALS = 4
+_FRESH_S = 5.0
+"""How old what a process says of itself may be; it says something twice a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +249,12 @@ class Reconciler:
         elif step is Step.END:
             self._end(lease, care)
         elif step is Step.DELIVER:
-            _deliver(folder, paused=row.desired is Desired.PAUSED)
-            failpoint("control.delivered")
             paused = row.desired is Desired.PAUSED
-            self._moved(lease, row, State.PAUSED if paused else State.RUNNING)
+            _deliver(folder, paused=paused)
+            failpoint("control.delivered")
+            # Who waits for the pause waits until nothing comes any more.
+            if not (paused and _still_streams(folder)):
+                self._moved(lease, row, State.PAUSED if paused else State.RUNNING)
         elif step is Step.REST:
             # Whoever starts it again does not wait for an attempt of before.
             care.streak, care.again_at = Streak(), 0.0
@@ -365,6 +369,15 @@ def _deliver(folder: ReplicatorFolder, *, paused: bool) -> None:
     with contextlib.closing(StateStore(database)) as state:
         if state.pace().log_paused is not paused:
             state.set_pace(log_paused=paused)
+
+
+def _still_streams(folder: ReplicatorFolder) -> bool:
+    """Whether a capture says at this time that it takes changes: it has not heard yet that it is not to."""
+    said = ProcessStatus.read(folder.state.status("capture"))
+    if said is None or said.state is not ProcessState.RUNNING:
+        return False
+    is_fresh = abs(time.time() - said.updated_us / 1e6) < _FRESH_S
+    return is_fresh and said.detail.get("doing") == "streaming"
 
 
 def _removed(row: Deployed, folder: ReplicatorFolder) -> None:
