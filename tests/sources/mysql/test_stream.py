@@ -604,6 +604,22 @@ def test_text_is_read_in_the_character_set_that_its_column_had_when_it_was_writt
 
 
 @req("P34", "F12")
+@pytest.mark.mariadb
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
+def test_a_statement_for_which_alone_something_is_set_is_that_statement(log: Log, sql: Sql) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    sql(
+        "SET STATEMENT lock_wait_timeout = 5, max_statement_time = (SELECT 9) FOR TRUNCATE TABLE t",
+        "SET STATEMENT sql_mode = '' FOR ALTER TABLE t MODIFY id int",
+    )
+    items = log.until(lambda found: sum(len(i.block.system) for i in found) >= 2)
+    told = [event for item in items for event in item.block.system]
+    assert [event.kind for event in told] == [SystemKind.TRUNCATE, SystemKind.SCHEMA]
+    assert told[1].payload["needs_dump"]
+
+
+@req("P34", "F12")
 def test_tables_that_come_go_and_change_places_are_told(log: Log, database: str, sql: Sql) -> None:
     def told(count: int) -> list[tuple[str, str, object]]:
         items = log.until(lambda found: sum(len(i.block.system) for i in found) >= count)

@@ -17,7 +17,7 @@ from headrace.sources.mysql.events import Query
 __all__ = ["Meaning", "meaning_of"]
 
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|/\*(?!M?!).*?\*/|--[ \t][^\n]*|\#[^\n]*)
+    r"""(?P<space>\s+|/\*(?!M?!).*?\*/|--(?!\S)[^\n]*|\#[^\n]*)
       | (?P<open>/\*M?!\d*)|(?P<close>\*/)
       | `(?P<quoted>(?:[^`]|``)*)`
       | "(?P<double>(?:[^"]|"")*)"
@@ -89,6 +89,8 @@ def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
     """
     tokens = list(_tokens(query.sql))
     words = [text.upper() if kind == "word" else "" for kind, text in tokens]
+    begin = _past_settings(words)
+    tokens, words = tokens[begin:], words[begin:]
     first = words[0] if words else ""
     if first in _ENDS and "TO" in words[1:4]:
         return Meaning("rollback to", word=first, xid=tokens[-1][1].lower())
@@ -116,6 +118,29 @@ def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
     if first == "ALTER" and "TABLE" in words:
         return _alter(words, names, strict=query.strict)
     return Meaning("other", word=first)
+
+
+def _acting(meaning: Meaning, words: list[str], names: _Names) -> Meaning:
+    """Return what a statement means together with the foreign key that acts, of a table that it makes or alters."""
+    acts = any(
+        words[at] == "ON"
+        and words[at + 1] in ("DELETE", "UPDATE")
+        and (words[at + 2] == "CASCADE" or words[at + 2 : at + 4] in _SETTING)
+        for at in range(len(words) - 2)
+    )
+    if not acts or "TABLE" not in words or not set(words[1 : words.index("TABLE")]) <= _MAKING:
+        return meaning
+    at = words.index("TABLE") + 1
+    table, _ = names.one(at + 3 if words[at : at + 3] == _ENSURING else _past_exists(words, at))
+    surely = ("FOREIGN", "KEY") in itertools.pairwise(words)
+    return replace(meaning, acting=table, surely=surely)
+
+
+def _past_settings(words: list[str]) -> int:
+    """Return where a statement begins that stands behind MariaDB's ``SET STATEMENT variable = value FOR``."""
+    if words[:2] != ["SET", "STATEMENT"] or "FOR" not in words:
+        return 0
+    return words.index("FOR") + 1
 
 
 def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
