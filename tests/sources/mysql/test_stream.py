@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from headrace.errors import (
@@ -617,6 +619,28 @@ def test_a_statement_for_which_alone_something_is_set_is_that_statement(log: Log
     told = [event for item in items for event in item.block.system]
     assert [event.kind for event in told] == [SystemKind.TRUNCATE, SystemKind.SCHEMA]
     assert told[1].payload["needs_dump"]
+
+
+@req("P34", "F12")
+@pytest.mark.mariadb
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
+def test_an_alter_that_is_logged_when_it_begins_counts_once_it_is_done(
+    log: Log, server: MysqlProtocolServer, database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1), (2, 1)")
+    log.changes(2)
+    with contextlib.closing(server.connect(database)) as client, client.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_alter_two_phase = ON")
+        with pytest.raises(pymysql.err.IntegrityError):
+            cursor.execute("ALTER TABLE t ADD UNIQUE KEY (v), RENAME u, ALGORITHM = COPY")
+        cursor.execute("ALTER TABLE t ADD KEY (v), RENAME w, ALGORITHM = COPY")
+    logged = server.query(f"SHOW BINLOG EVENTS IN '{here(server)[0]}' LIMIT 1000000")
+    assert {"START", "ROLLBACK", "COMMIT"} <= {
+        word for row in logged if row[2] == "Gtid" for word in row[5].split()
+    }
+    items = log.until(lambda found: sum(len(i.block.system) for i in found) >= 3)
+    told = [(event.kind.value, event.table.name) for i in items for event in i.block.system]
+    assert told == [("rename_table", "t"), ("truncate", "w"), ("schema", "w")]
 
 
 @req("P34", "F12")

@@ -456,6 +456,8 @@ class Assembler:
         self._needs_transaction()
         assert self._begun is not None
         meaning = meaning_of(parse_query(event), folds=self._tables.folds)
+        if self._begun.attempts:
+            meaning = Meaning("other", word=meaning.word)
         if meaning.kind == "commit":
             self._commit()
             return

@@ -7,6 +7,7 @@ all little-endian. With checksums it ends with a CRC-32 of everything before. Pu
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -240,8 +241,10 @@ def parse_heartbeat(event: Event) -> str:
     return body.text(body.left)
 
 
-_STANDALONE = 1
-_PREPARES = 64
+_NO_CHARSETS: Mapping[int, str] = {}
+_STANDALONE, _GROUPED, _PREPARES, _COMPLETES = 1, 2, 64, 128
+_BEGINS_ALTER, _UNDOES_ALTER = 2, 8
+"""Of a second byte of flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +256,14 @@ class Begin:
         commit_us: when it was committed on the server that logged it, microseconds since 1970 UTC.
         standalone: it is this and one more event, without a commit at its end; None where its first statement tells.
         prepares: it is a distributed one, which ends with being prepared; where its first statement tells, False.
+        attempts: of the ``ALTER`` in it, it says only that it began, or that it came to nothing.
     """
 
     gtid: Gtid
     commit_us: int
     standalone: bool | None
     prepares: bool = False
+    attempts: bool = False
 
 
 def parse_gtid(event: Event) -> Begin:
@@ -268,7 +273,19 @@ def parse_gtid(event: Event) -> Begin:
     server = int.from_bytes(event.data[5:9], "little")
     gtid = DomainGtid(domain, server, number)
     standalone, prepares = bool(flags & _STANDALONE), bool(flags & _PREPARES)
-    return Begin(gtid, event.time_s * 1_000_000, standalone, prepares)
+    attempts = bool(_more_flags(body, flags) & (_BEGINS_ALTER | _UNDOES_ALTER))
+    return Begin(gtid, event.time_s * 1_000_000, standalone, prepares, attempts)
+
+
+def _more_flags(body: Reading, flags: int) -> int:
+    """Return the second byte of flags, 0 where there is none."""
+    if flags & _GROUPED:
+        # With which others it was committed.
+        body.take(8)
+    if flags & (_PREPARES | _COMPLETES):
+        body.take(4)
+        body.take(body.number(1) + body.number(1))
+    return body.number(1) if body.left else 0
 
 
 @dataclass(frozen=True, slots=True)
