@@ -40,6 +40,7 @@ class Tables:
     """Knows every table by its name alone; one of them is not captured."""
 
     folds = False
+    charsets: Mapping[int, str] = {}
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -606,6 +606,30 @@ def test_text_is_read_in_the_character_set_that_its_column_had_when_it_was_writt
 
 
 @req("P34", "F12")
+def test_statements_of_a_client_with_another_character_set_name_the_tables_that_they_mean(
+    log: Log, server: MysqlProtocolServer, database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE `tä` (id int PRIMARY KEY)", "INSERT INTO `tä` VALUES (1)")
+    log.changes(1)
+    with contextlib.closing(server.connect(database)) as client, client.cursor() as cursor:
+        client.set_character_set("latin1")
+        cursor.execute("TRUNCATE TABLE tä")
+        cursor.execute("RENAME TABLE tä TO t")
+        client.set_character_set("gbk")
+        # The second byte of its name is a quote.
+        cursor.execute("RENAME TABLE `t` TO `乣`")
+    sql("DROP TABLE `乣`")
+    items = log.until(lambda found: sum(len(i.block.system) for i in found) >= 8)
+    told = [(event.kind.value, event.table.name) for i in items for event in i.block.system]
+    assert told == [
+        ("truncate", "tä"),
+        *(("rename_table", "tä"), ("truncate", "t"), ("schema", "t")),
+        *(("rename_table", "t"), ("truncate", "乣"), ("schema", "乣")),
+        ("drop_table", "乣"),
+    ]
+
+
+@req("P34", "F12")
 @pytest.mark.mariadb
 @pytest.mark.parametrize("server", [MARIADB], indirect=True)
 def test_a_statement_for_which_alone_something_is_set_is_that_statement(log: Log, sql: Sql) -> None:

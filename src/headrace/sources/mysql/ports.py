@@ -41,6 +41,11 @@ class Tables(Protocol):
         """Whether the server keeps names in small letters, and logs statements with names as they were written."""
         ...
 
+    @property
+    def charsets(self) -> Mapping[int, str]:
+        """The server's character sets, by the numbers of their collations."""
+        ...
+
     def describe(self, event: Event, known: Mapping[str, int]) -> Described:
         """Return what rows behind a table map are.
 

@@ -44,6 +44,7 @@ class LoggedTables:
         folds: bool,
     ) -> None:
         self.folds = folds
+        self.charsets = collations.charsets
         self._settings = settings
         self._collations = collations
         self._catalog = catalog
