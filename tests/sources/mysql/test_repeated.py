@@ -61,6 +61,9 @@ class Tables:
     def captures(self, table: TableId) -> bool:
         return table.name != "foreign"
 
+    def hides(self, table: TableId, *, surely: bool = False) -> bool:
+        return surely
+
     def found(self, table: TableId, before: int = GONE) -> int:
         return GONE
 

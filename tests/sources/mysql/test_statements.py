@@ -116,6 +116,30 @@ def test_an_alter_says_whether_columns_of_the_same_shape_hold_other_values(
     assert (found.fills, found.dropped) == (fills, frozenset(dropped))
 
 
+@pytest.mark.parametrize(
+    ("sql", "acting", "surely"),
+    [
+        ("CREATE TABLE t (p int, FOREIGN KEY (p) REFERENCES q (id) ON DELETE CASCADE)", "d.t", True),
+        ("CREATE TABLE IF NOT EXISTS x.t (p int REFERENCES q (id) ON UPDATE SET NULL)", "x.t", False),
+        ("CREATE OR REPLACE TABLE t (p int REFERENCES q (id) ON DELETE SET DEFAULT)", "d.t", False),
+        (
+            "ALTER TABLE t ADD c int, ADD CONSTRAINT f FOREIGN KEY (p) REFERENCES q (id) ON DELETE CASCADE",
+            "d.t",
+            True,
+        ),
+        ("ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES q (id) ON DELETE RESTRICT", None, False),
+        ("CREATE TABLE t (c timestamp ON UPDATE CURRENT_TIMESTAMP)", None, False),
+        ("CREATE TABLE t (c text DEFAULT 'ON DELETE CASCADE')", None, False),
+        ("CREATE EVENT e DO CREATE TABLE t (p int REFERENCES q (id) ON DELETE CASCADE)", None, False),
+    ],
+)  # fmt: skip
+def test_a_statement_says_of_foreign_keys_that_act(
+    sql: str, acting: str | None, surely: bool
+) -> None:
+    found = meaning_of(Query("d", sql))
+    assert (str(found.acting) if found.acting else None, found.surely) == (acting, surely)
+
+
 def test_which_tables_are_captured() -> None:
     known = MysqlSettings("mysql://a@b/", tables=("shop.*", "mysql.*"), exclude=("shop.tmp_?",))
     names = {

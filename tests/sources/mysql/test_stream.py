@@ -733,6 +733,44 @@ def test_a_quiet_log_still_moves_on(log: Log, server: MysqlProtocolServer, sql: 
     assert Resume.parse(items[-1].position).place.scn == reached
 
 
+@req("P34", "F12")
+@pytest.mark.parametrize(
+    ("child", "statement"),
+    [
+        ("t", "ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES q (id) ON DELETE CASCADE"),
+        ("u", "CREATE TABLE u (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES q (id) ON DELETE CASCADE)"),
+        ("u", "CREATE TABLE u (id int PRIMARY KEY, p int REFERENCES q (id) ON DELETE CASCADE)"),
+        ("u", "RENAME TABLE elsewhere_f.u TO u"),
+    ],
+    ids=["of a table", "of a new table", "behind a column", "of a table that came"],
+)  # fmt: skip
+def test_a_foreign_key_that_acts_stops_the_log_where_that_does_not_have_what_it_does(
+    log: Log,
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    child: str,
+    statement: str,
+) -> None:
+    sql("CREATE TABLE q (id int PRIMARY KEY)", "CREATE TABLE t (id int PRIMARY KEY, p int)")
+    sql(
+        "CREATE DATABASE elsewhere_f",
+        "CREATE TABLE elsewhere_f.u (id int PRIMARY KEY, p int, "
+        f"FOREIGN KEY (p) REFERENCES {database}.q (id) ON DELETE CASCADE)",
+        "INSERT INTO q VALUES (1)",
+    )
+    try:
+        log.changes(1)
+        sql(statement, f"INSERT INTO {child} VALUES (5, 1)", "DELETE FROM q")
+        if is_mysql(server):
+            assert sorted(log.changes(3)) == [("+I", 5, 1), ("-D", 1), ("-D", 5, 1)]
+        else:
+            with pytest.raises(IncompatibleSchemaChange, match="a foreign key that changes rows"):
+                log.until(lambda _: False)
+    finally:
+        server.execute("DROP DATABASE elsewhere_f")
+
+
 @pytest.mark.parametrize(
     ("statements", "error", "words"),
     [

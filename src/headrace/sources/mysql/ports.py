@@ -59,6 +59,15 @@ class Tables(Protocol):
         """Return whether a table's rows are kept."""
         ...
 
+    def hides(self, table: TableId, *, surely: bool = False) -> bool:
+        """Return whether a foreign key of a captured table changes rows by itself, and the log does not have that.
+
+        Args:
+            table: its name.
+            surely: it has such a key; else the catalog is asked.
+        """
+        ...
+
     def found(self, table: TableId, before: int = GONE) -> int:
         """Return the registered version of a captured table from here on.
 

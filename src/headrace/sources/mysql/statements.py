@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.model.schema import TableId
 from headrace.sources.mysql.events import Query
@@ -43,6 +43,9 @@ _PARTS_OF_TABLES = frozenset({"COLUMN", "INDEX", "KEY"})
 _ALTERING = frozenset({"CHANGE", "MODIFY", "CONVERT"})
 _WAYS = frozenset({"ONLINE", "OFFLINE", "IGNORE"})
 _REMOVING = _ALTERING | {"UNIQUE", "PRIMARY"}
+_MAKING = _WAYS | {"OR", "REPLACE"}
+_ENSURING = ["IF", "NOT", "EXISTS"]
+_SETTING = (["SET", "NULL"], ["SET", "DEFAULT"])
 _COMPUTED = frozenset({"AS", "GENERATED"})
 _NO_COLUMNS = frozenset(
     {"INDEX", "KEY", "UNIQUE", "PRIMARY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
@@ -70,6 +73,8 @@ class Meaning:
             ``savepoint`` and ``rollback to`` that of the savepoint, in small letters.
         fills: of ``alter``, whether a column may hold other values though it has the name and the type of before.
         dropped: of ``alter`` and ``drop columns``, the columns that went by it, in small letters.
+        acting: the table to which it gives a foreign key that changes rows by itself, None where it gives none.
+        surely: whether every server takes that for one: some pass over what stands behind a column.
     """
 
     kind: str
@@ -78,6 +83,8 @@ class Meaning:
     xid: str = ""
     fills: bool = False
     dropped: frozenset[str] = frozenset()
+    acting: TableId | None = None
+    surely: bool = False
 
 
 def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
@@ -112,11 +119,11 @@ def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
     if first == "DROP":
         return _drop(words, names)
     if first == "CREATE":
-        return _create(words, names)
+        return _acting(_create(words, names), words, names)
     if first == "RENAME" and words[1:2] in (["TABLE"], ["TABLES"]):
         return Meaning("rename", names.renamed(_past_exists(words, 2)), first)
     if first == "ALTER" and "TABLE" in words:
-        return _alter(words, names, strict=query.strict)
+        return _acting(_alter(words, names, strict=query.strict), words, names)
     return Meaning("other", word=first)
 
 
@@ -198,7 +205,7 @@ def _create(words: list[str], names: _Names) -> Meaning:
     if words[at : at + 1] != ["TABLE"]:
         return Meaning("other", word="CREATE")
     kind = "replace" if replaces else "create"
-    if words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]:
+    if words[at + 1 : at + 4] == _ENSURING:
         kind, at = "ensure", at + 3
     if _keeps_history(words):
         kind = "history"

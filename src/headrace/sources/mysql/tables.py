@@ -31,6 +31,8 @@ class LoggedTables:
         collations: of the server.
         catalog: returns a table as the catalog has it now.
         schemas: where versions are registered.
+        acting: returns whether the catalog has a foreign key of a table that changes rows by itself; None where the log
+            has what such keys do.
         folds: whether the server keeps names in small letters.
     """
 
@@ -40,6 +42,7 @@ class LoggedTables:
         collations: Collations,
         catalog: Callable[[TableId], TableFacts | None],
         schemas: SchemaStore,
+        acting: Callable[[TableId], bool] | None,
         *,
         folds: bool,
     ) -> None:
@@ -49,6 +52,7 @@ class LoggedTables:
         self._collations = collations
         self._catalog = catalog
         self._schemas = schemas
+        self._acting = acting
         self._engine = make_engine()
         self._known: dict[bytes, tuple[Version, int]] = {}
         self._rows: dict[int, TableRows] = {}
@@ -67,6 +71,10 @@ class LoggedTables:
             column.name not in known or known[column.name].source_type != column.source_type
             for column in self._schemas.get(after).columns
         )
+
+    def hides(self, table: TableId, *, surely: bool = False) -> bool:
+        """Return whether rows change that are in no log; see `headrace.sources.mysql.ports.Tables`."""
+        return self._acting is not None and (surely or self._acting(table))
 
     def found(self, table: TableId, before: int = GONE) -> int:
         """Return a table's version from here on; see `headrace.sources.mysql.ports.Tables`."""
