@@ -64,6 +64,9 @@ class Tables:
     def hides(self, table: TableId, *, surely: bool = False) -> bool:
         return surely
 
+    def within(self, schema: str) -> set[TableId]:
+        return set()
+
     def found(self, table: TableId, before: int = GONE) -> int:
         return GONE
 

@@ -706,6 +706,31 @@ def test_tables_that_come_go_and_change_places_are_told(log: Log, database: str,
     assert told(1) == [("drop_table", "other", [])]
 
 
+@req("P34", "F12")
+def test_a_database_that_is_dropped_takes_tables_along_that_never_changed(
+    log: Log, server: MysqlProtocolServer, database: str, sql: Sql
+) -> None:
+    def told(count: int) -> list[tuple[str, str]]:
+        items = log.until(lambda found: sum(len(i.block.system) for i in found) >= count)
+        return [(event.kind.value, event.table.name) for i in items for event in i.block.system]
+
+    log.close()
+    sql("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    log.at_its_end()
+    log.open()
+    sql("DROP TABLE b", f"DROP DATABASE {database}")
+    assert told(2) == [("drop_table", "b"), ("drop_table", "a")]
+    server.execute(f"CREATE DATABASE {database}")
+    sql("CREATE TABLE c (id int PRIMARY KEY)")
+    log.close()
+    log.at_its_end()
+    # As a dump does that has read it.
+    log.schemas.put(next(schema for schema in log.source.tables() if schema.table.name == "c"))
+    server.execute(f"DROP DATABASE {database}", f"CREATE DATABASE {database}")
+    log.open()
+    assert told(1) == [("drop_table", "c")]
+
+
 def test_a_table_dropped_while_nobody_read_is_still_another_one(
     log: Log, database: str, sql: Sql
 ) -> None:

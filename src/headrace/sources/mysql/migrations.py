@@ -61,10 +61,9 @@ class Migrations:
             for old, new in zip(tables[::2], tables[1::2], strict=True):
                 self._rename(old, new)
         elif kind == "drop database":
-            # Of tables that never changed since we read nothing is known; they are gone from the catalog.
-            named = (TableId.parse(name) for name, id_ in self.versions.items() if id_ != GONE)
-            for table in [table for table in named if table.schema == tables[0].schema]:
-                self._gone(table, SystemKind.DROP_TABLE, {})
+            for table in sorted(self._tables.within(tables[0].schema)):
+                if self.versions.get(str(table)) != GONE:
+                    self._gone(table, SystemKind.DROP_TABLE, {})
         else:
             for table in filter(self._tables.captures, tables):
                 if kind in ("truncate", "replace"):

@@ -68,6 +68,10 @@ class Tables(Protocol):
         """
         ...
 
+    def within(self, schema: str) -> set[TableId]:
+        """Return the tables of a database that were ever captured, also those that never changed."""
+        ...
+
     def found(self, table: TableId, before: int = GONE) -> int:
         """Return the registered version of a captured table from here on.
 

@@ -212,6 +212,7 @@ class MysqlSource:
             vendor = vendor_of(session)
             collations = read_collations(session)
             folds = session.value("SELECT @@GLOBAL.lower_case_table_names") != "0"
+            present = captured_tables(session, self.settings)
             logs_acting = logs_acting_keys(session)
             followed = vendor.followed(session, resume)
             if followed != resume:
@@ -243,6 +244,7 @@ class MysqlSource:
             catalog,
             schemas,
             None if logs_acting else acting,
+            present,
             folds=folds,
         )
         bounds = (self._block_rows, self._block_bytes)
