@@ -32,7 +32,7 @@ from headrace.sources.mysql.vendors import vendor_of
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.ports import free_port
-from tests.binlog_servers import hold_commits, is_mysql, let_commits, reset_log
+from tests.binlog_servers import hold_commits, is_mysql, let_commits, purge_log, reset_log
 from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import changes, here
@@ -893,6 +893,26 @@ def test_a_log_that_was_reset_is_lost_though_it_has_our_place_again(
         SlotLost, match=r"is not the one that was read|lacks transactions that were"
     ):
         log.open()
+
+
+@req("D29", "C34")
+@pytest.mark.mariadb
+def test_a_domain_that_the_server_was_made_to_forget_is_no_loss_of_the_log(tmp_path: Path) -> None:
+    with MariadbServer() as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id int PRIMARY KEY)")
+        log = Log(server, "d", tmp_path)
+        try:
+            server.execute("SET SESSION gtid_domain_id = 2", "INSERT INTO d.t VALUES (1)")
+            purge_log(server)
+            server.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (2)", "INSERT INTO d.t VALUES (2)")
+            items = log.until(lambda found: len(rows_of(found)) >= 2)
+            log.close()
+            log.kept.write(items[-1].position)
+            server.execute("INSERT INTO d.t VALUES (3)")
+            log.open()
+            assert log.changes(1) == [("+I", 3)]
+        finally:
+            log.close()
 
 
 @pytest.mark.parametrize("server", [MYSQL], indirect=True)
