@@ -186,8 +186,13 @@ class MysqlChunkReader:
         held = contextlib.ExitStack()
         seen = held.enter_context(self.whole(session))
         try:
+            # From here on nobody alters it until the snapshot ends.
+            session.rows(f"SELECT 1 FROM {table_sql(table)} LIMIT 0")
             facts = _known(read_table(session, table, collations), table)
             schema = facts_schema(facts)
+        except QueryFailed as error:
+            self.close()
+            raise _refused(table, error) from error
         except BaseException:
             self.close()
             raise
