@@ -139,6 +139,21 @@ def test_the_log_is_no_longer_than_its_checkpoint_and_its_promises_need(
         assert table.content(version) == content
 
 
+def test_a_checkpoint_that_another_writer_never_finished_stands_for_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = busy(tmp_path, monkeypatch, 39)
+    contents = {version: table.content(version) for version in range(30, 40)}
+    log = local(table.folder) / "_delta_log"
+    whole = log / f"{20:020d}.checkpoint.parquet"
+    (log / f"{30:020d}.checkpoint.{1:010d}.{2:010d}.parquet").write_bytes(whole.read_bytes())
+    aged(table, 24 * 366)
+    tidy(tmp_path, 30)
+    assert min(log.glob("*.json")).name == f"{20:020d}.json"
+    for version, content in contents.items():
+        assert table.content(version) == content
+
+
 def test_a_version_that_is_gone_already_is_no_error(tmp_path: Path) -> None:
     LocalTable(tmp_path, table_of(2))
     assert tidy(tmp_path, 99) == 0

@@ -92,6 +92,10 @@ class DeltaTable:
         """
         return self._replay(version, self._list())
 
+    def checkpoint(self, upto: int) -> int:
+        """Return the version of the newest checkpoint from which a version is read, -1 where it takes all commits."""
+        return _base(self._list(), upto)
+
     def commits(self, after: int, upto: int) -> Iterator[Mapping[str, Any]]:
         """Yield the actions of every version above ``after`` and up to ``upto``.
 
@@ -126,7 +130,7 @@ class DeltaTable:
 
     def _replay(self, version: int, listing: _Listing) -> TableState:
         state = TableState()
-        base = max((v for v in listing.checkpoints if v <= version), default=-1)
+        base = _base(listing, version)
         needed = range(base + 1, version + 1)
         missing = [
             v
@@ -187,6 +191,10 @@ class DeltaTable:
 
     def _commit(self, version: int) -> Location:
         return self._log / f"{version:020d}.json"
+
+
+def _base(listing: _Listing, version: int) -> int:
+    return max((v for v in listing.checkpoints if v <= version), default=-1)
 
 
 class FollowedTable:

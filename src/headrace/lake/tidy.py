@@ -50,7 +50,8 @@ def tidy(folder: Location, promised: int) -> int:
         return 0
     properties = (newest.metadata or {}).get("configuration") or {}
     gone = _forgotten(folder, base, newest, now_ms() - files_kept_ms(properties))
-    old = _old_log(folder / "_delta_log", promised, now_ms() - log_kept_ms(properties))
+    base_version = table.checkpoint(promised)
+    old = _old_log(folder / "_delta_log", base_version, now_ms() - log_kept_ms(properties))
     store = store_of(folder)
     return store.delete(gone | strays) + store.delete(old)
 
@@ -114,13 +115,12 @@ def _paths(folder: Location, actions: Iterable[Mapping[str, Any]]) -> set[Locati
     return found
 
 
-def _old_log(log: Location, promised: int, before_ms: float) -> set[Location]:
-    """Return the log files that a checkpoint at or below the promised version stands for."""
-    store = store_of(log)
-    versions = {
-        name: int(match[1]) for name in store.names(log) if (match := _LOG_FILE.fullmatch(name))
-    }
-    checkpoints = [version for name, version in versions.items() if ".checkpoint." in name]
-    base = max((version for version in checkpoints if version <= promised), default=-1)
-    files = store.walk(log, lambda _: False, lambda name: versions.get(name, base) < base)
+def _old_log(log: Location, base: int, before_ms: float) -> set[Location]:
+    """Return the log files that the checkpoint of a version stands for."""
+
+    def is_below(name: str) -> bool:
+        match = _LOG_FILE.fullmatch(name)
+        return match is not None and int(match[1]) < base
+
+    files = store_of(log).walk(log, lambda _: False, is_below)
     return {file.path for file in files if file.modified_ms < before_ms}

@@ -368,6 +368,10 @@ class SchemaStore(Protocol):
         """Return the schema of an id."""
         ...
 
+    def all(self) -> Iterable[TableSchema]:
+        """Return every version that was ever kept."""
+        ...
+
 
 class Source(Protocol):
     """One source database."""

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from headrace.errors import ConfigError, SourceError, SourceUnavailable, Undecod
 from headrace.model.schema import TableId
 from headrace.model.snapshot import NO, UNKNOWN, YES
 from headrace.sources.base import Chunk
-from headrace.sources.mysql import catalog, known
+from headrace.sources.mysql import catalog, chunks, known
 from headrace.sources.mysql.catalog import TableFacts
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.chunks import MysqlChunkReader
@@ -488,6 +489,83 @@ def test_a_table_that_became_another_one_while_it_was_read_is_not_remembered(
     assert reader.describe(table).names in (["id"], ["id", "v"])
     sql("ALTER TABLE t DROP COLUMN v, ALGORITHM=INSTANT")
     assert reader.describe(table).names == ["id"]
+
+
+@req("T3")
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN w TO v"],
+        ["ALTER TABLE t RENAME COLUMN v TO s, RENAME COLUMN s TO v"],
+        ["ALTER TABLE t DROP COLUMN v", "ALTER TABLE t ADD COLUMN v varchar(3) DEFAULT 'x'"],
+        ["RENAME TABLE t TO t_old, beside TO t"],
+        ["RENAME TABLE t TO t_old, keyed TO t"],
+    ],
+    ids=["names", "names of two types", "a column", "the table", "a table with another key"],
+)
+def test_a_table_that_became_another_one_before_its_select_is_read_again(
+    database: str,
+    sql: Sql,
+    reader: MysqlChunkReader,
+    monkeypatch: pytest.MonkeyPatch,
+    statements: list[str],
+) -> None:
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v int, w int, s varchar(9))",
+        "CREATE TABLE beside (id int PRIMARY KEY, v text, w blob, s int)",
+        "CREATE TABLE keyed (id int, v int PRIMARY KEY, w int, s varchar(9))",
+        "INSERT INTO t VALUES (1, 10, 20, 'a')",
+        "INSERT INTO beside VALUES (1, 'v', 'w', 3)",
+        "INSERT INTO keyed VALUES (1, 1, 21, 'b')",
+    )
+    table, read, left = TableId(database, "t"), known.KnownTables.read, list(statements)
+
+    def altered(of: known.KnownTables, session: Session, *named: Any) -> TableFacts | None:
+        found = read(of, session, *named)
+        while left:
+            sql(left.pop(0))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(known.KnownTables, "read", altered)
+        chunk = reader.read(table, None, ("99",), 9)
+    again = reader.read(table, None, ("99",), 9)
+    assert not left
+    assert (chunk.schema, chunk.key_order) == (again.schema, again.key_order)
+    # A column that came after the snapshot was taken has its default there, as it has for all.
+    assert chunk.rows.to_pylist() == again.rows.to_pylist()
+
+
+@req("T3")
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
+def test_a_table_without_a_key_is_not_altered_between_its_description_and_its_select(
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    reader: MysqlChunkReader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sql("CREATE TABLE t (v int, w int)", "INSERT INTO t VALUES (10, 20)")
+    table = TableId(database, "t")
+    refusals: list[int] = []
+
+    def altered(session: Session, name: TableId, collations: Collations) -> TableFacts | None:
+        found = catalog.read_table(session, name, collations)
+        try:
+            sql(
+                "SET SESSION lock_wait_timeout = 1",
+                "ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN w TO v",
+            )
+        except pymysql.err.OperationalError as error:
+            refusals.append(error.args[0])
+        return found
+
+    monkeypatch.setattr(chunks, "read_table", altered)
+    dump = reader.read_table(table)
+    rows = [row for batch in dump.batches for row in batch.to_pylist()]
+    assert (dump.schema.names, rows) == (["v", "w"], [{"v": 10, "w": 20}])
+    # The writer waited, for as long as it would.
+    assert refusals == [1205]
 
 
 def test_a_table_whose_rows_are_refused_is_read_from_the_catalog_again(

@@ -40,6 +40,7 @@ class Tables:
     """Knows every table by its name alone; one of them is not captured."""
 
     folds = False
+    charsets: Mapping[int, str] = {}
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -59,6 +60,12 @@ class Tables:
 
     def captures(self, table: TableId) -> bool:
         return table.name != "foreign"
+
+    def hides(self, table: TableId, *, surely: bool = False) -> bool:
+        return surely
+
+    def within(self, schema: str) -> set[TableId]:
+        return set()
 
     def found(self, table: TableId, before: int = GONE) -> int:
         return GONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from headrace.errors import (
@@ -30,7 +32,7 @@ from headrace.sources.mysql.vendors import vendor_of
 from headrace.testing.mariadb_server import MariadbServer
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.ports import free_port
-from tests.binlog_servers import hold_commits, is_mysql, let_commits, reset_log
+from tests.binlog_servers import hold_commits, is_mysql, let_commits, purge_log, reset_log
 from tests.fixtures_binlog import MARIADB, MYSQL, Sql
 from tests.requirements import req
 from tests.sources.mysql.support import changes, here
@@ -604,6 +606,68 @@ def test_text_is_read_in_the_character_set_that_its_column_had_when_it_was_writt
 
 
 @req("P34", "F12")
+def test_statements_of_a_client_with_another_character_set_name_the_tables_that_they_mean(
+    log: Log, server: MysqlProtocolServer, database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE `tä` (id int PRIMARY KEY)", "INSERT INTO `tä` VALUES (1)")
+    log.changes(1)
+    with contextlib.closing(server.connect(database)) as client, client.cursor() as cursor:
+        client.set_character_set("latin1")
+        cursor.execute("TRUNCATE TABLE tä")
+        cursor.execute("RENAME TABLE tä TO t")
+        client.set_character_set("gbk")
+        # The second byte of its name is a quote.
+        cursor.execute("RENAME TABLE `t` TO `乣`")
+    sql("DROP TABLE `乣`")
+    items = log.until(lambda found: sum(len(i.block.system) for i in found) >= 8)
+    told = [(event.kind.value, event.table.name) for i in items for event in i.block.system]
+    assert told == [
+        ("truncate", "tä"),
+        *(("rename_table", "tä"), ("truncate", "t"), ("schema", "t")),
+        *(("rename_table", "t"), ("truncate", "乣"), ("schema", "乣")),
+        ("drop_table", "乣"),
+    ]
+
+
+@req("P34", "F12")
+@pytest.mark.mariadb
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
+def test_a_statement_for_which_alone_something_is_set_is_that_statement(log: Log, sql: Sql) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.changes(1)
+    sql(
+        "SET STATEMENT lock_wait_timeout = 5, max_statement_time = (SELECT 9) FOR TRUNCATE TABLE t",
+        "SET STATEMENT sql_mode = '' FOR ALTER TABLE t MODIFY id int",
+    )
+    items = log.until(lambda found: sum(len(i.block.system) for i in found) >= 2)
+    told = [event for item in items for event in item.block.system]
+    assert [event.kind for event in told] == [SystemKind.TRUNCATE, SystemKind.SCHEMA]
+    assert told[1].payload["needs_dump"]
+
+
+@req("P34", "F12")
+@pytest.mark.mariadb
+@pytest.mark.parametrize("server", [MARIADB], indirect=True)
+def test_an_alter_that_is_logged_when_it_begins_counts_once_it_is_done(
+    log: Log, server: MysqlProtocolServer, database: str, sql: Sql
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1), (2, 1)")
+    log.changes(2)
+    with contextlib.closing(server.connect(database)) as client, client.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_alter_two_phase = ON")
+        with pytest.raises(pymysql.err.IntegrityError):
+            cursor.execute("ALTER TABLE t ADD UNIQUE KEY (v), RENAME u, ALGORITHM = COPY")
+        cursor.execute("ALTER TABLE t ADD KEY (v), RENAME w, ALGORITHM = COPY")
+    logged = server.query(f"SHOW BINLOG EVENTS IN '{here(server)[0]}' LIMIT 1000000")
+    assert {"START", "ROLLBACK", "COMMIT"} <= {
+        word for row in logged if row[2] == "Gtid" for word in row[5].split()
+    }
+    items = log.until(lambda found: sum(len(i.block.system) for i in found) >= 3)
+    told = [(event.kind.value, event.table.name) for i in items for event in i.block.system]
+    assert told == [("rename_table", "t"), ("truncate", "w"), ("schema", "w")]
+
+
+@req("P34", "F12")
 def test_tables_that_come_go_and_change_places_are_told(log: Log, database: str, sql: Sql) -> None:
     def told(count: int) -> list[tuple[str, str, object]]:
         items = log.until(lambda found: sum(len(i.block.system) for i in found) >= count)
@@ -642,6 +706,31 @@ def test_tables_that_come_go_and_change_places_are_told(log: Log, database: str,
     assert told(1) == [("drop_table", "other", [])]
 
 
+@req("P34", "F12")
+def test_a_database_that_is_dropped_takes_tables_along_that_never_changed(
+    log: Log, server: MysqlProtocolServer, database: str, sql: Sql
+) -> None:
+    def told(count: int) -> list[tuple[str, str]]:
+        items = log.until(lambda found: sum(len(i.block.system) for i in found) >= count)
+        return [(event.kind.value, event.table.name) for i in items for event in i.block.system]
+
+    log.close()
+    sql("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    log.at_its_end()
+    log.open()
+    sql("DROP TABLE b", f"DROP DATABASE {database}")
+    assert told(2) == [("drop_table", "b"), ("drop_table", "a")]
+    server.execute(f"CREATE DATABASE {database}")
+    sql("CREATE TABLE c (id int PRIMARY KEY)")
+    log.close()
+    log.at_its_end()
+    # As a dump does that has read it.
+    log.schemas.put(next(schema for schema in log.source.tables() if schema.table.name == "c"))
+    server.execute(f"DROP DATABASE {database}", f"CREATE DATABASE {database}")
+    log.open()
+    assert told(1) == [("drop_table", "c")]
+
+
 def test_a_table_dropped_while_nobody_read_is_still_another_one(
     log: Log, database: str, sql: Sql
 ) -> None:
@@ -667,6 +756,44 @@ def test_a_quiet_log_still_moves_on(log: Log, server: MysqlProtocolServer, sql: 
     items = log.until(lambda found: bool(found) and found[-1].block.covered_scn >= reached)
     assert not any(len(item.block.index) for item in items)
     assert Resume.parse(items[-1].position).place.scn == reached
+
+
+@req("P34", "F12")
+@pytest.mark.parametrize(
+    ("child", "statement"),
+    [
+        ("t", "ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES q (id) ON DELETE CASCADE"),
+        ("u", "CREATE TABLE u (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES q (id) ON DELETE CASCADE)"),
+        ("u", "CREATE TABLE u (id int PRIMARY KEY, p int REFERENCES q (id) ON DELETE CASCADE)"),
+        ("u", "RENAME TABLE elsewhere_f.u TO u"),
+    ],
+    ids=["of a table", "of a new table", "behind a column", "of a table that came"],
+)  # fmt: skip
+def test_a_foreign_key_that_acts_stops_the_log_where_that_does_not_have_what_it_does(
+    log: Log,
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    child: str,
+    statement: str,
+) -> None:
+    sql("CREATE TABLE q (id int PRIMARY KEY)", "CREATE TABLE t (id int PRIMARY KEY, p int)")
+    sql(
+        "CREATE DATABASE elsewhere_f",
+        "CREATE TABLE elsewhere_f.u (id int PRIMARY KEY, p int, "
+        f"FOREIGN KEY (p) REFERENCES {database}.q (id) ON DELETE CASCADE)",
+        "INSERT INTO q VALUES (1)",
+    )
+    try:
+        log.changes(1)
+        sql(statement, f"INSERT INTO {child} VALUES (5, 1)", "DELETE FROM q")
+        if is_mysql(server):
+            assert sorted(log.changes(3)) == [("+I", 5, 1), ("-D", 1), ("-D", 5, 1)]
+        else:
+            with pytest.raises(IncompatibleSchemaChange, match="a foreign key that changes rows"):
+                log.until(lambda _: False)
+    finally:
+        server.execute("DROP DATABASE elsewhere_f")
 
 
 @pytest.mark.parametrize(
@@ -766,6 +893,26 @@ def test_a_log_that_was_reset_is_lost_though_it_has_our_place_again(
         SlotLost, match=r"is not the one that was read|lacks transactions that were"
     ):
         log.open()
+
+
+@req("D29", "C34")
+@pytest.mark.mariadb
+def test_a_domain_that_the_server_was_made_to_forget_is_no_loss_of_the_log(tmp_path: Path) -> None:
+    with MariadbServer() as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id int PRIMARY KEY)")
+        log = Log(server, "d", tmp_path)
+        try:
+            server.execute("SET SESSION gtid_domain_id = 2", "INSERT INTO d.t VALUES (1)")
+            purge_log(server)
+            server.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (2)", "INSERT INTO d.t VALUES (2)")
+            items = log.until(lambda found: len(rows_of(found)) >= 2)
+            log.close()
+            log.kept.write(items[-1].position)
+            server.execute("INSERT INTO d.t VALUES (3)")
+            log.open()
+            assert log.changes(1) == [("+I", 3)]
+        finally:
+            log.close()
 
 
 @pytest.mark.parametrize("server", [MYSQL], indirect=True)

@@ -455,7 +455,10 @@ class Assembler:
     def _statement(self, event: Event) -> None:
         self._needs_transaction()
         assert self._begun is not None
-        meaning = meaning_of(parse_query(event), folds=self._tables.folds)
+        query = parse_query(event, self._tables.charsets)
+        meaning = meaning_of(query, folds=self._tables.folds)
+        if self._begun.attempts:
+            meaning = Meaning("other", word=meaning.word)
         if meaning.kind == "commit":
             self._commit()
             return

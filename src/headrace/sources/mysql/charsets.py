@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import SourceError
 
-__all__ = ["BINARY", "CODECS", "Collations", "decode_text"]
+__all__ = ["BINARY", "CODECS", "Collations", "decode_statement", "decode_text"]
 
 BINARY = "binary"
 
@@ -38,6 +38,26 @@ CODECS: Mapping[str, str] = {
 }
 """Python's codec for each character set of the server that is decoded here."""
 
+_OF_CLIENTS: Mapping[str, str] = {
+    **CODECS,
+    "big5": "big5",
+    "cp1256": "cp1256",
+    "cp866": "cp866",
+    "cp932": "cp932",
+    "eucjpms": "euc_jp",
+    "euckr": "euc_kr",
+    "gb18030": "gb18030",
+    "gb2312": "gb2312",
+    "gbk": "gbk",
+    "greek": "iso8859_7",
+    "hebrew": "iso8859_8",
+    "koi8u": "koi8_u",
+    "sjis": "shift_jis",
+    "tis620": "tis_620",
+    "ujis": "euc_jp",
+}
+"""Likewise for those in which clients write statements, of which only words and names are read."""
+
 # The server's latin1 is cp1252 with the five holes filled by the control characters of ISO 8859-1.
 _HOLES = {0x81: "\x81", 0x8D: "\x8d", 0x8F: "\x8f", 0x90: "\x90", 0x9D: "\x9d"}
 
@@ -59,6 +79,13 @@ def decode_text(raw: bytes, charset: str) -> str:
     """
     errors = "headrace-latin1" if charset == "latin1" else "strict"
     return raw.decode(CODECS[charset], errors)
+
+
+def decode_statement(raw: bytes, charset: str) -> str:
+    """Return a statement as text; what is no text of the character set, or of one that is not known, is marked."""
+    if charset == "latin1":
+        return raw.decode("cp1252", "headrace-latin1")
+    return raw.decode(_OF_CLIENTS.get(charset, "utf_8"), "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Chunk reads: bounded selects, each in a consistent snapshot of its own of which is known what it has seen.
 
-The database alone orders and compares keys. Where a table changed its shape after the snapshot began, the server
-refuses the select, and the read is made again.
+The database alone orders and compares keys. A select takes a table as it is by then, whatever its snapshot: where it
+changed its shape, the server may refuse it, or give rows of other columns, or of another table of that name. So after
+it the table's description is compared with the one that it was made by, and the read is made again where they differ.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import ConfigError, SourceError, SourceUnavailable
+from headrace.errors import (
+    ConfigError,
+    ProtocolError,
+    SourceError,
+    SourceUnavailable,
+    UndecodableValue,
+)
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 from headrace.sources.base import Bound, Chunk, TableDump
@@ -179,8 +186,13 @@ class MysqlChunkReader:
         held = contextlib.ExitStack()
         seen = held.enter_context(self.whole(session))
         try:
+            # From here on nobody alters it until the snapshot ends.
+            session.rows(f"SELECT 1 FROM {table_sql(table)} LIMIT 0")
             facts = _known(read_table(session, table, collations), table)
             schema = facts_schema(facts)
+        except QueryFailed as error:
+            self.close()
+            raise _refused(table, error) from error
         except BaseException:
             self.close()
             raise
@@ -249,21 +261,32 @@ class MysqlChunkReader:
         read: Callable[[Session, TableFacts, Visibility], _T],
         predicate: str | None = None,
     ) -> _T:
-        """Read in a snapshot of its own; again, when the table's shape changed behind it."""
+        """Read in a snapshot of its own; again, when the table's shape changed behind it, or before it was read."""
         for attempt in range(1, _ATTEMPTS + 1):
             session, collations = self.connected()
+            tables = self._tables
             try:
                 with self.seeing(session) as seen:
-                    facts = _known(self._tables.read(session, table, collations), table)
-                    return read(session, facts, seen)
+                    facts = _known(tables.read(session, table, collations), table)
+                    found = read(session, facts, seen)
+                    # Only now: behind its select nobody alters a table until the snapshot ends.
+                    if tables.holds(session, table):
+                        return found
             except QueryFailed as error:
-                self._tables.forget(table)
+                tables.forget(table)
                 if error.code not in _CHANGED or predicate or attempt == _ATTEMPTS:
                     raise _refused(table, error, predicate) from error
+            except (ConfigError, ProtocolError, UndecodableValue):
+                # What does not go with the table that was known may go with the one that is there by now.
+                if tables.holds(self.connected()[0], table):
+                    raise
             except SourceUnavailable:
                 self.close()
                 raise
-        raise AssertionError("the last attempt returns or raises")
+        raise SourceUnavailable(
+            f"{table} was altered each time that it was read.",
+            next_step="nothing: it is read again.",
+        )
 
     def _select(
         self, session: Session, facts: TableFacts, schema: TableSchema, sql: str

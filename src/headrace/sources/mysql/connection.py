@@ -29,8 +29,11 @@ SESSION = (
     # How values look as text, and what a snapshot is, whatever the server's own settings.
     "SET SESSION sql_mode = '', time_zone = '+00:00'",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-    # Of the last: a list that is cut short would be but a warning.
-    "SET SESSION sql_select_limit = DEFAULT, sql_auto_is_null = 0, autocommit = 1, group_concat_max_len = 1048576",
+    # Of the first: a key that MySQL made by itself is in its log. Of the last: a list cut short would be but a warning.
+    (
+        "SET SESSION /*!80030 show_gipk_in_create_table_and_information_schema = ON, */ "
+        "sql_select_limit = DEFAULT, sql_auto_is_null = 0, autocommit = 1, group_concat_max_len = 1048576"
+    ),
 )
 """Run on every connection; equal settings, so that equal values have equal text."""
 

@@ -7,11 +7,13 @@ all little-endian. With checksums it ends with a CRC-32 of everything before. Pu
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
 from zlib_ng.zlib_ng import crc32
 
+from headrace.sources.mysql.charsets import decode_statement
 from headrace.sources.mysql.gtids import DomainGtid, Gtid
 from headrace.sources.mysql.reading import Reading, broken
 
@@ -240,8 +242,10 @@ def parse_heartbeat(event: Event) -> str:
     return body.text(body.left)
 
 
-_STANDALONE = 1
-_PREPARES = 64
+_NO_CHARSETS: Mapping[int, str] = {}
+_STANDALONE, _GROUPED, _PREPARES, _COMPLETES = 1, 2, 64, 128
+_BEGINS_ALTER, _UNDOES_ALTER = 2, 8
+"""Of a second byte of flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +257,14 @@ class Begin:
         commit_us: when it was committed on the server that logged it, microseconds since 1970 UTC.
         standalone: it is this and one more event, without a commit at its end; None where its first statement tells.
         prepares: it is a distributed one, which ends with being prepared; where its first statement tells, False.
+        attempts: of the ``ALTER`` in it, it says only that it began, or that it came to nothing.
     """
 
     gtid: Gtid
     commit_us: int
     standalone: bool | None
     prepares: bool = False
+    attempts: bool = False
 
 
 def parse_gtid(event: Event) -> Begin:
@@ -268,7 +274,19 @@ def parse_gtid(event: Event) -> Begin:
     server = int.from_bytes(event.data[5:9], "little")
     gtid = DomainGtid(domain, server, number)
     standalone, prepares = bool(flags & _STANDALONE), bool(flags & _PREPARES)
-    return Begin(gtid, event.time_s * 1_000_000, standalone, prepares)
+    attempts = bool(_more_flags(body, flags) & (_BEGINS_ALTER | _UNDOES_ALTER))
+    return Begin(gtid, event.time_s * 1_000_000, standalone, prepares, attempts)
+
+
+def _more_flags(body: Reading, flags: int) -> int:
+    """Return the second byte of flags, 0 where there is none."""
+    if flags & _GROUPED:
+        # With which others it was committed.
+        body.take(8)
+    if flags & (_PREPARES | _COMPLETES):
+        body.take(4)
+        body.take(body.number(1) + body.number(1))
+    return body.number(1) if body.left else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +337,13 @@ class Query:
     strict: bool = True
 
 
-def parse_query(event: Event) -> Query:
-    """Read a statement."""
+def parse_query(event: Event, charsets: Mapping[int, str] = _NO_CHARSETS) -> Query:
+    """Read a statement.
+
+    Args:
+        event: with it.
+        charsets: character sets by the numbers of their collations; of one that is not there, text is taken for UTF-8.
+    """
     body = event.body()
     body.take(8)
     schema_length = body.number(1)
@@ -331,19 +354,31 @@ def parse_query(event: Event) -> Query:
     text = body.take(body.left)
     if event.type == EventType.QUERY_COMPRESSED:
         text = inflate(text)
-    # A statement's own character set may be another one; only names and keywords are looked at.
-    return Query(schema, text.decode("utf-8", "surrogateescape"), _is_strict(status))
+    said = _session(status)
+    mode = said.get(_SQL_MODE)
+    strict = mode is None or bool(int.from_bytes(mode, "little") & _STRICT)
+    charset = charsets.get(int.from_bytes(said.get(_CHARSETS, b"")[:2], "little"), "")
+    return Query(schema, decode_statement(text, charset), strict)
 
 
 _STRICT = 1 << 21 | 1 << 22
 """Of a session's ``sql_mode``: for tables that are transactional, and for all."""
 
+_SQL_MODE, _CHARSETS, _CATALOG = 1, 4, 6
+_SAID = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSETS: 6}
+"""Bytes of what a statement says of its session, as far as it is looked at, by what it is."""
 
-def _is_strict(status: bytes) -> bool:
-    """Return what a statement says of its session: flags (a 0, and 4 bytes), and ``sql_mode`` (a 1, and 8)."""
-    at = 5 if status[:1] == b"\0" else 0
-    said = status[at : at + 9]
-    return len(said) < 9 or said[0] != 1 or bool(int.from_bytes(said[1:], "little") & _STRICT)
+
+def _session(status: bytes) -> dict[int, bytes]:
+    """Return what a statement says of its session, by what it is: its ``sql_mode``, and its client's collation."""
+    said: dict[int, bytes] = {}
+    at = 0
+    while at < len(status) and (status[at] in _SAID or status[at] == _CATALOG):
+        kind, at = status[at], at + 1
+        size = _SAID[kind] if kind in _SAID else 1 + int.from_bytes(status[at : at + 1])
+        said[kind] = status[at : at + size]
+        at += size
+    return said
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,10 @@ class DomainGtids:
         """As the server takes it."""
         return ",".join(self.last[domain] for domain in sorted(self.last, key=int))
 
+    def among(self, others: Any) -> bool:
+        """Return whether every id is one of others: of the domains that it knows, it has come as far."""
+        return isinstance(others, DomainGtids) and self.last.items() <= others.last.items()
+
     def behind(self, gtid: Gtid) -> DomainGtids:
         """Return what came before the place behind one more transaction."""
         return DomainGtids({**self.last, gtid.source: str(gtid)})

@@ -27,18 +27,27 @@ class KnownTables:
         self._known: dict[TableId, tuple[str, TableFacts]] = {}
 
     def read(self, session: Session, table: TableId, collations: Collations) -> TableFacts | None:
-        """Return a table as the catalog has it now, None when there is none of that name."""
-        text = _described(session, table)
+        """Return a table as it was when it was read last, or as the catalog has it now; None when there is none.
+
+        Whoever selects by it asks afterwards whether it `holds`.
+        """
         known = self._known.get(table)
-        if known is not None and known[0] == text:
+        if known is not None:
             return known[1]
+        text = _described(session, table)
         facts = read_table(session, table, collations)
         if facts is not None:
             facts = with_collations(session, facts)
-        # Else it became another one in between, and what was read may be of either.
-        if facts is not None and text and _described(session, table) == text:
             self._known[table] = text, facts
         return facts
+
+    def holds(self, session: Session, table: TableId) -> bool:
+        """Return whether a table is what was read last; else, and where nobody says, it is forgotten."""
+        text = _described(session, table)
+        known, _ = self._known.get(table, ("", None))
+        if not text or known != text:
+            self.forget(table)
+        return known == text
 
     def forget(self, table: TableId) -> None:
         """Read a table anew when it is asked for."""

@@ -49,16 +49,21 @@ class Migrations:
             self._tell(SystemKind.SCHEMA, table, described.announce)
 
     def stated(self, meaning: Meaning) -> None:
-        """Tell of tables that a statement emptied or altered, or that came or went by it."""
+        """Tell of tables that a statement emptied or altered, or that came or went by it.
+
+        Raises:
+            IncompatibleSchemaChange: rows of a captured table change from here on without being in the log.
+        """
         kind, tables = meaning.kind, meaning.tables
+        if meaning.acting is not None:
+            self._refuse_acting(meaning.acting, surely=meaning.surely)
         if kind == "rename":
             for old, new in zip(tables[::2], tables[1::2], strict=True):
                 self._rename(old, new)
         elif kind == "drop database":
-            # Of tables that never changed since we read nothing is known; they are gone from the catalog.
-            named = (TableId.parse(name) for name, id_ in self.versions.items() if id_ != GONE)
-            for table in [table for table in named if table.schema == tables[0].schema]:
-                self._gone(table, SystemKind.DROP_TABLE, {})
+            for table in sorted(self._tables.within(tables[0].schema)):
+                if self.versions.get(str(table)) != GONE:
+                    self._gone(table, SystemKind.DROP_TABLE, {})
         else:
             for table in filter(self._tables.captures, tables):
                 if kind in ("truncate", "replace"):
@@ -104,7 +109,16 @@ class Migrations:
         if self._tables.captures(old):
             self._gone(old, SystemKind.RENAME_TABLE, {"to": str(new)})
         if self._tables.captures(new):
+            self._refuse_acting(new)
             self._anew(new, before)
+
+    def _refuse_acting(self, table: TableId, *, surely: bool = False) -> None:
+        if self._tables.captures(table) and self._tables.hides(table, surely=surely):
+            raise IncompatibleSchemaChange(
+                f"{table}: it has got a foreign key that changes rows by itself, which is not in the log.",
+                next_step=f"make the key anew with RESTRICT, or exclude {table}; then dump every table again: headrace "
+                "resync FILE.",
+            )
 
     def _anew(self, table: TableId, like: int = GONE) -> None:
         """Tell that no row is known any more of a table, which looks like a version, and let it be dumped."""

@@ -41,6 +41,11 @@ class Tables(Protocol):
         """Whether the server keeps names in small letters, and logs statements with names as they were written."""
         ...
 
+    @property
+    def charsets(self) -> Mapping[int, str]:
+        """The server's character sets, by the numbers of their collations."""
+        ...
+
     def describe(self, event: Event, known: Mapping[str, int]) -> Described:
         """Return what rows behind a table map are.
 
@@ -52,6 +57,19 @@ class Tables(Protocol):
 
     def captures(self, table: TableId) -> bool:
         """Return whether a table's rows are kept."""
+        ...
+
+    def hides(self, table: TableId, *, surely: bool = False) -> bool:
+        """Return whether a foreign key of a captured table changes rows by itself, and the log does not have that.
+
+        Args:
+            table: its name.
+            surely: it has such a key; else the catalog is asked.
+        """
+        ...
+
+    def within(self, schema: str) -> set[TableId]:
+        """Return the tables of a database that were ever captured, also those that never changed."""
         ...
 
     def found(self, table: TableId, before: int = GONE) -> int:

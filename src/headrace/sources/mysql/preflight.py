@@ -21,7 +21,7 @@ from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.vendors import vendor_of
 from headrace.sources.taken import taken
 
-__all__ = ["Preflight", "captured_tables", "check_names"]
+__all__ = ["Preflight", "acting_keys", "captured_tables", "check_names", "logs_acting_keys"]
 
 _DAY_S = 86_400
 _RETENTION = ("binlog_expire_logs_seconds", "expire_logs_days")
@@ -50,6 +50,20 @@ def _listed(session: Session, settings: MysqlSettings) -> list[tuple[TableId, st
     rows = session.texts(_TABLES)
     found = [(TableId(row[0] or "", row[1] or ""), row[2] or "", row[3] or "") for row in rows]
     return [entry for entry in found if settings.selects(entry[0])]
+
+
+def logs_acting_keys(session: Session) -> bool:
+    """Return whether rows that a foreign key changes by itself are in the log.
+
+    From MySQL 9.6 on it is the server that changes them, and logs it, and no longer its engine.
+    """
+    known = session.texts("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
+    return bool(known) and known[0][1] == "OFF"
+
+
+def acting_keys(session: Session, table: TableId) -> list[tuple[str | None, ...]]:
+    """Return the foreign keys of a table that change its rows by themselves: name, what on delete, what on update."""
+    return session.texts(_ACTING.format(*(quote_literal(part) for part in table)))
 
 
 def check_names(facts: TableFacts) -> list[Finding]:
@@ -155,15 +169,12 @@ class Preflight:
 
     def table(self, facts: TableFacts) -> Iterator[Finding]:
         """Yield what else is wrong with a table."""
-        # From MySQL 9.6 on it is the server that does it, and logs it, and no longer its engine.
-        known = self.session.texts("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
-        if not known or known[0][1] != "OFF":
+        if not logs_acting_keys(self.session):
             yield from self.acting(facts.table, "is not in the log")
 
     def acting(self, table: TableId, hidden: str) -> Iterator[Finding]:
         """Yield the foreign keys of a table that change its rows where we do not see it."""
-        names = [quote_literal(part) for part in table]
-        for name, on_delete, on_update in self.session.texts(_ACTING.format(*names)):
+        for name, on_delete, on_update in acting_keys(self.session, table):
             yield Finding(
                 "foreign-key-acts",
                 f"{table}: the foreign key {name} changes rows by itself (ON DELETE {on_delete}, ON UPDATE "

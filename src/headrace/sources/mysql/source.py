@@ -26,7 +26,12 @@ from headrace.sources.mysql.kept import BinlogWatch
 from headrace.sources.mysql.marks import MarkWriter, create_marks, drop_marks, has_marks
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.position import RESYNC, Place, Resume
-from headrace.sources.mysql.preflight import Preflight, captured_tables
+from headrace.sources.mysql.preflight import (
+    Preflight,
+    acting_keys,
+    captured_tables,
+    logs_acting_keys,
+)
 from headrace.sources.mysql.prepared import HeldTransactions
 from headrace.sources.mysql.rendering import key_texts
 from headrace.sources.mysql.settings import MysqlSettings, ZeroDates
@@ -207,6 +212,8 @@ class MysqlSource:
             vendor = vendor_of(session)
             collations = read_collations(session)
             folds = session.value("SELECT @@GLOBAL.lower_case_table_names") != "0"
+            present = captured_tables(session, self.settings)
+            logs_acting = logs_acting_keys(session)
             followed = vendor.followed(session, resume)
             if followed != resume:
                 # Numbers go on from here whatever happens next.
@@ -227,7 +234,19 @@ class MysqlSource:
             with connect(self.settings) as asked:
                 return read_table(asked, table, collations)
 
-        tables = LoggedTables(self.settings, collations, catalog, schemas, folds=folds)
+        def acting(table: TableId) -> bool:
+            with connect(self.settings) as asked:
+                return bool(acting_keys(asked, table))
+
+        tables = LoggedTables(
+            self.settings,
+            collations,
+            catalog,
+            schemas,
+            None if logs_acting else acting,
+            present,
+            folds=folds,
+        )
         bounds = (self._block_rows, self._block_bytes)
         number = vendor.number(self._numbers)
         assembler = Assembler(tables, followed, self.name, *bounds, self._held, number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.model.schema import TableId
 from headrace.sources.mysql.events import Query
@@ -17,7 +17,7 @@ from headrace.sources.mysql.events import Query
 __all__ = ["Meaning", "meaning_of"]
 
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|/\*(?!M?!).*?\*/|--[ \t][^\n]*|\#[^\n]*)
+    r"""(?P<space>\s+|/\*(?!M?!).*?\*/|--(?!\S)[^\n]*|\#[^\n]*)
       | (?P<open>/\*M?!\d*)|(?P<close>\*/)
       | `(?P<quoted>(?:[^`]|``)*)`
       | "(?P<double>(?:[^"]|"")*)"
@@ -43,6 +43,9 @@ _PARTS_OF_TABLES = frozenset({"COLUMN", "INDEX", "KEY"})
 _ALTERING = frozenset({"CHANGE", "MODIFY", "CONVERT"})
 _WAYS = frozenset({"ONLINE", "OFFLINE", "IGNORE"})
 _REMOVING = _ALTERING | {"UNIQUE", "PRIMARY"}
+_MAKING = _WAYS | {"OR", "REPLACE"}
+_ENSURING = ["IF", "NOT", "EXISTS"]
+_SETTING = (["SET", "NULL"], ["SET", "DEFAULT"])
 _COMPUTED = frozenset({"AS", "GENERATED"})
 _NO_COLUMNS = frozenset(
     {"INDEX", "KEY", "UNIQUE", "PRIMARY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
@@ -70,6 +73,8 @@ class Meaning:
             ``savepoint`` and ``rollback to`` that of the savepoint, in small letters.
         fills: of ``alter``, whether a column may hold other values though it has the name and the type of before.
         dropped: of ``alter`` and ``drop columns``, the columns that went by it, in small letters.
+        acting: the table to which it gives a foreign key that changes rows by itself, None where it gives none.
+        surely: whether every server takes that for one: some pass over what stands behind a column.
     """
 
     kind: str
@@ -78,6 +83,8 @@ class Meaning:
     xid: str = ""
     fills: bool = False
     dropped: frozenset[str] = frozenset()
+    acting: TableId | None = None
+    surely: bool = False
 
 
 def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
@@ -89,6 +96,8 @@ def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
     """
     tokens = list(_tokens(query.sql))
     words = [text.upper() if kind == "word" else "" for kind, text in tokens]
+    begin = _past_settings(words)
+    tokens, words = tokens[begin:], words[begin:]
     first = words[0] if words else ""
     if first in _ENDS and "TO" in words[1:4]:
         return Meaning("rollback to", word=first, xid=tokens[-1][1].lower())
@@ -110,12 +119,35 @@ def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
     if first == "DROP":
         return _drop(words, names)
     if first == "CREATE":
-        return _create(words, names)
+        return _acting(_create(words, names), words, names)
     if first == "RENAME" and words[1:2] in (["TABLE"], ["TABLES"]):
         return Meaning("rename", names.renamed(_past_exists(words, 2)), first)
     if first == "ALTER" and "TABLE" in words:
-        return _alter(words, names, strict=query.strict)
+        return _acting(_alter(words, names, strict=query.strict), words, names)
     return Meaning("other", word=first)
+
+
+def _acting(meaning: Meaning, words: list[str], names: _Names) -> Meaning:
+    """Return what a statement means together with the foreign key that acts, of a table that it makes or alters."""
+    acts = any(
+        words[at] == "ON"
+        and words[at + 1] in ("DELETE", "UPDATE")
+        and (words[at + 2] == "CASCADE" or words[at + 2 : at + 4] in _SETTING)
+        for at in range(len(words) - 2)
+    )
+    if not acts or "TABLE" not in words or not set(words[1 : words.index("TABLE")]) <= _MAKING:
+        return meaning
+    at = words.index("TABLE") + 1
+    table, _ = names.one(at + 3 if words[at : at + 3] == _ENSURING else _past_exists(words, at))
+    surely = ("FOREIGN", "KEY") in itertools.pairwise(words)
+    return replace(meaning, acting=table, surely=surely)
+
+
+def _past_settings(words: list[str]) -> int:
+    """Return where a statement begins that stands behind MariaDB's ``SET STATEMENT variable = value FOR``."""
+    if words[:2] != ["SET", "STATEMENT"] or "FOR" not in words:
+        return 0
+    return words.index("FOR") + 1
 
 
 def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
@@ -173,7 +205,7 @@ def _create(words: list[str], names: _Names) -> Meaning:
     if words[at : at + 1] != ["TABLE"]:
         return Meaning("other", word="CREATE")
     kind = "replace" if replaces else "create"
-    if words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]:
+    if words[at + 1 : at + 4] == _ENSURING:
         kind, at = "ensure", at + 3
     if _keeps_history(words):
         kind = "history"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,9 @@ class LoggedTables:
         collations: of the server.
         catalog: returns a table as the catalog has it now.
         schemas: where versions are registered.
+        acting: returns whether the catalog has a foreign key of a table that changes rows by itself; None where the log
+            has what such keys do.
+        present: the captured tables that the catalog has when the log is opened.
         folds: whether the server keeps names in small letters.
     """
 
@@ -40,14 +43,19 @@ class LoggedTables:
         collations: Collations,
         catalog: Callable[[TableId], TableFacts | None],
         schemas: SchemaStore,
+        acting: Callable[[TableId], bool] | None,
+        present: Collection[TableId],
         *,
         folds: bool,
     ) -> None:
         self.folds = folds
+        self.charsets = collations.charsets
         self._settings = settings
         self._collations = collations
         self._catalog = catalog
         self._schemas = schemas
+        self._acting = acting
+        self._present = present
         self._engine = make_engine()
         self._known: dict[bytes, tuple[Version, int]] = {}
         self._rows: dict[int, TableRows] = {}
@@ -66,6 +74,16 @@ class LoggedTables:
             column.name not in known or known[column.name].source_type != column.source_type
             for column in self._schemas.get(after).columns
         )
+
+    def hides(self, table: TableId, *, surely: bool = False) -> bool:
+        """Return whether rows change that are in no log; see `headrace.sources.mysql.ports.Tables`."""
+        return self._acting is not None and (surely or self._acting(table))
+
+    def within(self, schema: str) -> set[TableId]:
+        """Return the tables of a database that were ever captured; see `headrace.sources.mysql.ports.Tables`."""
+        # What was dumped and never changed is registered; what is still to be dumped is not.
+        known = (*self._present, *(version.table for version in self._schemas.all()))
+        return {table for table in known if table.schema == schema and self.captures(table)}
 
     def found(self, table: TableId, before: int = GONE) -> int:
         """Return a table's version from here on; see `headrace.sources.mysql.ports.Tables`."""
