@@ -19,6 +19,7 @@ from headrace.sources.mysql.keyset import table_sql
 from headrace.sources.mysql.marks import MARKS_TABLE, creation, has_marks
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.vendors import vendor_of
+from headrace.sources.naming import unnameable
 from headrace.sources.taken import taken
 
 __all__ = ["Preflight", "captured_tables", "check_names"]
@@ -53,9 +54,10 @@ def _listed(session: Session, settings: MysqlSettings) -> list[tuple[TableId, st
 
 
 def check_names(facts: TableFacts) -> list[Finding]:
-    """Find columns of a table that have a name of ours."""
+    """Find columns of a table that have a name of ours, and a table that has none of its own."""
     remedy = f"ALTER TABLE {table_sql(facts.table)} RENAME COLUMN … TO …; or exclude it."
-    return taken(str(facts.table), (c.name for c in facts.columns), facts.key, remedy)
+    columns = taken(str(facts.table), (c.name for c in facts.columns), facts.key, remedy)
+    return [*unnameable(facts.table), *columns]
 
 
 class Preflight:

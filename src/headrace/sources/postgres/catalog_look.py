@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from headrace.model.schema import TableId
 from headrace.sources.base import CatalogEntry, CatalogLook
+from headrace.sources.naming import refuse_unnameable
 from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.joining import Joining, Joins
@@ -146,7 +147,11 @@ class CatalogWatch:
         )
 
     def _names(self, session: Session) -> tuple[dict[int, TableId], set[int], set[int]]:
-        """Return every table's name by oid, which are to be captured, and which partitions travel under such a root."""
+        """Return every table's name by oid, which are to be captured, and which partitions travel under such a root.
+
+        Raises:
+            IncompatibleSchemaChange: one that is to be captured has the name of another.
+        """
         rows = session.rows(_NAMES)
         names = {int(row[0] or 0): TableId(row[1] or "", row[2] or "") for row in rows}
         chosen = self._settings.filter
@@ -156,6 +161,8 @@ class CatalogWatch:
             for row in rows
             if row[3] is not None and matching & {int(oid) for oid in row[3].split()}
         }
+        for oid in matching:
+            refuse_unnameable(names[oid])
         return names, matching - below, below
 
     def _compare(self, session: Session, captured: set[int]) -> None:
