@@ -282,7 +282,7 @@ class PublicationWatch:
             )
         return SourceError(
             what,
-            next_step="put it back and dump it again, or exclude it; its changes meanwhile are not in the log.",
+            next_step="put it back and start again: it is copied anew; or exclude it.",
         )
 
 
