@@ -1,10 +1,12 @@
 """What a look keeps of a captured table, to see the next time whether changes passed by or rows are to be read again.
 
 A text: what the catalog says of the table itself, then how its rows are told (`headrace.sources.postgres.spelling`).
-The first is three parts. *Storage* changes when the heap is written anew. *Columns* are each a number, the transaction
+The first is four parts. *Storage* changes when the heap is written anew. *Columns* are each a number, the transaction
 that last wrote its description, type, modifier, whether rows from before it came may hold a value (2: it is generated,
-and in no log), and a hash of its name, which may hold any character. *Published* is who last altered the publication,
-whose it is, and by which of its entries it holds the table: one that was taken out and put back has another entry.
+and in no log), and a hash of its name, which may hold any character. *Key* is the replica identity, the transaction
+that last altered the table's own entry in the catalog, and the primary key's constraint, which the log does not name
+under FULL. *Published* is who last altered the publication, whose it is, and by which
+of its entries it holds the table: one that was taken out and put back has another entry.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ SELECT c.oid, %s
                               ELSE (a.atthasmissing OR a.atthasdef OR a.attidentity <> '')::int END,
                               left(md5(a.attname), 12)), ',' ORDER BY a.attnum)
                      FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+               '|', concat_ws(' ', c.relreplident, c.xmin, coalesce((
+                        SELECT oid::text FROM pg_constraint WHERE conrelid = c.oid AND contype = 'p'), '-')),
                '|', (SELECT concat_ws(' ', p.xmin, p.pubowner, CASE WHEN p.puballtables THEN p.oid END, (
                                 SELECT string_agg(r.oid::text, ' ' ORDER BY r.oid) FROM pg_publication_rel r
                                  WHERE r.prpubid = p.oid AND r.prrelid IN (SELECT unnest(l.lineage))){schemas})
@@ -51,6 +55,7 @@ _SCHEMAS = """, (
                                        SELECT relnamespace FROM pg_class WHERE oid = ANY (l.lineage)))"""
 
 _GENERATED = "2"
+_FULL = "f"
 
 
 def read_shapes(
@@ -107,14 +112,17 @@ def passed_by(before: str, now: str) -> bool:
 
 
 def restates(before: str, now: str) -> bool:
-    """Return whether rows may hold values now that no log event carried.
+    """Return whether rows may hold values now that no log event carried, or that were told by another key.
 
     A column that came with a default gave its value to every row, one that was generated keeps what it was computed
     to, and one that took over another's name makes old values of that name wrong. A change of a column's type may have
     computed each value anew (``USING``), if it wrote the heap anew; that a column's description changed together with
-    the heap tells it from maintenance, also when the type is the old one again.
+    the heap tells it from maintenance, also when the type is the old one again. Under FULL the log does not name the
+    key, and several rows may have had one while there was none.
     """
     old, new = _parse(before), _parse(now)
+    if old.key and new.key and _rekeyed(old.key, new.key):
+        return True
     if any(
         n in old.generated or new.columns[n].filled for n in new.columns.keys() - old.columns.keys()
     ):
@@ -132,6 +140,14 @@ def restates(before: str, now: str) -> bool:
     )
 
 
+def _rekeyed(old: _Key, new: _Key) -> bool:
+    """Return whether the log may have told changes of a table without its key, and without naming that."""
+    if old.constraint == new.constraint:
+        return False
+    # Altered between two looks it may have been FULL for a while.
+    return _FULL in (old.identity, new.identity) or old.writer != new.writer
+
+
 class _Column(NamedTuple):
     """One column of a shape."""
 
@@ -139,6 +155,14 @@ class _Column(NamedTuple):
     type: tuple[str, str]
     filled: bool
     name: str
+
+
+class _Key(NamedTuple):
+    """The replica identity, who last altered it or something else of the table, and the primary key."""
+
+    identity: str
+    writer: str
+    constraint: str
 
 
 class _Published(NamedTuple):
@@ -158,11 +182,12 @@ class _Shape(NamedTuple):
     storage: int
     columns: dict[str, _Column]
     generated: set[str]
+    key: _Key | None
     published: _Published | None
 
 
 def _parse(shape: str) -> _Shape:
-    storage, listed, told, *_ = (*shape.partition("\n")[0].split("|"), "")
+    storage, listed, identity, told, *_ = (*shape.partition("\n")[0].split("|"), "", "")
     columns, generated = {}, set()
     for column in filter(None, listed.split(",")):
         number, writer, type_, modifier, filled, name = column.split(":")
@@ -170,8 +195,10 @@ def _parse(shape: str) -> _Shape:
             generated.add(number)
         else:
             columns[number] = _Column(writer, (type_, modifier), filled == "1", name)
-    published = None
+    key = published = None
+    if identity:
+        key = _Key(*identity.split())
     if told:
         by, owner, *entries = told.split()
         published = _Published(by, owner, frozenset(entries))
-    return _Shape(int(storage), columns, generated, published)
+    return _Shape(int(storage), columns, generated, key, published)
