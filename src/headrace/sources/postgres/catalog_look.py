@@ -18,7 +18,14 @@ from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.joining import Joining, Joins
 from headrace.sources.postgres.publication import out_of_step
 from headrace.sources.postgres.settings import PostgresSettings
-from headrace.sources.postgres.shapes import passed_by, read_shapes, respelt, restates
+from headrace.sources.postgres.shapes import (
+    passed_by,
+    read_shapes,
+    rekeys,
+    respells_key,
+    respelt,
+    restates,
+)
 
 __all__ = ["CatalogWatch", "Seen"]
 
@@ -93,9 +100,10 @@ class CatalogWatch:
             self._compare(session, old | adopted)
         # One that is on its way is taken out and put back by us.
         for oid in (old & changed) - self._relisting:
-            if passed_by(known[str(oid)].shape, shapes[oid]):
+            before, now = known[str(oid)].shape, shapes[oid]
+            if passed_by(before, now) or rekeys(before, now):
                 self._left.add(oid)
-        # Strangers again: what they missed nobody will tell.
+        # Strangers again: what they missed nobody will tell, or their rows stand under other keys.
         old, adopted = old - self._left, adopted - self._left
         strangers = {oid for oid in shapes if oid in selected} - old - adopted
         ready = {oid for oid in strangers if str(oid) in admitted}
@@ -108,15 +116,20 @@ class CatalogWatch:
         self._left -= joined
         relisted = joined & self._relisting
         self._relisting -= relisted
+        # Only now, when nobody writes keys of before any more, is it worth while to empty the table.
+        anew = {o for o in relisted & old if respells_key(known[str(o)].shape, shapes[o])}
+        self._left |= anew
+        relisted -= anew
         restated = {
             oid
-            for oid in (old & changed) - self._relisting - relisted
+            for oid in (old & changed) - self._relisting - relisted - anew
             if restates(known[str(oid)].shape, shapes[oid])
         }
         tables = {}
         for oid in old | adopted | joined:
             # What is seen of a table that waits for its writers is to be seen again afterwards.
-            shape = known[str(oid)].shape if oid in self._relisting & old else shapes[oid]
+            waits = oid in old and oid in self._relisting | anew
+            shape = known[str(oid)].shape if waits else shapes[oid]
             tables[str(oid)] = CatalogEntry(names[oid], shape)
         # Now, not with the next look: their dump begins with this one.
         self._seen.found = {str(oid): names[oid] for oid in (adopted | joined) - old}

@@ -4,8 +4,8 @@ A text: what the catalog says of the table itself, then how its rows are told (`
 The first is four parts. *Storage* changes when the heap is written anew. *Columns* are each a number, the transaction
 that last wrote its description, type, modifier, whether rows from before it came may hold a value (2: it is generated,
 and in no log), and a hash of its name, which may hold any character. *Key* is the replica identity, the transaction
-that last altered the table's own entry in the catalog, and the primary key's constraint, which the log does not name
-under FULL. *Published* is who last altered the publication, whose it is, and by which
+that last altered the table's own entry in the catalog, the primary key's constraint, which the log does not name under
+FULL, and the numbers of the key's columns. *Published* is who last altered the publication, whose it is, and by which
 of its entries it holds the table: one that was taken out and put back has another entry.
 """
 
@@ -19,9 +19,9 @@ from headrace.sources.base import CatalogEntry
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.published import CHOOSY_VERSION
 from headrace.sources.postgres.settings import PostgresSettings
-from headrace.sources.postgres.spelling import read_spelling, respells
+from headrace.sources.postgres.spelling import read_spelling, respells, respells_types
 
-__all__ = ["passed_by", "read_shapes", "respelt", "restates"]
+__all__ = ["passed_by", "read_shapes", "rekeys", "respells_key", "respelt", "restates"]
 
 # The heaps of a partitioned table are its partitions'; those that were ever written anew stand for all of them, so that
 # partitions that come change nothing.
@@ -39,7 +39,10 @@ SELECT c.oid, %s
                               left(md5(a.attname), 12)), ',' ORDER BY a.attnum)
                      FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
                '|', concat_ws(' ', c.relreplident, c.xmin, coalesce((
-                        SELECT oid::text FROM pg_constraint WHERE conrelid = c.oid AND contype = 'p'), '-')),
+                        SELECT oid::text FROM pg_constraint WHERE conrelid = c.oid AND contype = 'p'), '-'), (
+                        SELECT array_to_string((indkey::int2[])[0:indnkeyatts - 1], ',') FROM pg_index
+                         WHERE indrelid = c.oid
+                           AND CASE c.relreplident WHEN 'i' THEN indisreplident ELSE indisprimary END)),
                '|', (SELECT concat_ws(' ', p.xmin, p.pubowner, CASE WHEN p.puballtables THEN p.oid END, (
                                 SELECT string_agg(r.oid::text, ' ' ORDER BY r.oid) FROM pg_publication_rel r
                                  WHERE r.prpubid = p.oid AND r.prrelid IN (SELECT unnest(l.lineage))){schemas})
@@ -56,6 +59,9 @@ _SCHEMAS = """, (
 
 _GENERATED = "2"
 _FULL = "f"
+
+# smallint, integer, bigint; varchar and text. What is cast from one to the next is the same key as before.
+_WIDENED = frozenset({("21", "23"), ("21", "20"), ("23", "20"), ("1043", "1043"), ("1043", "25")})
 
 
 def read_shapes(
@@ -111,6 +117,35 @@ def passed_by(before: str, now: str) -> bool:
     return not old.entries & new.entries or (old.writer != new.writer and old.owner == new.owner)
 
 
+def rekeys(before: str, now: str) -> bool:
+    """Return whether rows may have other keys now without a word in the log: those of before stay until it is emptied.
+
+    A column of the key that came with a default or was computed; or one whose values a change of its type may have
+    computed anew (``USING``), unless it only became wider. One that took over another's name has the values it had.
+    """
+    old, new = _parse(before), _parse(now)
+    if old.key is None or new.key is None:
+        return False
+    key = {number: new.columns[number] for number in new.key.columns & new.columns.keys()}
+    came = key.keys() - old.columns.keys()
+    if any(number in old.generated or key[number].filled for number in came):
+        return True
+    return new.storage != old.storage and any(
+        old.columns[number].writer != key[number].writer
+        and (old.columns[number].type[0], key[number].type[0]) not in _WIDENED
+        for number in key.keys() - came
+    )
+
+
+def respells_key(before: str, now: str) -> bool:
+    """Return whether rows are told under other keys than before: those of before stay until it is emptied."""
+    new = _parse(now)
+    if new.key is None:
+        return False
+    types = [new.columns[number].type[0] for number in new.key.columns & new.columns.keys()]
+    return respells_types(before.partition("\n")[2], now.partition("\n")[2], types)
+
+
 def restates(before: str, now: str) -> bool:
     """Return whether rows may hold values now that no log event carried, or that were told by another key.
 
@@ -158,11 +193,12 @@ class _Column(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """The replica identity, who last altered it or something else of the table, and the primary key."""
+    """The replica identity, who last altered it or something else of the table, the primary key, and its columns."""
 
     identity: str
     writer: str
     constraint: str
+    columns: frozenset[str]
 
 
 class _Published(NamedTuple):
@@ -197,7 +233,8 @@ def _parse(shape: str) -> _Shape:
             columns[number] = _Column(writer, (type_, modifier), filled == "1", name)
     key = published = None
     if identity:
-        key = _Key(*identity.split())
+        letter, altered, constraint, *numbers = identity.split()
+        key = _Key(letter, altered, constraint, frozenset("".join(numbers).split(",")))
     if told:
         by, owner, *entries = told.split()
         published = _Published(by, owner, frozenset(entries))
