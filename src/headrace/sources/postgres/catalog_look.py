@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace.model.schema import TableId
 from headrace.sources.base import CatalogEntry, CatalogLook
@@ -16,7 +17,7 @@ from headrace.sources.naming import refuse_unnameable
 from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.joining import Joining, Joins
-from headrace.sources.postgres.publication import out_of_step
+from headrace.sources.postgres.publication import out_of_step, unlogged
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.shapes import (
     passed_by,
@@ -33,7 +34,7 @@ _NAMES = """
 SELECT c.oid, n.nspname, c.relname,
        CASE WHEN c.relispartition
             THEN (SELECT string_agg(a.relid::oid::text, ' ') FROM pg_partition_ancestors(c.oid) a
-                   WHERE a.relid <> c.oid) END
+                   WHERE a.relid <> c.oid) END, c.relpersistence = 'u' OR c.relkind = 'f'
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
    AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
@@ -60,6 +61,22 @@ class Seen:
     schemas: dict[str, str] = field(default_factory=dict)
 
 
+class _Names(NamedTuple):
+    """Tables by oid.
+
+    Attributes:
+        tables: the name of every one.
+        selected: those to be captured.
+        below: partitions that travel under such a root.
+        silent: of captured ones, and of roots of partitions, which table it is whose changes no log of the server has.
+    """
+
+    tables: dict[int, TableId]
+    selected: set[int]
+    below: set[int]
+    silent: dict[int, TableId]
+
+
 class CatalogWatch:
     """Makes the looks of one source; used from one thread.
 
@@ -75,6 +92,7 @@ class CatalogWatch:
         self._settings = settings
         self._seen = seen or Seen()
         self._joining: Joins = joining or Joining(settings)
+        self._by_log = joining is None
         self._relisting: set[int] = set()
         self._left: set[int] = set()
         self._first = True
@@ -89,12 +107,14 @@ class CatalogWatch:
         """See `headrace.sources.base.CatalogReader`."""
         self._seen.admitted.update(known, admitted)
         self._seen.tables = {identity: entry.table for identity, entry in known.items()}
-        names, selected, below = self._names(session)
+        names, selected, below, silent = self._names(session)
         # A captured table that was attached to a captured root is told under that root's name: its own is gone.
         kept = {oid for oid in names if str(oid) in known} - below
         wanted = [oid for oid in names if oid in selected | kept]
         shapes, changed = read_shapes(session, self._settings, wanted, known)
         old = {oid for oid in shapes if str(oid) in known}
+        if self._by_log:
+            _refuse_silent(names, old, silent)
         adopted = {oid for oid in shapes if oid not in old and names[oid] in settled}
         if self._first or changed & old:
             self._compare(session, old | adopted)
@@ -142,24 +162,23 @@ class CatalogWatch:
             refused={names[oid]: reason for oid, reason in refused.items()},
         )
 
-    def _names(self, session: Session) -> tuple[dict[int, TableId], set[int], set[int]]:
-        """Return every table's name by oid, which are to be captured, and which partitions travel under such a root.
+    def _names(self, session: Session) -> _Names:
+        """Return the tables that there are.
 
         Raises:
             IncompatibleSchemaChange: one that is to be captured has the name of another.
         """
         rows = session.rows(_NAMES)
         names = {int(row[0] or 0): TableId(row[1] or "", row[2] or "") for row in rows}
+        above = {int(row[0] or 0): {int(oid) for oid in (row[3] or "").split()} for row in rows}
         chosen = self._settings.filter
         matching = {oid for oid, table in names.items() if chosen.selects(table)}
-        below = {
-            int(row[0] or 0)
-            for row in rows
-            if row[3] is not None and matching & {int(oid) for oid in row[3].split()}
-        }
         for oid in matching:
             refuse_unnameable(names[oid])
-        return names, matching - below, below
+        below = {oid for oid, roots in above.items() if matching & roots}
+        unlogged = [int(row[0] or 0) for row in rows if row[4] == "t"]
+        silent = {root: names[oid] for oid in unlogged for root in (above[oid] | {oid})}
+        return _Names(names, matching - below, below, silent)
 
     def _compare(self, session: Session, captured: set[int]) -> None:
         """See which of the captured tables our publication lacks, or has otherwise than wanted."""
@@ -186,3 +205,15 @@ class CatalogWatch:
         }
         self._seen.schemas = dict(found)
         return found
+
+
+def _refuse_silent(
+    names: Mapping[int, TableId], captured: Collection[int], silent: Mapping[int, TableId]
+) -> None:
+    """Stop where a captured table, or a partition of it, has got out of the server's log.
+
+    Raises:
+        SourceError: there is one.
+    """
+    for oid in sorted(silent.keys() & captured):
+        raise unlogged(names[oid], silent[oid])
