@@ -60,6 +60,11 @@ BESIDE = {
     "an index of the same order": "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id)",
 }
 """Changes of a key that leave its order as it was."""
+LABELS = {
+    "of a row that was read": ["'k2' TO 'x'"],
+    "of the last row": ["'k8' TO 'x'"],
+    "exchanged": ["'k2' TO 'x'", "'k7' TO 'k2'", "'x' TO 'k7'"],
+}
 AT_ONCE = replace(OFTEN, request_interval_s=0.0)
 """A pause is heard before the next chunk."""
 
@@ -245,3 +250,22 @@ def rows_behind_the_last_truncate(running: AtWork) -> Counter[tuple[object, ...]
                 values = tuple(value for name, value in row.items() if not name.startswith("_"))
                 held[values] += -1 if row["_op"].startswith("-") else 1
     return +held
+
+
+@req("A-11", "P33")
+@pytest.mark.parametrize("renamed", LABELS)
+def test_labels_of_a_key_may_be_renamed_between_two_chunks(
+    database: str, sql: Sql, tmp_path: Path, renamed: str
+) -> None:
+    sql("CREATE TYPE kind AS ENUM ('k1', 'k2', 'k3', 'k4', 'k5', 'k6', 'k7', 'k8')")
+    sql("CREATE TABLE t (k kind PRIMARY KEY, v text)")
+    sql("INSERT INTO t SELECT k, k::text FROM unnest(enum_range(NULL::kind)) k")
+    source = PostgresSource(database, ["public.t"], name="keys")
+    with resting(source, tmp_path) as running:
+        sql(*(f"ALTER TYPE kind RENAME VALUE {one}" for one in LABELS[renamed]))
+        go_on(running)
+        until(lambda: running.holds(PUBLIC_T, rows_of(database, "t")), "the table as it is")
+        newest = running.state.copies
+        until(lambda: newest()[PUBLIC_T].progress.state == "done", "the copy")
+        assert running.holds(PUBLIC_T, rows_of(database, "t"))
+    assert running.error is None
