@@ -7,6 +7,7 @@ touched by an application: nothing but the dump itself brings the rows.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -15,8 +16,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headrace.changelog import ChangeLogReader
+from headrace.model.block import SystemKind
+from headrace.model.schema import TableId
 from headrace.observe import failpoints
+from headrace.sources.base import TableDump
 from headrace.sources.postgres import PostgresSource
+from headrace.sources.postgres.chunks import PostgresChunkReader
 from headrace.state.records import RESTING, DumpProgress
 from headrace.state.store import StateStore
 from headrace.testing.postgres import DebianPostgres
@@ -54,6 +60,11 @@ BESIDE = {
     "an index of the same order": "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id)",
 }
 """Changes of a key that leave its order as it was."""
+LABELS = {
+    "of a row that was read": ["'k2' TO 'x'"],
+    "of the last row": ["'k8' TO 'x'"],
+    "exchanged": ["'k2' TO 'x'", "'k7' TO 'k2'", "'x' TO 'k7'"],
+}
 AT_ONCE = replace(OFTEN, request_interval_s=0.0)
 """A pause is heard before the next chunk."""
 
@@ -188,3 +199,73 @@ def test_no_row_is_left_out_when_the_collation_changes_between_two_chunks(
             assert running.error is None
     finally:
         debian_server.drop_database("changed_keys")
+
+
+@req("A-11", "P33")
+def test_a_table_that_loses_its_key_between_two_chunks_is_read_whole(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    keyed(sql, "id")
+    sql("ALTER TABLE t REPLICA IDENTITY FULL")
+    with resting(PostgresSource(database, name="keys"), tmp_path) as running:
+        sql("ALTER TABLE t DROP CONSTRAINT t_pkey", "INSERT INTO t VALUES (1, 1, 'twin')")
+        go_on(running)
+        until(running.dumped, "the copy")
+        assert rows_behind_the_last_truncate(running) == rows_of(database, "t")
+    assert running.error is None
+
+
+@req("A-11", "P33")
+def test_a_table_that_gets_a_key_before_it_is_read_whole_is_read_in_chunks(
+    database: str, sql: Sql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed(sql, "id")
+    sql("ALTER TABLE t REPLICA IDENTITY FULL", "ALTER TABLE t DROP CONSTRAINT t_pkey")
+    read_table = PostgresChunkReader.read_table
+
+    def late(self: PostgresChunkReader, table: TableId) -> TableDump:
+        monkeypatch.undo()
+        sql("ALTER TABLE t ADD PRIMARY KEY (id)")
+        dump = read_table(self, table)
+        # Its snapshot does not see what the log has before the window ends.
+        sql("UPDATE t SET name = 'unseen' WHERE id = 3", "DELETE FROM t WHERE id = 5")
+        return dump
+
+    monkeypatch.setattr(PostgresChunkReader, "read_table", late)
+    with at_work(PostgresSource(database, name="keys"), tmp_path, dump=AT_ONCE) as running:
+        running.judged = False
+        until(running.dumped, "the copy")
+        assert running.content(PUBLIC_T) == rows_of(database, "t")
+    assert running.error is None
+
+
+def rows_behind_the_last_truncate(running: AtWork) -> Counter[tuple[object, ...]]:
+    """Return what the log amounts to from where it emptied the table on, which has no key there."""
+    held: Counter[tuple[object, ...]] = Counter()
+    for block in ChangeLogReader(running.folder / "changelog").blocks(0):
+        if any(event.kind is SystemKind.TRUNCATE for event in block.system):
+            held.clear()
+        for body in block.bodies:
+            for row in body.batch.to_pylist():
+                values = tuple(value for name, value in row.items() if not name.startswith("_"))
+                held[values] += -1 if row["_op"].startswith("-") else 1
+    return +held
+
+
+@req("A-11", "P33")
+@pytest.mark.parametrize("renamed", LABELS)
+def test_labels_of_a_key_may_be_renamed_between_two_chunks(
+    database: str, sql: Sql, tmp_path: Path, renamed: str
+) -> None:
+    sql("CREATE TYPE kind AS ENUM ('k1', 'k2', 'k3', 'k4', 'k5', 'k6', 'k7', 'k8')")
+    sql("CREATE TABLE t (k kind PRIMARY KEY, v text)")
+    sql("INSERT INTO t SELECT k, k::text FROM unnest(enum_range(NULL::kind)) k")
+    source = PostgresSource(database, ["public.t"], name="keys")
+    with resting(source, tmp_path) as running:
+        sql(*(f"ALTER TYPE kind RENAME VALUE {one}" for one in LABELS[renamed]))
+        go_on(running)
+        until(lambda: running.holds(PUBLIC_T, rows_of(database, "t")), "the table as it is")
+        newest = running.state.copies
+        until(lambda: newest()[PUBLIC_T].progress.state == "done", "the copy")
+        assert running.holds(PUBLIC_T, rows_of(database, "t"))
+    assert running.error is None

@@ -42,6 +42,13 @@ def captured_until_it_ends(source: PostgresSource, folder: Path, sql: Sql, state
         until(lambda: running.error, "the capture's end", 30)
 
 
+def looked_again(running: Running, sql: Sql) -> None:
+    """Wait for a look that begins now, by something that it keeps."""
+    look = running.state.get("catalog")
+    sql("ALTER TABLE t ALTER v SET STATISTICS 50")
+    until(lambda: running.state.get("catalog") != look, "another look")
+
+
 @pytest.fixture
 def table(sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text, w text)")
@@ -143,3 +150,91 @@ def test_generated_columns_that_a_publication_tells_are_read_for_every_row(
         follows(running, database)
         sql("ALTER TABLE t ALTER g SET EXPRESSION AS (id * 3)", "UPDATE t SET v = 'y' WHERE id = 1")
         follows(running, database)
+
+
+OTHERWISE = {
+    "a table": (
+        "FOR TABLE t, u",
+        ("ALTER PUBLICATION theirs DROP TABLE t",),
+        ("ALTER PUBLICATION theirs ADD TABLE t",),
+    ),
+    "rows of it": (
+        "FOR TABLE t, u",
+        ("ALTER PUBLICATION theirs SET TABLE u, t WHERE (id > 10)",),
+        ("ALTER PUBLICATION theirs SET TABLE u, t",),
+    ),
+    "its schema": (
+        "FOR TABLES IN SCHEMA public",
+        ("ALTER PUBLICATION theirs DROP TABLES IN SCHEMA public",),
+        ("ALTER PUBLICATION theirs ADD TABLES IN SCHEMA public",),
+    ),
+    "kinds of change": (
+        "FOR ALL TABLES",
+        ("ALTER PUBLICATION theirs SET (publish = 'insert')",),
+        ("ALTER PUBLICATION theirs SET (publish = 'insert, update, delete, truncate')",),
+    ),
+}
+
+
+@req("C30")
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_what_was_taken_out_of_a_publication_and_put_back_is_copied_anew(
+    table: None, what: str, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    """Nothing of ours ran meanwhile, and afterwards the publication looks as it did before."""
+    holds, taken, put = OTHERWISE[what]
+    sql("CREATE TABLE u (id int PRIMARY KEY)", f"CREATE PUBLICATION theirs {holds}")
+    source = PostgresSource(database, ["public.t"], publication="theirs")
+    with running_capture(source, tmp_path, DUMP) as running:
+        until(running.dumped, "the first copy")
+    sql(*taken, "UPDATE t SET v = 'unseen' WHERE id < 5", "DELETE FROM t WHERE id = 9", *put)
+    with running_capture(source, tmp_path, DUMP) as running:
+        follows(running, database)
+        sql("UPDATE t SET v = 'seen' WHERE id > 15", "DELETE FROM t WHERE id = 3")
+        follows(running, database)
+        until(running.dumped, "the copy")
+        asked = len(running.state.requests())
+    assert asked == 2
+    with running_capture(source, tmp_path, DUMP) as running:
+        sql("UPDATE t SET v = 'later' WHERE id > 12")
+        follows(running, database)
+        assert len(running.state.requests()) == asked
+
+
+@req("C30")
+def test_our_own_is_no_other(table: None, database: str, sql: Sql, tmp_path: Path) -> None:
+    source = PostgresSource(database)
+    with running_capture(source, tmp_path, DUMP) as running:
+        until(running.dumped, "the first copy")
+    sql(
+        "ALTER PUBLICATION headrace DROP TABLE t",
+        "DELETE FROM t WHERE id = 9",
+        "ALTER PUBLICATION headrace ADD TABLE t",
+    )
+    with running_capture(source, tmp_path, DUMP) as running:
+        follows(running, database)
+        until(running.dumped, "the copy")
+        # Joining took it out and put it back once more, which is no reason to copy it again.
+        looked_again(running, sql)
+        assert len(running.state.requests()) == 2
+
+
+@req("C30")
+@pytest.mark.parametrize(
+    "beside",
+    ["ALTER PUBLICATION theirs OWNER TO other", "ALTER PUBLICATION theirs ADD TABLE u"],
+)
+def test_what_takes_no_table_out_copies_none(
+    table: None, beside: str, database: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql("CREATE TABLE u (id int PRIMARY KEY)", "CREATE PUBLICATION theirs FOR TABLE t")
+    source = PostgresSource(database, ["public.t"], publication="theirs")
+    with running_capture(source, tmp_path, DUMP) as running:
+        until(running.dumped, "the first copy")
+    sql("DROP ROLE IF EXISTS other", "CREATE ROLE other SUPERUSER", beside)
+    with running_capture(source, tmp_path, DUMP) as running:
+        sql("UPDATE t SET v = 'later' WHERE id > 12")
+        follows(running, database)
+        looked_again(running, sql)
+        assert len(running.state.requests()) == 1
+    sql("DROP PUBLICATION theirs", "DROP ROLE other")

@@ -293,9 +293,13 @@ class Closing:
     def table(self, job: Job, task: Task, spool: Spool, mark: ReceivedMark) -> Iterator[Block]:
         """Yield a table without a key: its snapshot and the net of what was streamed before the mark and not seen."""
         try:
-            if self._versions.has_left(spool.schema, spool.visibility):
+            keyed = bool(spool.schema.key)
+            if keyed or self._versions.has_left(spool.schema, spool.visibility):
                 self._telling.voided("schema changed", spool.rows)
                 self._queue.update(task, rows_voided=task.progress.rows_voided + spool.rows)
+                if keyed:
+                    # What the snapshot did not see is no sum of rows then; and it can be read in chunks by now.
+                    self._queue.read_anew(task)
                 return
             self._registry.put(spool.schema)
             unseen = self._unseen_of(spool, job.floor_scn, mark.scn)

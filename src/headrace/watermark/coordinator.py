@@ -448,7 +448,7 @@ class Coordinator:
         self._not_before = self._clock() + 1.0
 
     def _started(self, task: Task, start: TableStart) -> None:
-        if task.is_keyed_otherwise(start.key_order):
+        if task.is_keyed_otherwise(start.key_order, keyless=not start.schema.key):
             self._queue.read_anew(task)
             return
         if task.refused:

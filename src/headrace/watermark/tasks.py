@@ -93,10 +93,15 @@ class Task:
         """Whether the target may lack rows that are not on the re-read list."""
         return self.phase in (Phase.EMPTY, Phase.START, Phase.CHUNKS, Phase.KEYS)
 
-    def is_keyed_otherwise(self, key_order: str) -> bool:
-        """Return whether its bounds and the keys of its re-read list are of another key, or of another order."""
+    def is_keyed_otherwise(self, key_order: str, *, keyless: bool = False) -> bool:
+        """Return whether its bounds and the keys of its re-read list are of another key, or of another order.
+
+        Args:
+            key_order: of now, empty where a source does not tell.
+            keyless: the table has no key any more.
+        """
         kept = self.progress.key_order
-        return bool(kept and key_order) and kept != key_order
+        return bool(kept and (key_order or keyless)) and kept != key_order
 
 
 @dataclass(slots=True)

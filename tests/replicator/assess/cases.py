@@ -194,6 +194,13 @@ CASES = (
         doc={"source": {"publication": "theirs"}},
         says="ADD TABLE",
     ),
+    Case(
+        "schema-name-dotted",
+        ('CREATE SCHEMA "a.b"', 'CREATE TABLE "a.b".c (id int PRIMARY KEY)'),
+        {"source": {"tables": ["a?b.*"]}},
+        table="a.b.c",
+        says="source.exclude: ['a?b.*']",
+    ),
     of_table(
         "column-name-taken",
         "CREATE TABLE t (id int PRIMARY KEY, _op int)",

@@ -234,6 +234,11 @@ _TABLES = (
     ("engine", "no snapshot and no rollback covers the table's engine", _NO_TABLE_START),
     ("system-versioned", "the log has the table's own history as further rows", _NO_TABLE_START),
     ("column-not-decoded", "a type or a character set is not decoded", _NO_TABLE_START),
+    (
+        "schema-name-dotted",
+        "the table's name is that of another schema's table too",
+        _NO_TABLE_START,
+    ),
     ("column-name-taken", "a column has a name that headrace needs for itself", _NO_TABLE_START),
     (
         "keyless",

@@ -15,6 +15,7 @@ from headrace.sources.mysql.connection import Session, quote_literal
 from headrace.sources.mysql.natives import NATIVE_BYTES
 from headrace.sources.mysql.types import ColumnType, Kind
 from headrace.sources.mysql.vendors import vendor_of
+from headrace.sources.naming import refuse_unnameable
 from headrace.sources.taken import NOT_LEFT_OUT
 
 __all__ = [
@@ -191,7 +192,7 @@ def table_schema(
 
     Raises:
         SourceError: text of a character set that is not decoded here.
-        IncompatibleSchemaChange: a column has a name that changes need for themselves.
+        IncompatibleSchemaChange: a column has a name that changes need for themselves, or the table that of another.
     """
     for name, type_, _ in columns:
         if why := _why_undecoded(type_, type_.name):
@@ -203,6 +204,7 @@ def table_schema(
         KeyCheck.IMMEDIATE if key else KeyCheck.NONE,
     )
     refuse_taken(schema, NOT_LEFT_OUT)
+    refuse_unnameable(table)
     return replace(schema, numbers=own_numbers(schema))
 
 

@@ -19,6 +19,7 @@ from headrace.sources.mysql.keyset import table_sql
 from headrace.sources.mysql.marks import MARKS_TABLE, creation, has_marks
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.vendors import vendor_of
+from headrace.sources.naming import unnameable
 from headrace.sources.taken import taken
 
 __all__ = ["Preflight", "acting_keys", "captured_tables", "check_names", "logs_acting_keys"]
@@ -67,9 +68,10 @@ def acting_keys(session: Session, table: TableId) -> list[tuple[str | None, ...]
 
 
 def check_names(facts: TableFacts) -> list[Finding]:
-    """Find columns of a table that have a name of ours."""
+    """Find columns of a table that have a name of ours, and a table that has none of its own."""
     remedy = f"ALTER TABLE {table_sql(facts.table)} RENAME COLUMN … TO …; or exclude it."
-    return taken(str(facts.table), (c.name for c in facts.columns), facts.key, remedy)
+    columns = taken(str(facts.table), (c.name for c in facts.columns), facts.key, remedy)
+    return [*unnameable(facts.table), *columns]
 
 
 class Preflight:

@@ -346,9 +346,10 @@ class PostgresChunkReader:
         """Return the key's columns; an index keeps them for life, so they are asked for once under their names."""
         index = facts.identity.index
         if not index:
-            raise SourceError(
-                f"{facts.table} has no key, so it has no chunks.",
-                next_step="it is dumped whole under one snapshot instead.",
+            # Bounds of a key that was dropped meanwhile are no keys any more: the dump asks for the shape anew.
+            raise ConfigError(
+                f"{facts.table} has no key, so no rows of it can be read by key.",
+                next_step="ask for the whole table.",
             )
         keyset = self._keysets.get(index)
         # Two columns may have exchanged their names: those of before are then no error, but another column.

@@ -24,6 +24,7 @@ __all__ = [
     "listed",
     "out_of_step",
     "read_publication",
+    "unlogged",
     "wanted_columns",
 ]
 
@@ -250,8 +251,11 @@ class PublicationWatch:
         left = {oid: table for oid, table in self._seen.items() if oid not in published}
         if left:
             # One that was made anew under its old name is another table, and joins by itself.
-            there = {facts.oid for facts in read_tables(session, self._settings.filter)}
-            if gone := sorted(str(left[oid]) for oid in left.keys() & there):
+            there = {facts.oid: facts for facts in read_tables(session, self._settings.filter)}
+            for oid in left.keys() & there.keys():
+                if there[oid].persistence == "u":
+                    raise unlogged(left[oid], left[oid])
+            if gone := sorted(str(left[oid]) for oid in left.keys() & there.keys()):
                 raise self._missed(
                     f"{', '.join(gone)} left publication {name} while being captured."
                 )
@@ -282,8 +286,18 @@ class PublicationWatch:
             )
         return SourceError(
             what,
-            next_step="put it back and dump it again, or exclude it; its changes meanwhile are not in the log.",
+            next_step="put it back and start again: it is copied anew; or exclude it.",
         )
+
+
+def unlogged(table: TableId, part: TableId) -> SourceError:
+    """Return why a captured table cannot go on; ``part`` is itself, or the partition that is to blame."""
+    what = f"{table} is" if part == table else f"Partition {part} of {table} is"
+    return SourceError(
+        f"{what} unlogged or a foreign table by now: its changes are in no log of the server.",
+        next_step=f"ALTER TABLE {part} SET LOGGED, or detach a foreign partition; or exclude {table}. Then run "
+        "`headrace resync FILE`, which compares the tables and repairs what differs.",
+    )
 
 
 def _lacking_actions(session: Session, name: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from headrace.model.block import SystemKind
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.model.succession import column_number
 from headrace.sources.base import SchemaStore
+from headrace.sources.naming import refuse_unnameable
 from headrace.sources.postgres.assembler import Event, TableVersion
 from headrace.sources.postgres.catalog import TableFacts, TypeCache, read_tables, table_schema
 from headrace.sources.postgres.catalog_look import Seen
@@ -76,13 +77,15 @@ class CatalogVersions:
 
         Raises:
             SourceUnavailable: the log has to be opened again, to come as text.
-            IncompatibleSchemaChange: a column has a name that changes need for themselves.
+            IncompatibleSchemaChange: a column has a name that changes need for themselves, or the table that of
+                another one.
         """
         table = TableId(relation.schema, relation.name)
         if table == MARKS_TABLE:
             return TableVersion(marks=self._settings.watermark == "table")
         if not self._filter.selects(table):
             return TableVersion()
+        refuse_unnameable(table)
         anew = None
         if self._oids.setdefault(table, relation.oid) != relation.oid:
             # Another table has the name now: no row of the one before it is a row of this one.

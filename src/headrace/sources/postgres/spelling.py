@@ -15,7 +15,7 @@ from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.published import CHOOSY_VERSION, published_sql
 from headrace.sources.postgres.settings import PostgresSettings
 
-__all__ = ["read_spelling", "respells"]
+__all__ = ["read_spelling", "respells", "respells_types"]
 
 _FIRST_OF_USERS = 16_384
 """Lowest oid that is not the server's own; its own types never change."""
@@ -82,12 +82,31 @@ def respells(before: str, now: str, columns: Iterable[str]) -> bool:
         return True
     if "g" in old and set(new.get("g", "").split()) - set(old["g"].split()):
         return True
-    for type_ in old.keys() & new.keys() - {"u", "g"}:
-        # Labels only ever come; attributes come and go.
-        same = new[type_].startswith(old[type_]) if type_[0] == "e" else new[type_] == old[type_]
-        if not same:
-            return True
-    return False
+    return bool(_respelt(old, new))
+
+
+def respells_types(before: str, now: str, types: Iterable[str]) -> bool:
+    """Return whether values of some types read otherwise; one that is made of others may, when any of a table does.
+
+    Args:
+        before: what was read of a table.
+        now: likewise, later.
+        types: their oids.
+    """
+    old, new = _parse(before), _parse(now)
+    otherwise = {type_[1:] for type_ in _respelt(old, new)}
+    simple = {type_[1:] for type_ in new}
+    own = {type_ for type_ in types if int(type_) >= _FIRST_OF_USERS}
+    return bool(otherwise) and bool(own & otherwise or own - simple)
+
+
+def _respelt(old: dict[str, str], new: dict[str, str]) -> set[str]:
+    """Return the types of which values read otherwise. Labels only ever come; attributes come and go."""
+    return {
+        type_
+        for type_ in old.keys() & new.keys() - {"u", "g"}
+        if not (new[type_].startswith(old[type_]) if type_[0] == "e" else new[type_] == old[type_])
+    }
 
 
 def _parse(text: str) -> dict[str, str]:

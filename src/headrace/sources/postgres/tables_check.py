@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from headrace.model.schema import KeyCheck
 from headrace.sources.base import Finding, Severity
+from headrace.sources.naming import unnameable
 from headrace.sources.postgres.catalog import TableFacts
 from headrace.sources.postgres.connection import quote
 from headrace.sources.postgres.publication import PublicationFacts
@@ -39,6 +40,7 @@ def check_table(
     """
     name = str(facts.table)
     sql = f"{quote(facts.table.schema)}.{quote(facts.table.name)}"
+    yield from unnameable(facts.table)
     if unloggable := _unloggable(facts):
         yield Finding(
             unloggable[0],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headrace.sources.base import Finding, Severity
+from headrace.sources.naming import unnameable
 from headrace.sources.postgres.catalog import TableFacts, TypeCache, read_tables
 from headrace.sources.postgres.connection import Session, quote
 from headrace.sources.postgres.plan import check_plan
@@ -79,6 +80,7 @@ def preflight(session: Session, settings: PostgresTriggerSettings) -> list[Findi
 def check_table(facts: TableFacts) -> Iterator[Finding]:
     """Yield every finding about one table that its catalog facts alone tell."""
     name = str(facts.table)
+    yield from unnameable(facts.table)
     if facts.kind == "f":
         yield Finding(
             "foreign-table",

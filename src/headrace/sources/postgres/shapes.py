@@ -1,0 +1,241 @@
+"""What a look keeps of a captured table, to see the next time whether changes passed by or rows are to be read again.
+
+A text: what the catalog says of the table itself, then how its rows are told (`headrace.sources.postgres.spelling`).
+The first is four parts. *Storage* changes when the heap is written anew. *Columns* are each a number, the transaction
+that last wrote its description, type, modifier, whether rows from before it came may hold a value (2: it is generated,
+and in no log), and a hash of its name, which may hold any character. *Key* is the replica identity, the transaction
+that last altered the table's own entry in the catalog, the primary key's constraint, which the log does not name under
+FULL, and the numbers of the key's columns. *Published* is who last altered the publication, whose it is, and by which
+of its entries it holds the table: one that was taken out and put back has another entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.sources.base import CatalogEntry
+from headrace.sources.postgres.connection import Session
+from headrace.sources.postgres.published import CHOOSY_VERSION
+from headrace.sources.postgres.settings import PostgresSettings
+from headrace.sources.postgres.spelling import read_spelling, respells, respells_types
+
+__all__ = ["passed_by", "read_shapes", "rekeys", "respells_key", "respelt", "restates"]
+
+# The heaps of a partitioned table are its partitions'; those that were ever written anew stand for all of them, so that
+# partitions that come change nothing.
+_SHAPES = """
+SELECT c.oid, %s
+  FROM (SELECT c.oid, concat(CASE c.relkind WHEN 'p' THEN (
+                   SELECT ('x' || left(md5(coalesce(string_agg(concat(l.oid, '=', l.relfilenode), ',' ORDER BY l.oid),
+                                                    '')), 15))::bit(60)::int8
+                     FROM pg_partition_tree(c.oid::regclass) t JOIN pg_class l ON l.oid = t.relid
+                    WHERE t.isleaf AND l.relfilenode <> l.oid)
+               ELSE c.relfilenode::int8 END, '|', (
+                   SELECT string_agg(concat_ws(':', a.attnum, a.xmin, a.atttypid, a.atttypmod,
+                              CASE WHEN a.attgenerated <> '' THEN 2
+                              ELSE (a.atthasmissing OR a.atthasdef OR a.attidentity <> '')::int END,
+                              left(md5(a.attname), 12)), ',' ORDER BY a.attnum)
+                     FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+               '|', concat_ws(' ', c.relreplident, c.xmin, coalesce((
+                        SELECT oid::text FROM pg_constraint WHERE conrelid = c.oid AND contype = 'p'), '-'), (
+                        SELECT array_to_string((indkey::int2[])[0:indnkeyatts - 1], ',') FROM pg_index
+                         WHERE indrelid = c.oid
+                           AND CASE c.relreplident WHEN 'i' THEN indisreplident ELSE indisprimary END)),
+               '|', (SELECT concat_ws(' ', p.xmin, p.pubowner, CASE WHEN p.puballtables THEN p.oid END, (
+                                SELECT string_agg(r.oid::text, ' ' ORDER BY r.oid) FROM pg_publication_rel r
+                                 WHERE r.prpubid = p.oid AND r.prrelid IN (SELECT unnest(l.lineage))){schemas})
+                       FROM pg_publication p WHERE p.pubname = $2)) AS shape
+          FROM pg_class c, LATERAL (
+               SELECT array_append(ARRAY(SELECT relid::oid FROM pg_partition_ancestors(c.oid)), c.oid) AS lineage) l
+         WHERE c.oid = ANY ($1::oid[])) c
+"""
+
+_SCHEMAS = """, (
+                                SELECT string_agg(s.oid::text, ' ' ORDER BY s.oid) FROM pg_publication_namespace s
+                                 WHERE s.pnpubid = p.oid AND s.pnnspid IN (
+                                       SELECT relnamespace FROM pg_class WHERE oid = ANY (l.lineage)))"""
+
+_GENERATED = "2"
+_FULL = "f"
+
+# smallint, integer, bigint; varchar and text. What is cast from one to the next is the same key as before.
+_WIDENED = frozenset({("21", "23"), ("21", "20"), ("23", "20"), ("1043", "1043"), ("1043", "25")})
+
+
+def read_shapes(
+    session: Session,
+    settings: PostgresSettings,
+    oids: Sequence[int],
+    known: Mapping[str, CatalogEntry],
+) -> tuple[dict[int, str], set[int]]:
+    """Return the shape of each table that is there, and those whose shape is not the known one."""
+    sql = _SHAPES.format(schemas=_SCHEMAS if session.version >= CHOOSY_VERSION else "")
+    asked, publication = _array(oids), settings.publication_name
+    spelling = read_spelling(session, settings, oids)
+    shapes: dict[int, str] = {}
+    changed = set()
+    for identity, digest in session.rows(sql % "md5(shape)", asked, publication):
+        oid, entry = int(identity or 0), known.get(identity or "")
+        if entry is not None and _is(entry.shape, digest or "", spelling.get(oid, "")):
+            shapes[oid] = entry.shape
+        else:
+            changed.add(oid)
+    if changed:
+        for identity, shape in session.rows(sql % "shape", _array(changed), publication):
+            oid = int(identity or 0)
+            shapes[oid] = "\n".join(filter(None, (shape, spelling.get(oid))))
+    return shapes, changed & shapes.keys()
+
+
+def _array(oids: Iterable[int]) -> str:
+    return "{" + ",".join(map(str, oids)) + "}"
+
+
+def _is(shape: str, digest: str, spelling: str) -> bool:
+    """Return whether a shape has a table's own part by its digest, and a spelling."""
+    own, _, rest = shape.partition("\n")
+    return hashlib.md5(own.encode()).hexdigest() == digest and rest == spelling
+
+
+def respelt(before: str, now: str) -> bool:
+    """Return whether rows are told otherwise now."""
+    spelling = now.partition("\n")[2]
+    return respells(before.partition("\n")[2], spelling, _parse(now).columns.keys())
+
+
+def passed_by(before: str, now: str) -> bool:
+    """Return whether changes of a table may have passed by between two looks that both found it published.
+
+    They did where the publication holds the table by none of the entries of before. Somebody who altered the
+    publication may have left out kinds of change for a while; a new owner is another reason to have altered it.
+    """
+    old, new = _parse(before).published, _parse(now).published
+    if not (old and new and new.entries):
+        return False
+    return not old.entries & new.entries or (old.writer != new.writer and old.owner == new.owner)
+
+
+def rekeys(before: str, now: str) -> bool:
+    """Return whether rows may have other keys now without a word in the log: those of before stay until it is emptied.
+
+    A column of the key that came with a default or was computed; or one whose values a change of its type may have
+    computed anew (``USING``), unless it only became wider. One that took over another's name has the values it had.
+    """
+    old, new = _parse(before), _parse(now)
+    if old.key is None or new.key is None:
+        return False
+    key = {number: new.columns[number] for number in new.key.columns & new.columns.keys()}
+    came = key.keys() - old.columns.keys()
+    if any(number in old.generated or key[number].filled for number in came):
+        return True
+    return new.storage != old.storage and any(
+        old.columns[number].writer != key[number].writer
+        and (old.columns[number].type[0], key[number].type[0]) not in _WIDENED
+        for number in key.keys() - came
+    )
+
+
+def respells_key(before: str, now: str) -> bool:
+    """Return whether rows are told under other keys than before: those of before stay until it is emptied."""
+    new = _parse(now)
+    if new.key is None:
+        return False
+    types = [new.columns[number].type[0] for number in new.key.columns & new.columns.keys()]
+    return respells_types(before.partition("\n")[2], now.partition("\n")[2], types)
+
+
+def restates(before: str, now: str) -> bool:
+    """Return whether rows may hold values now that no log event carried, or that were told by another key.
+
+    A column that came with a default gave its value to every row, one that was generated keeps what it was computed
+    to, and one that took over another's name makes old values of that name wrong. A change of a column's type may have
+    computed each value anew (``USING``), if it wrote the heap anew; that a column's description changed together with
+    the heap tells it from maintenance, also when the type is the old one again. Under FULL the log does not name the
+    key, and several rows may have had one while there was none.
+    """
+    old, new = _parse(before), _parse(now)
+    if old.key and new.key and _rekeyed(old.key, new.key):
+        return True
+    if any(
+        n in old.generated or new.columns[n].filled for n in new.columns.keys() - old.columns.keys()
+    ):
+        return True
+    numbers = {column.name: number for number, column in old.columns.items()}
+    if any(numbers.get(column.name, number) != number for number, column in new.columns.items()):
+        return True
+    if not (new.storage and old.storage):
+        # Kept by an older headrace, to which a partitioned table had no heap.
+        both = new.columns.keys() & old.columns.keys()
+        return any(new.columns[number].type != old.columns[number].type for number in both)
+    return new.storage != old.storage and any(
+        number not in old.columns or old.columns[number].writer != column.writer
+        for number, column in new.columns.items()
+    )
+
+
+def _rekeyed(old: _Key, new: _Key) -> bool:
+    """Return whether the log may have told changes of a table without its key, and without naming that."""
+    if old.constraint == new.constraint:
+        return False
+    # Altered between two looks it may have been FULL for a while.
+    return _FULL in (old.identity, new.identity) or old.writer != new.writer
+
+
+class _Column(NamedTuple):
+    """One column of a shape."""
+
+    writer: str
+    type: tuple[str, str]
+    filled: bool
+    name: str
+
+
+class _Key(NamedTuple):
+    """The replica identity, who last altered it or something else of the table, the primary key, and its columns."""
+
+    identity: str
+    writer: str
+    constraint: str
+    columns: frozenset[str]
+
+
+class _Published(NamedTuple):
+    """How the publication holds a table."""
+
+    writer: str
+    owner: str
+    entries: frozenset[str]
+
+
+class _Shape(NamedTuple):
+    """A table's own part of a shape; what an older headrace did not keep is empty.
+
+    ``columns`` are by number; ``generated`` are the numbers of those that are computed.
+    """
+
+    storage: int
+    columns: dict[str, _Column]
+    generated: set[str]
+    key: _Key | None
+    published: _Published | None
+
+
+def _parse(shape: str) -> _Shape:
+    storage, listed, identity, told, *_ = (*shape.partition("\n")[0].split("|"), "", "")
+    columns, generated = {}, set()
+    for column in filter(None, listed.split(",")):
+        number, writer, type_, modifier, filled, name = column.split(":")
+        if filled == _GENERATED:
+            generated.add(number)
+        else:
+            columns[number] = _Column(writer, (type_, modifier), filled == "1", name)
+    key = published = None
+    if identity:
+        letter, altered, constraint, *numbers = identity.split()
+        key = _Key(letter, altered, constraint, frozenset("".join(numbers).split(",")))
+    if told:
+        by, owner, *entries = told.split()
+        published = _Published(by, owner, frozenset(entries))
+    return _Shape(int(storage), columns, generated, key, published)
