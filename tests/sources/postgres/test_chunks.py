@@ -387,7 +387,7 @@ def test_a_cancelled_read_is_tried_again_by_the_caller(
 
 def test_a_table_without_key_has_no_chunks(sql: Sql, reader: PostgresChunkReader) -> None:
     sql("CREATE TABLE t (a int)")
-    with pytest.raises(SourceError, match="no key"):
+    with pytest.raises(ConfigError, match="no key"):
         reader.upper_bound(T)
     with pytest.raises(SourceError, match="does not exist"):
         reader.describe(TableId("public", "gone"))
