@@ -172,7 +172,7 @@ def test_throughput_is_drawn_against_consumers() -> None:
             )
             for count in counts
         }
-        for name in ("headrace", "arrow_flight")
+        for name in ("headrace", "arrow_flight", "bare_sockets")
     }
 
 
