@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.observe.status import ProcessState, StatusFile
+from headrace.observe.status import ProcessState, ProcessStatus, StatusFile
+from headrace.replicator import lock
 from headrace.replicator.api.opened import opened
-from headrace.replicator.control import processes
+from headrace.replicator.control import processes, reconcile
 from headrace.replicator.control.lifecycle import Command, Desired, State
 from headrace.replicator.control.processes import find
 from headrace.replicator.control.reconcile import Limits
+from headrace.replicator.paths import StatePaths
 from headrace.replicator.retries import RestartPolicy
+from headrace.replicator.roles import read_role
 from headrace.state.store import StateStore
 from tests.control.planes import Hand, alive, end_everything, environment, running
 from tests.requirements import req
@@ -58,21 +61,35 @@ def test_start_pause_resume_and_stop(hand: Hand) -> None:
     assert [word for word, *_ in hand.journal()] == ["began", "ended"]
 
 
-def test_a_pause_is_noted_when_the_capture_has_heard_of_it(hand: Hand) -> None:
+def test_a_pause_is_noted_when_the_capture_has_heard_of_it(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def looked_at(paths: StatePaths, name: str) -> ProcessStatus | None:
+        asked.append(name)
+        return read_role(paths, name)
+
+    monkeypatch.setattr(reconcile, "read_role", looked_at)
     hand.started()
-    capture = StatusFile(hand.state() / "status" / "capture.json", "capture")
-
-    def does(doing: str) -> None:
-        capture.write(ProcessState.RUNNING, {"doing": doing}, force=True)
-
-    does("streaming")
-    hand.command(Command.PAUSE)
-    until(lambda: StateStore(hand.state() / "state.db").pace().log_paused, "it is told")
-    for _ in range(3):
-        does("streaming")
-        time.sleep(0.5)
+    paths = hand.plane.folders.of(hand.row()).state
+    capture = StatusFile(paths.status("capture"), "capture")
+    with lock.held(paths.lock("capture"), "to be a capture"):
+        capture.write(ProcessState.RUNNING, {"doing": "streaming"}, force=True)
+        hand.command(Command.PAUSE)
+        until(lambda: len(asked) >= 3, "a capture that has not heard is looked at again")
+        assert StateStore(hand.state() / "state.db").pace().log_paused
         assert hand.row().state is State.RUNNING
-    does("log paused")
+        capture.write(ProcessState.RUNNING, {"doing": "log paused"}, force=True)
+        hand.reaches(State.PAUSED)
+
+
+def test_a_pause_does_not_wait_for_a_capture_that_was_killed(hand: Hand) -> None:
+    hand.started()
+    paths = hand.plane.folders.of(hand.row()).state
+    capture = StatusFile(paths.status("capture"), "capture")
+    capture.write(ProcessState.RUNNING, {"doing": "streaming"}, force=True)
+    hand.command(Command.PAUSE)
     hand.reaches(State.PAUSED)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import ssl
 import subprocess
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -140,7 +139,12 @@ def shown_to(url: str) -> bytes:
     return ssl.get_server_certificate((str(parts.hostname), parts.port or 0)).encode()
 
 
-def test_a_certificate_that_is_renewed_on_disk_is_shown_to_who_comes_next(writer, folder, tmp_path):
+def test_a_certificate_that_is_renewed_on_disk_is_shown_to_who_comes_next(
+    writer, folder, tmp_path, caplog
+):
+    def refused() -> int:
+        return sum("cannot be used" in record.getMessage() for record in caplog.records)
+
     synced(writer, window(1))
     old, new = self_signed(tmp_path / "old"), self_signed(tmp_path / "new")
     certificate, key = old
@@ -150,10 +154,10 @@ def test_a_certificate_that_is_renewed_on_disk_is_shown_to_who_comes_next(writer
             assert scns(frames.until(1)) == [1]
             # One file at a time, and one that is no certificate at first.
             certificate.write_text("none")
-            time.sleep(3)
+            until(lambda: refused() == 1, "it is looked at")
             assert shown_to(url) == before
             new.key.replace(key)
-            time.sleep(3)
+            until(lambda: refused() == 2, "they are looked at together")
             assert shown_to(url) == before
             new.certificate.replace(certificate)
             until(lambda: shown_to(url) != before, "the new certificate")

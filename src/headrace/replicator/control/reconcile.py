@@ -31,6 +31,7 @@ from headrace.replicator.control.references import names_in, redacted
 from headrace.replicator.control.removal import remove
 from headrace.replicator.control.store import ControlStore
 from headrace.replicator.retries import RestartPolicy, RetryConfig, Streak
+from headrace.replicator.roles import read_role
 from headrace.replicator.supervisor import last_lines, shorten
 from headrace.state.store import StateStore
 
@@ -44,8 +45,6 @@ _log = logging.getLogger(__name__)
 _SCAN_S = 5.0
 _LOADS_S = 120.0
 _REMOVALS = 4
-_FRESH_S = 5.0
-"""How old what a process says of itself may be; it says something twice a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,12 +371,11 @@ def _deliver(folder: ReplicatorFolder, *, paused: bool) -> None:
 
 
 def _still_streams(folder: ReplicatorFolder) -> bool:
-    """Whether a capture says at this time that it takes changes: it has not heard yet that it is not to."""
-    said = ProcessStatus.read(folder.state.status("capture"))
+    """Whether a capture that is there takes changes, as it said last: it has not heard yet that it is not to."""
+    said = read_role(folder.state, "capture")
     if said is None or said.state is not ProcessState.RUNNING:
         return False
-    is_fresh = abs(time.time() - said.updated_us / 1e6) < _FRESH_S
-    return is_fresh and said.detail.get("doing") == "streaming"
+    return said.detail.get("doing") == "streaming"
 
 
 def _removed(row: Deployed, folder: ReplicatorFolder) -> None:
