@@ -37,6 +37,7 @@ __all__ = [
     "follows",
     "named",
     "rows_of",
+    "through_a_change",
 ]
 
 PUBLIC_T = TableId("public", "t")
@@ -155,6 +156,40 @@ def rows_of(url: str, table: str) -> Counter[tuple[Any, ...]]:
     """Return a table's rows at the source."""
     with psycopg.connect(url) as connection:
         return Counter(connection.execute(f"SELECT * FROM {table}".encode()).fetchall())
+
+
+def through_a_change(
+    source: Source,
+    folder: Path,
+    change: Callable[[], object],
+    check: Callable[[AtWork], None],
+    *,
+    stopped: bool,
+) -> None:
+    """Copy the tables, let them be changed where the log does not tell all of it, and check what becomes of that.
+
+    Nothing is judged by the log alone, which is what an oracle has.
+
+    Args:
+        source: whose tables.
+        folder: of log and state.
+        change: what happens at the source.
+        check: of the capture that runs by then.
+        stopped: whether it happens while no capture runs.
+    """
+    with at_work(source, folder) as running:
+        running.judged = False
+        until(running.dumped, "the first copy")
+        if not stopped:
+            change()
+            check(running)
+    assert running.error is None
+    if stopped:
+        change()
+        with at_work(source, folder) as running:
+            running.judged = False
+            check(running)
+        assert running.error is None
 
 
 def follows(running: AtWork, url: str, table: TableId = PUBLIC_T) -> None:

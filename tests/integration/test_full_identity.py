@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import ProtocolError
 from headrace.sources.postgres import PostgresSource
-from tests.faults.faulty import PUBLIC_T, AtWork, at_work, rows_of
+from tests.faults.faulty import PUBLIC_T, AtWork, at_work, rows_of, through_a_change
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.waiting import until
@@ -66,21 +66,13 @@ def test_no_row_is_lost_when_the_key_was_away(
 ) -> None:
     identity, statements = WITHOUT[how]
     keyed(sql, identity)
-    source = PostgresSource(database)
-    with at_work(source, tmp_path) as running:
-        # The oracle takes every change for one of a table with this key.
-        running.judged = False
-        until(running.dumped, "the first copy")
-        if not stopped:
-            sql(*statements)
-            goes_on(running, database, sql)
-    assert running.error is None
-    if stopped:
-        sql(*statements)
-        with at_work(source, tmp_path) as running:
-            running.judged = False
-            goes_on(running, database, sql)
-        assert running.error is None
+    through_a_change(
+        PostgresSource(database),
+        tmp_path,
+        lambda: sql(*statements),
+        lambda running: goes_on(running, database, sql),
+        stopped=stopped,
+    )
 
 
 @req("A-11")

@@ -9,7 +9,7 @@ import pytest
 from headrace.changelog import ChangeLogReader
 from headrace.model.block import SystemKind
 from headrace.sources.postgres import PostgresSource
-from tests.faults.faulty import AtWork, at_work, follows
+from tests.faults.faulty import AtWork, at_work, follows, through_a_change
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.waiting import until
@@ -54,21 +54,13 @@ def test_rows_under_keys_of_before_do_not_stay(
 ) -> None:
     key, statement = OTHERS[what]
     sql(*(one.format(key=key) for one in MADE))
-    source = PostgresSource(database, ["public.t"])
-    with at_work(source, tmp_path) as running:
-        # Rows change where the log says nothing.
-        running.judged = False
-        until(running.dumped, "the first copy")
-        if not stopped:
-            sql(statement)
-            goes_on(running, database, sql)
-    assert running.error is None
-    if stopped:
-        sql(statement)
-        with at_work(source, tmp_path) as running:
-            running.judged = False
-            goes_on(running, database, sql)
-        assert running.error is None
+    through_a_change(
+        PostgresSource(database, ["public.t"]),
+        tmp_path,
+        lambda: sql(statement),
+        lambda running: goes_on(running, database, sql),
+        stopped=stopped,
+    )
 
 
 @req("C30")
