@@ -21,7 +21,7 @@ from headrace.client.fetcher import _FLOWS_S
 from headrace.client.workers import Workers
 from headrace.model.block import Block, Body, transaction_index
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
-from headrace.relay.server.feed import _LONGEST_PACE_S
+from headrace.relay.server.look_out import _LONGEST_PACE_S
 from headrace.testing.notation import change_batch
 from headrace.wire import encode_block
 from headrace.wire.place import Place

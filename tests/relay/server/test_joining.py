@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,22 +116,30 @@ def test_many_readers_that_are_behind_share_what_is_joined(tmp_path):
     for after in (0, 7, 30):
         feed = Feed(source)
         feed.reader.look()
-        feed.streams = _MANY
         spot = feed.reader.find(after, 2**30)
         assert spot is not None
         supply = Stored(feed, spot, StreamRequest.parse({"source": "shop", "after": str(after)}))
         looks = counted_looks(feed)
         spots, got = set(), []
-        while pieces := asyncio.run(supply.next()):
-            assert looks() == 1, "the index is looked at once for each piece"
-            got += [block for piece in pieces for block in blocks_in(piece)]
-            sizes.add(len(blocks_in(pieces[0])))
-            spots.add(supply._spot)
+        with joined_by(feed, _MANY):
+            while pieces := asyncio.run(supply.next()):
+                assert looks() == 1, "the index is looked at once for each piece"
+                got += [block for piece in pieces for block in blocks_in(piece)]
+                sizes.add(len(blocks_in(pieces[0])))
+                spots.add(supply._spot)
         assert seen(got) == seen([window(scn, 3) for scn in range(after + 1, 400)])
         begun.append(spots)
     assert sizes == {1}
     assert len(begun[0]) > 3
     assert begun[0] == begun[1] == begun[2]
+
+
+@contextmanager
+def joined_by(feed: Feed, streams: int) -> Iterator[None]:
+    with ExitStack() as joined:
+        for _ in range(streams):
+            joined.enter_context(feed.joined())
+        yield
 
 
 def counted_looks(feed: Feed) -> Callable[[], int]:
@@ -160,9 +168,9 @@ def test_few_readers_that_are_behind_get_large_pieces_as_they_are_stored(tmp_pat
         synced(writer, *(window(scn, 3) for scn in range(1, 400)))
     feed = Feed(ServedSource("shop", tmp_path, tmp_path / "schemas"))
     feed.reader.look()
-    feed.streams = _MANY - 1
     spot = feed.reader.find(0, 2**30)
     assert spot is not None
     supply = Stored(feed, spot, StreamRequest.parse({"source": "shop", "after": "0"}))
-    (piece,) = asyncio.run(supply.next())
+    with joined_by(feed, _MANY - 1):
+        (piece,) = asyncio.run(supply.next())
     assert len(blocks_in(piece)) == 399

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from headrace.changelog import ChangeLogWriter
 from headrace.errors import CorruptSegment
 from headrace.relay.server.connection import Connection, _chunk
 from headrace.relay.server.counters import Counters
-from headrace.relay.server.feed import _LONGEST_S, _SHORTEST_S, Feed, LookOut, _pause_s
+from headrace.relay.server.feed import _TURN_STREAMS, _TURNS, Feed, Turn
+from headrace.relay.server.look_out import (
+    _LONGEST_S,
+    _SEND_S,
+    _SHORTEST_S,
+    LookOut,
+    _pause_s,
+    _Watched,
+)
 from headrace.relay.server.request import StreamRequest
 from headrace.relay.server.settings import ServedSource
 from headrace.relay.server.stream import Control, Stream
@@ -158,6 +168,134 @@ def test_a_log_that_is_damaged_is_told_of_to_each_who_looks(tmp_path: Path):
 def test_nobody_looks_before_anybody_may_be_told(heard_s, due_s, pause_s):
     now = 1000.0
     assert _pause_s(now, now - heard_s, now + due_s) == pytest.approx(pause_s)
+
+
+class Crowd:
+    """Streams of a feed that wait, the thread that tells them, and a clock of its own.
+
+    Attributes:
+        pace_s: how often each of them is told at most.
+        told: times at which a turn was told, with how many streams have it.
+    """
+
+    def __init__(self, writer: ChangeLogWriter, folder: Path, streams: int) -> None:
+        self.now = 1000.0
+        self.told: list[tuple[float, list[int]]] = []
+        self.feed = feed_of(folder)
+        self._writer = writer
+        self._scn = 1
+        self._watched = _Watched(self.feed)
+        self.pace_s = streams * _SEND_S
+        self._joined = ExitStack()
+        self.turns = [self._joined.enter_context(self.feed.joined()) for _ in range(streams)]
+
+    def commit(self) -> None:
+        self._scn += 1
+        synced(self._writer, window(self._scn))
+
+    def wait(self, turns: Iterable[Turn] | None = None) -> None:
+        for turn in self.feed.turns if turns is None else turns:
+            if turn.streams:
+                turn.news()
+
+    def look(self) -> list[Turn]:
+        if self.now < self._watched.due_at or not (turns := self._watched.to_tell(self.now)):
+            return []
+        self.feed.wake(turns)
+        self.told.append((self.now, [turn.streams for turn in turns]))
+        return turns
+
+    def pass_until(self, time_s: float, step_s: float) -> None:
+        """Look as the thread does, until a time; whoever was told waits again at once."""
+        while self.now < time_s:
+            self.wait(self.look())
+            self.now += step_s
+
+
+@asynccontextmanager
+async def crowd_of(streams: int, folder: Path) -> AsyncIterator[Crowd]:
+    with ChangeLogWriter.open(folder) as writer:
+        synced(writer, window(1))
+        crowd = Crowd(writer, folder, streams)
+        crowd.wait()
+        assert crowd.look(), "whoever waits first is told of what there is"
+        crowd.now += 1.0
+        crowd.wait()
+        assert not crowd.look()
+        crowd.told.clear()
+        yield crowd
+
+
+def test_streams_are_spread_over_turns_and_a_few_share_one(tmp_path: Path):
+    with ChangeLogWriter.open(tmp_path) as writer:
+        synced(writer, window(1))
+    feed = feed_of(tmp_path)
+    with ExitStack() as streams:
+        for count in range(1, 2 * _TURNS * _TURN_STREAMS + 1):
+            streams.enter_context(feed.joined())
+            assert feed.streams == count
+            sizes = [turn.streams for turn in feed.turns]
+            if count <= _TURNS * _TURN_STREAMS:
+                assert max(sizes) <= _TURN_STREAMS
+                assert sum(size > 0 for size in sizes) == -(-count // _TURN_STREAMS)
+            else:
+                assert max(sizes) - min(sizes) <= 1
+    assert feed.streams == 0
+
+
+@req("D42")
+def test_after_a_quiet_time_all_are_told_at_once(tmp_path: Path):
+    async def told() -> None:
+        async with crowd_of(4 * _TURN_STREAMS, tmp_path) as crowd:
+            crowd.commit()
+            assert set(crowd.look()) == set(crowd.feed.turns)
+
+    asyncio.run(told())
+
+
+@req("D42")
+@pytest.mark.parametrize("streams", [_TURN_STREAMS, 2 * _TURN_STREAMS, 40, 300])
+def test_on_a_busy_log_turns_are_told_one_behind_the_other(tmp_path: Path, streams):
+    """Each as often as the pace allows, and evenly: whoever is told waits for those told with him alone."""
+
+    async def told() -> None:
+        async with crowd_of(streams, tmp_path) as crowd:
+            pace_s = min(crowd.pace_s, 0.02)
+            begun, parts = crowd.now, min(_TURNS, streams // _TURN_STREAMS)
+            for _ in range(50):
+                crowd.commit()
+                crowd.pass_until(crowd.now + pace_s / 8, pace_s / 64)
+            rounds = (crowd.now - begun) / pace_s
+            first, *others = crowd.told
+            assert len(first[1]) == parts, "nobody was told for long"
+            assert all(len(sizes) == 1 for _, sizes in others)
+            assert len(others) == pytest.approx(rounds * parts, rel=0.2)
+            gaps = np.diff([at for at, _ in others])
+            assert gaps.min() >= pace_s / parts * 0.99
+            told = [turn.told for turn in crowd.feed.turns if turn.streams]
+            assert max(told) - min(told) <= 1
+
+    asyncio.run(told())
+
+
+@req("D41")
+def test_a_turn_that_still_sends_is_passed_over_and_told_when_it_waits(tmp_path: Path):
+    async def told() -> None:
+        async with crowd_of(4 * _TURN_STREAMS, tmp_path) as crowd:
+            crowd.commit()
+            busy, *others = crowd.look()
+            crowd.commit()
+            crowd.wait(others)
+            seen = []
+            for _ in range(_TURNS):
+                crowd.now += crowd.pace_s / _TURNS
+                seen += crowd.look()
+            assert sorted(map(id, seen)) == sorted(map(id, others)), "each once"
+            crowd.wait([busy])
+            crowd.now += crowd.pace_s / _TURNS
+            assert crowd.look() == [busy]
+
+    asyncio.run(told())
 
 
 def test_connections_that_send_the_same_share_its_chunk():

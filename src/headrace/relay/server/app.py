@@ -32,9 +32,10 @@ from headrace.relay.server import admin, pages
 from headrace.relay.server.access import Access
 from headrace.relay.server.connection import connection_of
 from headrace.relay.server.counters import Counters
-from headrace.relay.server.feed import Feed, LookOut
+from headrace.relay.server.feed import Feed
 from headrace.relay.server.filtered import Filtering
 from headrace.relay.server.guard import Guard, no_page, refusal
+from headrace.relay.server.look_out import LookOut
 from headrace.relay.server.outline import OutlineRequest, outline
 from headrace.relay.server.request import StreamRequest, parameters
 from headrace.relay.server.routes import Routes

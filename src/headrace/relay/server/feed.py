@@ -1,40 +1,62 @@
-"""One change log as all streams of a worker see it: one reader, and one look-out for whoever waits.
-
-A log is written by another process, which tells of its progress in a page of memory (`headrace.changelog.tail`). One
-thread looks at the pages of those logs that somebody waits for; a look costs a microsecond.
-"""
+"""One change log as all streams of a worker see it: one reader for all, and turns in which they are told of news."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from headrace.changelog import Spot, Stretch, StretchReader, Tail
 from headrace.changelog.identity import identity_of
-from headrace.changelog.tail import TailView
-from headrace.errors import CorruptSegment, RelayUnavailable, ScnNotFound
+from headrace.errors import RelayUnavailable, ScnNotFound
 from headrace.registry.file import FileRegistry
 from headrace.relay.server.joining import Joining
 from headrace.relay.server.settings import ServedSource
 from headrace.wire.place import Place
 
-__all__ = ["Feed", "LookOut"]
+__all__ = ["Feed", "Turn"]
 
 _STEP_BYTES = 4 * 2**20
 """How much of a segment is looked through at once, before others have their turn."""
-_SHORTEST_S = 0.0001
-_LONGEST_S = 0.002
-_QUIET_SHARE = 64
-"""After a quiet time the next look may come after this part of it: who is late by that much is not late."""
-_SEND_S = 0.0001
-"""About what it costs, on two cores, to send and to take one small block. Streams together are not told of news more
-often than that allows: what came in between goes in one piece, where each block alone would make all of them fall
-behind. Twice as much made forty streams a third slower; less does not make them faster, and a hundred fall behind."""
-_LONGEST_PACE_S = 0.02
+_TURNS = 4
+"""Into how many parts streams are told of news, one behind the other. Whoever is told waits for all that are told with
+him: forty at once have half of that burst before them, ten a quarter of that. With more turns the relay does what it
+does for each so often that it takes the processor from its readers."""
+_TURN_STREAMS = 10
+"""Fewer streams have one turn: they are served before the next would come."""
 _MOST_FOUND = 64
 """Places between two looks at which what follows is kept: those who are at the end stand at one."""
+
+
+class Turn:
+    """Streams that are told of news together.
+
+    Attributes:
+        streams: how many they are.
+        told: how often those that waited were told.
+    """
+
+    def __init__(self) -> None:
+        self.streams = self.told = 0
+        self._news: asyncio.Future[None] | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for news."""
+        return self._news is not None
+
+    def news(self) -> asyncio.Future[None]:
+        """Return what is done when something new may have come, or a while has passed. Not to be cancelled."""
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
+
+    def wake(self) -> None:
+        """Let those look who wait."""
+        self.told += 1
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
 
 
 class Feed:
@@ -44,19 +66,17 @@ class Feed:
         source: whose log it is.
         reader: of its bytes.
         registry: its table versions.
-        streams: how many are open.
-        told: how often those that waited were told of news.
+        turns: in which streams are told of news.
         joining: of its small blocks.
     """
 
     def __init__(self, source: ServedSource) -> None:
         self.source = source
-        self.streams = self.told = 0
+        self.turns = tuple(Turn() for _ in range(_TURNS))
         self.joining = Joining()
         self.reader = StretchReader(source.log)
         self.registry = FileRegistry(source.registry)
-        self._news: asyncio.Future[None] | None = None
-        self._looked = -1
+        self._told, self._looked = 0, -1
         self._found: dict[tuple[Spot, int, int], Stretch | None] = {}
         self._found_at: Tail | None = None
 
@@ -68,7 +88,12 @@ class Feed:
     @property
     def is_awaited(self) -> bool:
         """Whether somebody waits for news."""
-        return self._news is not None
+        return any(turn.is_awaited for turn in self.turns)
+
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return sum(turn.streams for turn in self.turns)
 
     @property
     def identity(self) -> str:
@@ -121,18 +146,22 @@ class Feed:
 
         return await asyncio.to_thread(looked_for)
 
-    def news(self) -> asyncio.Future[None]:
-        """Return what is done when something new may have come, or a while has passed. Not to be cancelled."""
-        if self._news is None:
-            self._news = asyncio.get_running_loop().create_future()
-        return self._news
+    @contextmanager
+    def joined(self) -> Iterator[Turn]:
+        """Give the turn in which one more stream is told."""
+        fewest = min(self.turns, key=lambda turn: turn.streams)
+        turn = next((turn for turn in self.turns if turn.streams < _TURN_STREAMS), fewest)
+        turn.streams += 1
+        try:
+            yield turn
+        finally:
+            turn.streams -= 1
 
-    def wake(self) -> None:
-        """Let everybody look who waits."""
-        self.told += 1
-        news, self._news = self._news, None
-        if news is not None and not news.done():
-            news.set_result(None)
+    def wake(self, turns: Iterable[Turn] | None = None) -> None:
+        """Let those look who wait: in all turns, or in some."""
+        self._told += 1
+        for turn in self.turns if turns is None else turns:
+            turn.wake()
 
     def look(self) -> None:
         """Take notice of what was published, once for all who were told of it.
@@ -140,9 +169,9 @@ class Feed:
         Raises:
             ChangeLogLost: or `CorruptSegment`, as `StretchReader.look`; each time.
         """
-        if self._looked != self.told:
+        if self._looked != self._told:
             self.reader.look()
-            self._looked = self.told
+            self._looked = self._told
 
     def after(self, spot: Spot, most_bytes: int, small_bytes: int) -> Stretch | None:
         """Return what follows a spot, as `StretchReader.after`; looked for once for all who stand there.
@@ -166,77 +195,3 @@ class Feed:
         while (spot := reader.find(place.after_scn, _STEP_BYTES)) is None:
             pass
         return reader.behind(spot, place.scn, place.ord)
-
-
-class LookOut:
-    """The thread that looks at the tails of the feeds that are awaited; at none when nobody waits."""
-
-    def __init__(self, feeds: Iterable[Feed], loop: asyncio.AbstractEventLoop) -> None:
-        self._watched = [_Watched(feed) for feed in feeds]
-        self._loop = loop
-        self._wanted = threading.Event()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="look-out", daemon=True)
-        self._thread.start()
-
-    def attend(self) -> None:
-        """Begin to look, where nobody has waited before."""
-        if not self._wanted.is_set():
-            self._wanted.set()
-
-    def close(self) -> None:
-        """End the thread."""
-        self._closed = True
-        self._wanted.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        heard_at = time.monotonic()
-        while not self._closed:
-            awaited = [watched for watched in self._watched if watched.feed.is_awaited]
-            if not awaited:
-                self._wanted.clear()
-                if not any(watched.feed.is_awaited for watched in self._watched):
-                    self._wanted.wait()
-                continue
-            now = time.monotonic()
-            for watched in awaited:
-                if watched.due_at <= now and watched.has_changed():
-                    heard_at = now
-                    watched.due_at = now + min(watched.feed.streams * _SEND_S, _LONGEST_PACE_S)
-                    if not self._tell(watched.feed):
-                        return
-            time.sleep(_pause_s(now, heard_at, min(watched.due_at for watched in awaited)))
-
-    def _tell(self, feed: Feed) -> bool:
-        try:
-            self._loop.call_soon_threadsafe(feed.wake)
-        except RuntimeError:
-            # The loop has been closed in the meantime.
-            return False
-        return True
-
-
-def _pause_s(now: float, heard_at: float, due_at: float) -> float:
-    """Return for how long nobody has to look: not before anybody may be told. Others may come to wait meanwhile."""
-    return min(max((now - heard_at) / _QUIET_SHARE, _SHORTEST_S, due_at - now), _LONGEST_S)
-
-
-class _Watched:
-    """A feed as the thread sees it."""
-
-    def __init__(self, feed: Feed) -> None:
-        self.feed = feed
-        self.due_at = 0.0
-        self._view = TailView(feed.source.log)
-        self._told: int | None = None
-
-    def has_changed(self) -> bool:
-        try:
-            sequence = self._view.sequence()
-        except (CorruptSegment, OSError):
-            # Whoever is told looks for himself, and names it.
-            sequence = -2
-        changed = sequence != self._told
-        self._told = sequence
-        return changed

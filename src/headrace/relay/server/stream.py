@@ -17,7 +17,8 @@ from starlette.types import Send
 from headrace.errors import HeadraceError
 from headrace.relay.server.connection import Connection
 from headrace.relay.server.counters import Counters
-from headrace.relay.server.feed import Feed, LookOut
+from headrace.relay.server.feed import Feed, Turn
+from headrace.relay.server.look_out import LookOut
 from headrace.relay.server.request import StreamRequest
 from headrace.relay.server.supply import Supply
 from headrace.wire.body import Readable
@@ -111,12 +112,16 @@ class Stream:
         Raises:
             HeadraceError: before the first byte, so that it can be said with a status.
         """
-        pieces = await self._first()
+        with self._feed.joined() as turn:
+            await self._answer(headers, turn)
+
+    async def _answer(self, headers: list[tuple[bytes, bytes]], turn: Turn) -> None:
+        pieces = await self._first(turn)
         start = {"type": "http.response.start", "status": 200, "headers": headers}
         with self._open():
             await self._send(start)
             try:
-                await self._body(pieces)
+                await self._body(pieces, turn)
                 last = self._note("end", reason=self._reason)
             except HeadraceError as error:
                 kind = type(error).__name__
@@ -143,13 +148,13 @@ class Stream:
             return self._supply.ended
         return "drained" if not self._request.push and not self._control.ending else "shutdown"
 
-    async def _first(self) -> list[Readable]:
+    async def _first(self, turn: Turn) -> list[Readable]:
         """Return what the answer begins with; a pull waits for it if it was told to."""
         pieces = await self._supply.next()
         deadline = _NOW() + self._request.wait_ms / 1000
         while not pieces and not self._ends and (left := deadline - _NOW()) > 0:
             if self._supply.at_end:
-                await asyncio.wait([self._news()], timeout=left)
+                await asyncio.wait([self._news(turn)], timeout=left)
                 self._feed.reader.look()
             else:
                 # Of what was passed a filter left no line; there is more.
@@ -157,7 +162,7 @@ class Stream:
             pieces = await self._supply.next()
         return pieces
 
-    async def _body(self, pieces: list[Readable]) -> None:
+    async def _body(self, pieces: list[Readable], turn: Turn) -> None:
         """Send the pieces, then whatever follows, until there is a reason to end."""
         told = _NOTHING_TOLD
         while not self._connection.lost:
@@ -165,7 +170,7 @@ class Stream:
                 await self._hand_over(piece)
             if self._ends:
                 return
-            if told != self._feed.told or not self._supply.at_end:
+            if told != turn.told or not self._supply.at_end:
                 # A reader on a fast connection would keep the loop for itself, as would one who is left nothing.
                 await asyncio.sleep(0)
                 if not pieces and self._request.push:
@@ -175,18 +180,18 @@ class Stream:
                 return
             else:
                 # Whatever came since the last look is told of as soon as somebody waits.
-                await self._news()
+                await self._news(turn)
                 await self._beat()
                 self._feed.look()
-            told = self._feed.told
+            told = turn.told
             pieces = await self._supply.next()
 
     @property
     def _ends(self) -> bool:
         return bool(self._supply.ended) or self._control.ending or self._connection.lost
 
-    def _news(self) -> asyncio.Future[None]:
-        news = self._feed.news()
+    def _news(self, turn: Turn) -> asyncio.Future[None]:
+        news = turn.news()
         self._look_out.attend()
         return news
 
@@ -210,11 +215,9 @@ class Stream:
         counters, name = self._control.counters, self._feed.name
         counters.add("streams_total", name)
         counters.add("streams", name)
-        self._feed.streams += 1
         self._control.streams.add(self)
         try:
             yield
         finally:
             self._control.streams.discard(self)
-            self._feed.streams -= 1
             counters.add("streams", name, -1)
