@@ -10,7 +10,8 @@ spread over at most four processes. Parts can be chosen (--parts), and cells of 
     filtered    what a consumer of one part in forty is sent
     idle        readers that wait: memory of the relay for each
     logs        a thousand change logs in one relay: memory and open files
-    beside      a capture beside ten busy consumers, and beside processes that only burn the same time
+    beside      a capture beside ten busy consumers, beside ten bare sockets, and beside processes that only burn the
+                same time as either
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import harness
-from benchmarks.relay_beside import beside
+from benchmarks.relay_beside import KINDS, beside
 from benchmarks.relay_latency import POLL_S, latencies
 from benchmarks.relay_log import EVENT_BYTES
 from benchmarks.relay_process import SEED, Run
@@ -67,16 +68,14 @@ def summary(runs: Sequence[Run]) -> dict[str, float]:
         found["filtered_bytes_less"] = run["whole_bytes"] / run["filtered_bytes"]
     for run in harness.select(runs, part="idle"):
         found["idle_consumers"], found["idle_kib_each"] = run["held"], run["kib_each"]
-    captures = {
-        kind: harness.select(runs, part="beside", kind=kind)
-        for kind in ("alone", "consumers", "burners")
-    }
-    for kind in ("consumers", "burners"):
+    captures = {kind: harness.select(runs, part="beside", kind=kind) for kind in KINDS}
+    for kind in KINDS[1:]:
         if (share := harness.paired(captures[kind], captures["alone"], "rows_per_s")) is not None:
             found[f"capture_beside_{kind}"] = share
-    ratio = harness.paired(captures["consumers"], captures["burners"], "rows_per_s")
-    if ratio is not None:
-        found["capture_consumers_vs_burners"] = ratio
+    for kind, burners in (("consumers", "burners"), ("sockets", "socket_burners")):
+        ratio = harness.paired(captures[kind], captures[burners], "rows_per_s")
+        if ratio is not None:
+            found[f"capture_{kind}_vs_burners"] = ratio
     for run in harness.select(runs, part="logs"):
         found["thousand_logs_mib"] = run["relay_mib"]
         found["thousand_logs_files"] = run["files"]
@@ -110,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counted = {
         "latency": len(cells),
         "throughput": 1 + (given.runs + 1) * len(fan_out),
-        "beside": 1 + 3 * given.runs,
+        "beside": 1 + len(KINDS) * given.runs,
     }
     steps = harness.Steps("relay", sum(counted.get(part, 1) for part in given.parts))
     with steps.shown(), harness.until_stopped(steps):

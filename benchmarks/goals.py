@@ -357,6 +357,15 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
             "the same beside eleven processes that only use the same time of the processor"
         ),
         "capture_consumers_vs_burners": Figure("the first over the second", least=0.9),
+        "capture_beside_sockets": Figure(
+            "the same beside ten takers of the same bytes by bare sockets, and their giver"
+        ),
+        "capture_beside_socket_burners": Figure(
+            "the same beside eleven processes that only use the same time as those"
+        ),
+        "capture_sockets_vs_burners": Figure(
+            "the first over the second: what moving bytes costs a capture, whoever moves them"
+        ),
     },
     "freshness": {
         "delta_p50_s": Figure("source commit to visible in the Delta table, s"),

@@ -21,6 +21,8 @@ from zlib_ng.zlib_ng import crc32
 
 from headrace.changelog.segment import list_segments
 
+__all__ = ["serve", "take"]
+
 _PIECE_BYTES = 2**20
 _BLOCK_BYTES = 10 * 2**20
 """As large as the blocks of the log, which the other consumers take whole too."""
@@ -57,28 +59,37 @@ def _give(listening: socket.socket, views: list[memoryview]) -> None:
 
 
 def _sent_some(taker: socket.socket, place: list[int], views: list[memoryview]) -> bool:
-    """Send the next piece; return whether there was one."""
+    """Send the next piece; return whether there was one, and somebody to take it."""
     at, offset = place
     if at == len(views):
         return False
-    sent = taker.send(views[at][offset : offset + _PIECE_BYTES])
+    try:
+        sent = taker.send(views[at][offset : offset + _PIECE_BYTES])
+    except OSError:
+        return False
     place[:] = (at, offset + sent) if offset + sent < len(views[at]) else (at + 1, 0)
     return True
 
 
 def get(address: str) -> None:
-    """Take everything once."""
-    host, _, port = address.removeprefix("tcp://").partition(":")
+    """Take everything once, when a line comes, and say how much it was."""
     print("waiting", flush=True)
     sys.stdin.readline()
     began_ns = time.time_ns()
+    size = take(address)
+    said = {"bytes": size, "began_ns": began_ns, "ended_ns": time.time_ns()}
+    print(json.dumps(said), flush=True)
+
+
+def take(address: str) -> int:
+    """Take everything once, and return how many bytes it was."""
+    host, _, port = address.removeprefix("tcp://").partition(":")
     size = 0
     with socket.create_connection((host, int(port))) as server:
         while block := _block(server):
             crc32(block)
             size += len(block)
-    said = {"bytes": size, "began_ns": began_ns, "ended_ns": time.time_ns()}
-    print(json.dumps(said), flush=True)
+    return size
 
 
 def _block(server: socket.socket) -> memoryview:

@@ -1,8 +1,10 @@
 """What a capture loses beside ten consumers that are busy, and beside ten processes that only burn the same time.
 
 Consumers share a relay, and so a core, with whoever else runs there; what they must not do is to cost the source or its
-capture more than any other program that is as busy. As a program: ``python -m benchmarks.relay_beside URL UPTO`` takes
-a log again and again, and ``… burn SHARE`` uses that share of a core, both until their input ends.
+capture more than any other program that is as busy. Whoever moves bytes costs others more than whoever computes,
+because memory is shared too: so ten bare sockets (`benchmarks.relay_bare`) stand beside them, with burners of their
+own. As a program: ``python -m benchmarks.relay_beside URL UPTO`` takes a log again and again, ``… sockets ADDRESS``
+takes its bytes, and ``… burn SHARE`` uses that share of a core, all until their input ends.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import NoReturn
 
 from benchmarks import contenders, harness
 from benchmarks.processes import Child, cpu_s, python, running
+from benchmarks.relay_bare import take
 from benchmarks.relay_log import EventLog
 from benchmarks.relay_process import READY_S, SEED, Run, relay
 from benchmarks.server import BenchServer
@@ -26,12 +29,13 @@ from headrace.client import Batch, Subscription
 from headrace.client.settings import Settings
 from headrace.outputs import NoopOutput
 
-__all__ = ["beside"]
+__all__ = ["KINDS", "beside"]
 
 _BUSY = 10
 _LOAD = "w2"
 _PER_BLOCK = 400
-_KINDS = ("alone", "consumers", "burners")
+KINDS = ("alone", "consumers", "burners", "sockets", "socket_burners")
+"""Burners use what those before them used."""
 _PIECE_S = 0.005
 
 
@@ -41,22 +45,32 @@ def beside(folder: Path, rounds: int, rows: int, size: int, steps: harness.Steps
     log.fill(size, _PER_BLOCK)
     log.close()
     runs: list[Run] = []
-    with BenchServer() as server, relay(bench=folder / "log") as (served, url):
+    with (
+        BenchServer() as server,
+        relay(bench=folder / "log") as (served, url),
+        running(python("benchmarks.relay_bare", "serve", str(folder / "log"))) as bare,
+    ):
+        bare.until_said("at tcp", READY_S)
+        takers = {
+            "consumers": (url, str(log.events)),
+            "sockets": ("sockets", bare.line("at tcp").removeprefix("at ")),
+        }
+        givers = {"consumers": [served.pid], "sockets": [bare.pid]}
         server.start_empty()
         with steps.step("inserts are played"):
             region = record(server, WORKLOADS[_LOAD], rows)
         for number in range(rounds):
             share = 0.0
-            for kind in _KINDS:
+            for kind in KINDS:
                 with steps.step(f"a capture, round {number}, {kind}"), ExitStack() as stack:
                     others = [
                         stack.enter_context(running(command))
-                        for command in _commands(kind, url, log.events, share)
+                        for command in _commands(takers.get(kind), kind != "alone", share)
                     ]
                     for child in others:
                         child.until_said("busy", READY_S)
                     pids = [child.pid for child in others]
-                    pids += [served.pid] if kind == "consumers" else []
+                    pids += givers.get(kind, [])
                     before, began = sum(map(cpu_s, pids)), time.monotonic()
                     found, _ = contenders.headrace(server, region, "unix")
                     burnt = (sum(map(cpu_s, pids)) - before) / (time.monotonic() - began)
@@ -72,15 +86,16 @@ def beside(folder: Path, rounds: int, rows: int, size: int, steps: harness.Steps
                 )
                 share = burnt / (_BUSY + 1)
         served.end()
+        bare.end()
     return runs
 
 
-def _commands(kind: str, url: str, upto: int, share: float) -> Sequence[Sequence[str]]:
-    if kind == "consumers":
-        return [python("benchmarks.relay_beside", url, str(upto))] * _BUSY
-    # The relay is busy too where it has consumers.
+def _commands(taken: Sequence[str] | None, burning: bool, share: float) -> Sequence[Sequence[str]]:
+    if taken:
+        return [python("benchmarks.relay_beside", *taken)] * _BUSY
+    # Whoever gives is busy too where there are takers.
     burner = python("benchmarks.relay_beside", "burn", str(share))
-    return [burner] * (_BUSY + 1) if kind == "burners" else []
+    return [burner] * (_BUSY + 1) if burning else []
 
 
 def _end(children: Sequence[Child]) -> None:
@@ -108,6 +123,13 @@ def _burn(share: float) -> NoReturn:
         time.sleep(max(0.0, _PIECE_S / share - took))
 
 
+def _take(address: str) -> NoReturn:
+    """Take a log's bytes again and again."""
+    print("busy", flush=True)
+    while True:
+        take(address)
+
+
 def main() -> int:
     """Be busy until the input ends."""
 
@@ -120,6 +142,8 @@ def main() -> int:
     if sys.argv[1] == "burn":
         print("busy", flush=True)
         _burn(float(sys.argv[2]))
+    if sys.argv[1] == "sockets":
+        _take(sys.argv[2])
     consumer = _Busy()
     while True:
         Subscription(
