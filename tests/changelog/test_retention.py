@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +18,7 @@ from headrace.changelog import (
 )
 from headrace.changelog.retention import Sealed, droppable
 from headrace.errors import ScnNotFound, StateError
+from tests.changelog.processes import run
 from tests.changelog.windows import scns, synced, window
 from tests.requirements import req
 
@@ -79,6 +83,57 @@ def test_windows_are_retained_for_a_time(tmp_path):
         now[0] += 59
         assert writer.retain() == 0
         now[0] += 1
+        assert writer.retain() > 0
+
+
+CLOCK_IS_SET = """
+import sys, time
+from pathlib import Path
+real, shift = time.time, 0.0
+time.time = lambda: real() + shift
+time.time_ns = lambda: int(time.time() * 1e9)
+from headrace.changelog import ChangeLogSettings, ChangeLogWriter
+from tests.changelog.windows import synced, window
+folder, reopens = Path(sys.argv[1]), sys.argv[3] == "reopens"
+settings = ChangeLogSettings(segment_bytes=8192, retain_bytes=0, retain_s=3600)
+writer = ChangeLogWriter.open(folder, settings)
+for scn in range(1, 61):
+    synced(writer, window(scn))
+shift = float(sys.argv[2])
+if reopens:
+    writer = writer.reopened()
+print(writer.retain(), writer.tail.oldest_scn)
+"""
+
+
+@pytest.mark.parametrize("seconds", [86_400, -86_400])
+@pytest.mark.parametrize("reopens", ["reopens", "goes-on"])
+def test_a_clock_that_is_set_drops_nothing_that_is_kept_for_a_time(tmp_path, seconds, reopens):
+    assert run(CLOCK_IS_SET, str(tmp_path), str(seconds), reopens) == "0 0\n"
+    assert scns(ChangeLogReader(tmp_path).blocks(0)) == list(range(1, 61))
+
+
+@pytest.mark.parametrize(("old_s", "dropped"), [(3590, False), (3610, True), (-86_400, False)])
+def test_what_another_process_left_is_as_old_as_its_file(tmp_path, old_s, dropped):
+    filled(tmp_path).close()
+    for path in tmp_path.glob("*.seg"):
+        os.utime(path, (time.time() - old_s,) * 2)
+    settings = ChangeLogSettings(segment_bytes=8192, retain_bytes=0, retain_s=3600)
+    with ChangeLogWriter.open(tmp_path, settings) as writer:
+        synced(writer, window(61))
+        assert bool(writer.retain()) is dropped
+
+
+def test_a_file_from_the_future_is_kept_no_longer_than_a_new_one(tmp_path):
+    now = [0.0]
+    filled(tmp_path).close()
+    for path in tmp_path.glob("*.seg"):
+        os.utime(path, (time.time() + 10 * 365 * 86_400,) * 2)
+    settings = ChangeLogSettings(segment_bytes=8192, retain_bytes=0, retain_s=3600)
+    with ChangeLogWriter.open(tmp_path, settings, clock=lambda: now[0]) as writer:
+        synced(writer, window(61))
+        assert writer.retain() == 0
+        now[0] += 3601
         assert writer.retain() > 0
 
 

@@ -17,7 +17,8 @@ class ChangeLogSettings:
         segment_bytes: a new segment file begins at this size.
         budget_bytes: blocks on disk never take more; what every job has applied makes room first.
         retain_bytes: kept for late readers even when every job has applied it, unless the budget needs the room.
-        retain_s: kept for at least this long, likewise.
+        retain_s: kept for at least this long, likewise, by a clock that nobody sets; of what stood there before the
+            writer began, the file system's times tell the age.
     """
 
     segment_bytes: int = 64 * 2**20

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -81,6 +81,7 @@ class ChangeLogWriter:
         sync: Sync,
         write: Write,
         clock: Callable[[], float],
+        written_at: Mapping[SegmentName, float],
     ) -> None:
         self._folder = folder
         self._settings = settings
@@ -100,7 +101,10 @@ class ChangeLogWriter:
         self._tail = TailFile(folder, replace(before, generation=self.generation))
         found = recover(folder, before, sync)
         self._links = found.links
-        self._sealed_at = {link.name: self._written_at(link) for link in self._links}
+        self._written_at = {
+            link.name: written_at.get(link.name, clock() - self._age_s(link))
+            for link in self._links
+        }
         self._progress = found.progress
         identify(folder, begins=not self._links and not self._progress.last_scn)
         self._publish(self._links[-1] if self._links else None, self._progress)
@@ -115,7 +119,7 @@ class ChangeLogWriter:
         *,
         sync: Sync = os.fdatasync,
         write: Write = os.pwrite,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> ChangeLogWriter:
         """Take over the log in ``folder``, or begin one; torn and unfinished ends are cut off.
 
@@ -124,7 +128,7 @@ class ChangeLogWriter:
             settings: sizes and ages.
             sync: makes the bytes of a descriptor durable; a test may leave that out.
             write: writes bytes at an offset; a test may refuse.
-            clock: seconds since 1970.
+            clock: seconds that pass, whatever the time of day is set to.
 
         Raises:
             LeaseLost: another process writes this log.
@@ -134,7 +138,7 @@ class ChangeLogWriter:
         """
         settings = settings or ChangeLogSettings()
         settings.validate()
-        return cls._taken_over(folder, settings, -1, sync, write, clock)
+        return cls._taken_over(folder, settings, -1, sync, write, clock, {})
 
     @classmethod
     def _taken_over(
@@ -145,13 +149,14 @@ class ChangeLogWriter:
         sync: Sync,
         write: Write,
         clock: Callable[[], float],
+        written_at: Mapping[SegmentName, float],
     ) -> ChangeLogWriter:
-        """Return a writer that holds ``lock``, taken now when it is negative."""
+        """Return a writer that holds ``lock``, taken now when it is negative, and knows the age of some segments."""
         with write_refusals(f"Change log {folder}"):
             make_folder(folder)
             held = take_lock(folder) if lock < 0 else lock
             try:
-                return cls(folder, settings, held, sync, write, clock)
+                return cls(folder, settings, held, sync, write, clock, written_at)
             except BaseException:
                 os.close(held)
                 raise
@@ -297,7 +302,13 @@ class ChangeLogWriter:
             self._tail.check()
         lock = self._let_go()
         return self._taken_over(
-            self._folder, self._settings, lock, self._sync, self._write, self._clock
+            self._folder,
+            self._settings,
+            lock,
+            self._sync,
+            self._write,
+            self._clock,
+            self._written_at,
         )
 
     def _let_go(self) -> int:
@@ -349,7 +360,7 @@ class ChangeLogWriter:
         for header, _ in pieces:
             self._progress = self._progress.then(header)
         self._links[-1] = Link(active.header, active.length)
-        self._sealed_at[active.header.name] = self._clock()
+        self._written_at[active.header.name] = self._clock()
 
     def _make_room(self, size: int) -> int:
         """Drop what may go when the budget would be passed; refuse when that is not enough."""
@@ -417,7 +428,7 @@ class ChangeLogWriter:
             at.complete_scn,
             at.covered_scn,
             at.commit_us,
-            int(self._clock() * 1_000_000),
+            time.time_ns() // 1000,
         )
 
     def _unsynced(self) -> ActiveSegment | None:
@@ -474,7 +485,7 @@ class ChangeLogWriter:
         whole = names.index(record.segment) if record.segment in names else 0
         now = self._clock()
         sealed = [
-            Sealed(link.length, after.header.base_scn, now - self._sealed_at[link.name])
+            Sealed(link.length, after.header.base_scn, now - self._written_at[link.name])
             for link, after in zip(self._links[:whole], self._links[1 : whole + 1], strict=True)
         ]
         count = droppable(sealed, self.used_bytes, self._applied_scn(), self._settings, room)
@@ -488,7 +499,7 @@ class ChangeLogWriter:
         self._tail.flush()
         for link in gone:
             (self._folder / str(link.name)).unlink(missing_ok=True)
-            del self._sealed_at[link.name]
+            del self._written_at[link.name]
         return count
 
     def _budget_reached(self, size: int) -> DiskBudgetReached:
@@ -518,8 +529,9 @@ class ChangeLogWriter:
         for draft in self._folder.glob("*.tmp"):
             draft.unlink(missing_ok=True)
 
-    def _written_at(self, link: Link) -> float:
-        return (self._folder / str(link.name)).stat().st_mtime
+    def _age_s(self, link: Link) -> float:
+        """Return how old what an earlier writer left is, as the file system says; nothing is younger than new."""
+        return max(0.0, time.time() - (self._folder / str(link.name)).stat().st_mtime)
 
 
 def _tail(oldest_scn: int, progress: Progress) -> Tail:
