@@ -14,10 +14,12 @@ from headrace.changelog import (
     ChangeLogReader,
     ChangeLogSettings,
     ChangeLogWriter,
+    active,
     register_job,
     unregister_job,
 )
 from headrace.errors import (
+    ChangeLogError,
     ConfigError,
     DiskBudgetReached,
     DiskFull,
@@ -116,6 +118,31 @@ def test_a_disk_that_fills_up_at_a_new_segment_loses_nothing(tmp_path):
         disk.room = 10**9
         synced(writer, window(2, 100))
     assert scns(ChangeLogReader(tmp_path).blocks(0)) == [1, 2]
+
+
+@pytest.mark.parametrize("refuses", ["the name", "the end of the one before"])
+def test_a_segment_that_was_not_begun_hides_nothing_that_came_after_it(
+    tmp_path, monkeypatch, refuses
+):
+    """What is appended next may fit the segment before; a start must not take the unused one for its successor."""
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        synced(writer, window(1, 100))
+        with monkeypatch.context() as broken:
+            if refuses == "the name":
+                broken.setattr(active, "sync_folder", _refuse)
+            else:
+                broken.setattr(active.ActiveSegment, "close", _refuse)
+            with pytest.raises(ChangeLogError):
+                writer.append(window(2, 400))
+        synced(writer, window(2, 1))
+        assert writer.tail.complete_scn == 2
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        assert writer.tail.complete_scn == 2
+    assert scns(ChangeLogReader(tmp_path).blocks(0)) == [1, 2]
+
+
+def _refuse(*_: object) -> None:
+    raise OSError(errno.EIO, "broken")
 
 
 FILL = """

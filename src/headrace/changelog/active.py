@@ -58,6 +58,8 @@ class ActiveSegment:
         except OSError:
             os.close(self._descriptor)
             draft.unlink(missing_ok=True)
+            # Nor under its name: a start would take it for the log's end, and what is appended now lies elsewhere.
+            path.unlink(missing_ok=True)
             raise
 
     def append(self, parts: Sequence[Readable]) -> None:
@@ -85,8 +87,10 @@ class ActiveSegment:
 
     def close(self) -> None:
         """Cut the file to what was written and release it; no reader looks behind that."""
-        os.ftruncate(self._descriptor, self.length)
-        os.close(self._descriptor)
+        try:
+            os.ftruncate(self._descriptor, self.length)
+        finally:
+            os.close(self._descriptor)
 
     def _fill_ahead(self) -> None:
         """Write zeros behind the end; where there is no room for them, there is none for them until the end."""

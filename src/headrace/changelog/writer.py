@@ -410,10 +410,12 @@ class ChangeLogWriter:
                 max(self._settings.roll_bytes, SEGMENT_HEADER_BYTES + size),
                 self._write,
             )
-        if active is not None:
-            active.close()
+        # First of all: from here on a start takes it for the newest, and what came behind the one before would be lost.
         self._active = fresh
         self._links.append(Link(fresh.header, fresh.length))
+        if active is not None:
+            with write_refusals(f"Segment {active.header.name} of the change log"):
+                active.close()
         return fresh
 
     def _next_header(self) -> SegmentHeader:
