@@ -180,6 +180,26 @@ def test_a_real_file_system_without_room_is_a_named_error(tmp_path):
     assert "No space left on device" in said
 
 
+BEGIN = """
+import resource, sys
+from pathlib import Path
+from headrace.changelog import ChangeLogWriter
+from headrace.errors import DiskFull
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    ChangeLogWriter.open(Path(sys.argv[1]))
+except DiskFull as error:
+    print("full", error)
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2048, 4095])
+def test_a_limit_below_the_tail_is_a_named_error(tmp_path, limit):
+    """A write may take a part of the page before it is refused."""
+    assert "full" in run(BEGIN, str(tmp_path), str(limit))
+
+
 def test_a_file_size_limit_is_a_named_error(tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))\n"
     big = FILL.replace("window(last + 1, 50)", "window(last + 1, 10 * 3 ** last)")

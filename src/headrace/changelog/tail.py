@@ -9,6 +9,7 @@ The page's last word is a bell (`headrace.changelog.bell`), by which a reader th
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -155,7 +156,9 @@ class TailFile:
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             slot = record.encode().ljust(_SLOT, b"\0")
-            os.write(descriptor, slot + slot)
+            if os.write(descriptor, slot + slot) < _PAGE:
+                # A part of it was taken: there is no room for the rest.
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
             self._identity = _identity(os.fstat(descriptor))
             self._page = mmap.mmap(descriptor, _PAGE)
