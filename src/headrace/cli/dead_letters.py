@@ -104,7 +104,7 @@ def show(
         else:
             _tell(found)
             step = found["error"]["next_step"]
-            console.print(f"  next step: {step}", soft_wrap=True, markup=False)
+            console.print(f"  next step: {step}", soft_wrap=True)
 
 
 @dead_letters.command()
@@ -179,6 +179,4 @@ def _tell(letter: dict[str, Any]) -> None:
     console.print(
         f"{letter['letter']} {letter['state']}{by}: {letter['rows']} changes, {error['name']}: {error['message']}",
         soft_wrap=True,
-        markup=False,
-        highlight=False,
     )

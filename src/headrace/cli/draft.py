@@ -237,4 +237,4 @@ def _tell(value: Any, as_json: bool, text: str) -> None:
     if as_json:
         printed(value)
     else:
-        console.print(text, markup=False, highlight=False)
+        console.print(text)

@@ -42,8 +42,9 @@ class _Notes(Console):
         os.close(nowhere)
 
 
-console = Console(highlight=False)
-notes = _Notes(stderr=True, highlight=False)
+# Names come from databases: one with brackets is no markup.
+console = Console(highlight=False, markup=False)
+notes = _Notes(stderr=True, highlight=False, markup=False)
 """What is said beside a command's output: errors, and how far it is."""
 
 ConfigFile = Annotated[

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from headrace.cli.output import console, errors_without_traceback
 
@@ -70,7 +71,8 @@ def relay(
         if not said:
             said.append(url)
             names = ", ".join(source.name for source in settings.sources)
-            console.print(f"serving {names} on [bold]{url}[/bold]; Ctrl-C ends it", soft_wrap=True)
+            told = Text.assemble(f"serving {names} on ", (url, "bold"), "; Ctrl-C ends it")
+            console.print(told, soft_wrap=True)
 
     with followed(configs, stop):
         run_relay(settings, stop, tell)

@@ -228,4 +228,4 @@ def _tell(shown: dict[str, Any], as_json: bool) -> None:
         printed(shown)
     else:
         reason = f": {shown['reason']}" if shown["reason"] else ""
-        console.print(f"{shown['name']} {shown['state']}{reason}", soft_wrap=True, markup=False)
+        console.print(f"{shown['name']} {shown['state']}{reason}", soft_wrap=True)

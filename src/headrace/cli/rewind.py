@@ -54,7 +54,7 @@ def rewind(
         f"rewound from SCN {done['was_scn']} to {done['scn']}: {len(done['tables'])} tables"
     )
     for table in done["removed"]:
-        console.print(f"  {table} came later, and comes again", markup=False)
+        console.print(f"  {table} came later, and comes again")
 
 
 def _of_file(file: Path, to: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from headrace.cli.output import a_number, console, errors_without_traceback
 
@@ -89,10 +90,9 @@ def serve(
 
     def tell() -> None:
         who = "whoever has a token" if people else "this machine, without a token"
-        console.print(
-            f"serving [bold]{scheme}://{shown}:{port}[/bold] for {who}; its API: /docs; Ctrl-C ends it",
-            soft_wrap=True,
-        )
+        url = (f"{scheme}://{shown}:{port}", "bold")
+        told = Text.assemble("serving ", url, f" for {who}; its API: /docs; Ctrl-C ends it")
+        console.print(told, soft_wrap=True)
 
     with ControlPlane(settings) as plane:
         answer(
