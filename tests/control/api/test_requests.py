@@ -34,6 +34,19 @@ def test_a_body_that_is_no_json_is_refused_and_not_repeated(operator: Asking) ->
 
 
 @pytest.mark.parametrize(
+    "value",
+    [b'"\xff"', b"9" * 5000, b"[" * 50_000 + b"]" * 50_000],
+    ids=["encoding", "number", "depth"],
+)
+def test_a_body_that_python_cannot_read_is_refused_as_a_body(
+    operator: Asking, value: bytes
+) -> None:
+    answer = operator("PUT", f"{NS}/drafts/d", raw=b'{"config": {"a": ' + value + b"}}")
+    assert (answer.status, answer.error["type"]) == (400, "BadRequest")
+    assert answer.error["message"].startswith("The body does not read as JSON")
+
+
+@pytest.mark.parametrize(
     "asked",
     [
         {"scope": "PRIMARY_KEYS", "primaryKeyLiterals": ["\ud800"]},

@@ -31,7 +31,7 @@ from headrace.replicator.api.logs import logs
 from headrace.replicator.api.numbers import numbers
 from headrace.replicator.api.people import Known, who_of
 from headrace.replicator.api.rates import RateLimits
-from headrace.replicator.api.refusals import no_page, refusal, unexpected, unreadable
+from headrace.replicator.api.refusals import no_json, no_page, refusal, unexpected, unreadable
 from headrace.replicator.api.replicators import replicators
 from headrace.replicator.api.requests import requests
 from headrace.replicator.api.runtime import runtime
@@ -74,7 +74,8 @@ def api(plane: ControlPlane, ending: Callable[[], bool] = lambda: False) -> Fast
         if isinstance(error, RequestValidationError):
             told: HeadraceError = unreadable(error.errors())
         elif isinstance(error, HTTPException):
-            told = no_page(request.url.path)
+            # Of a body that does not read in another way than by a wrong letter FastAPI says this alone.
+            told = no_json() if error.status_code == 400 else no_page(request.url.path)
         elif isinstance(error, HeadraceError):
             told = error
         else:

@@ -25,7 +25,7 @@ from headrace.errors import (
 from headrace.observe.status import describe_error
 from headrace.wire.refusals import error_json
 
-__all__ = ["no_page", "refusal", "unexpected", "unreadable"]
+__all__ = ["no_json", "no_page", "refusal", "unexpected", "unreadable"]
 
 _STATUS: dict[type[HeadraceError], int] = {
     BadRequest: 400,
@@ -58,10 +58,18 @@ def unexpected(error: BaseException) -> Response:
 
 
 def no_page(path: str) -> NotFound:
-    """Return the refusal of a path that there is not."""
+    """Return the refusal of a path that there is not, or of a method that its page does not take."""
     return NotFound(
-        f"The control plane has no page {path[:80]}.",
+        f"The control plane has no page {path[:80]}, or not for this method.",
         next_step="see /docs for the pages that there are.",
+    )
+
+
+def no_json() -> BadRequest:
+    """Return the refusal of a body of which the JSON does not read."""
+    return BadRequest(
+        "The body does not read as JSON: it is not UTF-8, too deep, or holds a number with thousands of digits.",
+        next_step="send JSON in UTF-8; see /docs for what the page takes.",
     )
 
 
