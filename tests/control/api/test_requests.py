@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sqlite3
+import threading
+import time
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -44,6 +48,24 @@ def test_a_body_that_python_cannot_read_is_refused_as_a_body(
     answer = operator("PUT", f"{NS}/drafts/d", raw=b'{"config": {"a": ' + value + b"}}")
     assert (answer.status, answer.error["type"]) == (400, "BadRequest")
     assert answer.error["message"].startswith("The body does not read as JSON")
+
+
+def test_a_refusal_that_waits_for_the_database_holds_nobody_up(
+    viewer: Asking, folder: Path
+) -> None:
+    """It is noted in the audit log, which somebody else may hold for as long as the database lets them."""
+    with contextlib.closing(sqlite3.connect(folder / "state" / "control.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        refused = threading.Thread(target=viewer, args=("POST", f"{SHOP}/start"))
+        refused.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert viewer("GET", "/v1/contexts/default/drafts").status == 200
+        took = time.monotonic() - began
+        assert refused.is_alive()
+        other.rollback()
+    refused.join()
+    assert took < 2.0
 
 
 @pytest.mark.parametrize(

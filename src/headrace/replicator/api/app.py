@@ -12,6 +12,7 @@ from collections.abc import Callable
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,6 +38,7 @@ from headrace.replicator.api.requests import requests
 from headrace.replicator.api.runtime import runtime
 from headrace.replicator.api.tap import tap
 from headrace.replicator.control.plane import ControlPlane
+from headrace.replicator.control.records import Who
 
 __all__ = ["api", "application"]
 
@@ -70,6 +72,10 @@ def api(plane: ControlPlane, ending: Callable[[], bool] = lambda: False) -> Fast
         generate_unique_id_function=lambda route: route.name,
     )
 
+    def noted(who: Who, outcome: str) -> None:
+        with contextlib.suppress(HeadraceError), plane.writing() as writer:
+            writer.note(who, outcome)
+
     async def refused(request: Request, error: Exception) -> Response:
         if isinstance(error, RequestValidationError):
             told: HeadraceError = unreadable(error.errors())
@@ -82,8 +88,8 @@ def api(plane: ControlPlane, ending: Callable[[], bool] = lambda: False) -> Fast
             raise error
         who = who_of(request)
         if who is not None and plane.active:
-            with contextlib.suppress(HeadraceError), plane.writing() as writer:
-                writer.note(who, type(told).__name__)
+            # Beside the loop: while the database is waited for, everybody else is answered.
+            await run_in_threadpool(noted, who, type(told).__name__)
         status = {RequestValidationError: 422, HTTPException: getattr(error, "status_code", None)}
         answer = refusal(told, status.get(type(error)))
         if isinstance(error, HTTPException):
