@@ -13,6 +13,7 @@ from headrace.errors import SlotLost
 from headrace.observe.status import ProcessState, StatusFile, describe_error
 from headrace.registry.file import FileRegistry
 from headrace.replicator import lock
+from headrace.replicator.control import leases
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.tap import tap_file
@@ -367,3 +368,15 @@ def test_the_state_tells_the_truth_through_a_script_of_faults(plane: Any) -> Non
         wanted = (source, said, expected, failing)
         # An answer is at most a second old.
         until(lambda: told() == wanted, str(wanted), 20)  # noqa: B023
+
+
+def test_a_control_plane_that_stands_by_sets_no_pace(plane: Any) -> None:
+    found, operator, _ = plane
+    operator.does("PUT", SHOP, {"config": config_of()}, 201)
+    lease = found.store.lease()
+    assert lease is not None
+    leases.release(found.database, lease)
+    assert leases.take(found.database, "another", 240)
+    refused = operator("PUT", f"{API}/pace", {"load": 0.5})
+    assert (refused.status, refused.error["type"]) == (503, "ControlStandby")
+    assert operator.one(f"{API}/pace")["load"] is None

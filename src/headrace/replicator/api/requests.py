@@ -158,10 +158,10 @@ def requests(plane: ControlPlane) -> APIRouter:
     ) -> PaceShown:
         """Change the pace while it runs; null gives a setting back to the configuration."""
         with opened(plane, namespace, name) as found:
-            now = found.set_pace(**body.model_dump(exclude_unset=True))
+            # First: a control plane that stands by changes nothing.
             with plane.writing() as writer:
                 writer.note(who)
-            return PaceShown(**asdict(now))
+            return PaceShown(**asdict(found.set_pace(**body.model_dump(exclude_unset=True))))
 
     return router
 
