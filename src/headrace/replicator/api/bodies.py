@@ -54,6 +54,14 @@ def _can_be_shown(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("text without NUL")
+    return text
+
+
+_Text = Annotated[str, AfterValidator(_without_nul)]
+"""A text that every database can hold."""
 _Config = Annotated[dict[str, Any], AfterValidator(_can_be_shown)]
 """A configuration that can be kept, and be part of an answer."""
 
@@ -82,7 +90,7 @@ class _Shown(BaseModel):
 class DraftBody(Asked):
     """A draft to keep."""
 
-    label: str = Field("", max_length=1000, description="For people.")
+    label: _Text = Field("", max_length=1000, description="For people.")
     config: _Config = Field(
         description="A configuration, finished or not, in headrace's form or the Replicator's; secrets by reference."
     )
@@ -118,7 +126,7 @@ class RewindBody(Asked):
 class StateBody(Asked):
     """Whose state is asked for."""
 
-    name: str = Field(max_length=40)
+    name: _Text = Field(max_length=40)
     offset_base_path: str = Field(
         "",
         alias="offsetBasePath",
@@ -131,7 +139,9 @@ class DeployBody(Asked):
     """What a replicator is to do; either a configuration, or a draft that has one."""
 
     config: _Config | None = Field(None, description="As of a draft, and complete.")
-    draft: str | None = Field(None, max_length=200, description="Name of a draft of the namespace.")
+    draft: _Text | None = Field(
+        None, max_length=200, description="Name of a draft of the namespace."
+    )
     start: bool = Field(False, description="Start it at once.")
 
 
