@@ -243,7 +243,11 @@ class Capture:
         self._reconciler.remember_unseen(logged["scn"].copy(), logged["xid"].copy())
 
     def _reopen(self, stop: threading.Event) -> None:
-        """Open the log and the reading side again, after a pause, until it works or we are stopped."""
+        """Open the log and the reading side again, after a pause, until it works or we are stopped.
+
+        Raises:
+            SourceUnavailable: it does not work as we ask, and the source is to be asked otherwise by now.
+        """
         assert self.coordinator is not None
         while not stop.wait(self._settings.retry_s):
             try:
@@ -257,6 +261,9 @@ class Capture:
                 self.open_connections()
                 self._life = life_of(self._source, self._log, self._state)
             except SourceUnavailable as error:
+                if self._settings.renewed():
+                    # Who starts it again has it ask the source in the new way.
+                    raise
                 self._wait("waiting for source", error)
             except (DiskFull, DiskBudgetReached) as error:
                 self._wait("waiting for room", error)

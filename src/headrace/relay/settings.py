@@ -24,6 +24,7 @@ class CaptureSettings:
         adopted: whether a table's first copy is a dump made elsewhere, which capture only waits for.
         slow_query_s: a query of the reading side that takes longer is counted as slow.
         large_value_bytes: from here on a value is counted as large.
+        renewed: whether the source is to be asked otherwise than it is, with another password for example.
     """
 
     dump: DumpSettings = field(default_factory=DumpSettings)
@@ -33,3 +34,4 @@ class CaptureSettings:
     adopted: Callable[[TableId], bool] = lambda _table: False
     slow_query_s: float = 5.0
     large_value_bytes: int = 2**20
+    renewed: Callable[[], bool] = lambda: False

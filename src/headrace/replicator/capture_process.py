@@ -5,9 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from pathlib import Path
 
-from headrace.errors import SlotLost, SourceReplaced
-from headrace.replicator import runner
+from headrace.errors import (
+    ConfigError,
+    SlotLost,
+    SourceError,
+    SourceReplaced,
+    SourceUnavailable,
+)
+from headrace.replicator import config_file, runner
 from headrace.replicator.config import Config
 from headrace.replicator.lean import begin_lean, leave_to_stay
 from headrace.replicator.paths import StatePaths
@@ -23,10 +30,14 @@ def _capture(config: Config, paths: StatePaths, stop: threading.Event, report: R
     if isinstance(config.source, RelaySourceConfig):
         runner.follow(config, config.source, stop, report)
         return
+
+    def renewed() -> bool:
+        return _renewed(config)
+
     while True:
         try:
             with (
-                runner.capture(config, paths, stop, report) as capture,
+                runner.capture(config, paths, stop, report, renewed) as capture,
                 runner.log_watched(config, report),
                 runner.repaired(config, paths),
             ):
@@ -37,6 +48,22 @@ def _capture(config: Config, paths: StatePaths, stop: threading.Event, report: R
             if not runner.recovers(config, error):
                 raise
             _LOG.warning("recovering, as source.on_lost_slot says: %s", error)
+        except SourceError as error:
+            if not renewed():
+                raise
+            raise SourceUnavailable(
+                f"{error.message} Its section source, or a secret in it, has changed since capture was started.",
+                next_step="nothing: capture is started again with the new one.",
+            ) from error
+
+
+def _renewed(config: Config) -> bool:
+    """Whether our file, with the secrets that it names, says something else of the source than when we began."""
+    try:
+        return config_file.load(Path(sys.argv[1])).source != config.source
+    except ConfigError:
+        # What does not read is nothing to begin again with.
+        return False
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -184,9 +184,21 @@ def schema_diff(config: Config) -> list[TableDiff]:
 
 @contextlib.contextmanager
 def capture(
-    config: Config, paths: StatePaths, stop: threading.Event, report: Report
+    config: Config,
+    paths: StatePaths,
+    stop: threading.Event,
+    report: Report,
+    renewed: Callable[[], bool] = lambda: False,
 ) -> Iterator[Capture]:
-    """Open what a capture stands on, and close it afterwards."""
+    """Open what a capture stands on, and close it afterwards.
+
+    Args:
+        config: of the replicator.
+        paths: of its state.
+        stop: ends the capture.
+        report: takes how it goes.
+        renewed: whether another configuration of the source holds by now.
+    """
     from headrace.changelog.jobs import jobs, register_job
     from headrace.lake.settings import settings_for
     from headrace.registry.file import FileRegistry
@@ -240,6 +252,7 @@ def capture(
                 adopted=adopted,
                 slow_query_s=given_source.slow_query_s,
                 large_value_bytes=given_source.large_value,
+                renewed=renewed,
             ),
             tables=source.tables(),
             on_status=lambda status: report(

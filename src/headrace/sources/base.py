@@ -23,6 +23,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 
 __all__ = [
+    "PASSWORD_CHANGED",
     "Bound",
     "CatalogEntry",
     "CatalogLook",
@@ -41,6 +42,13 @@ __all__ = [
     "WatermarkWriter",
     "refuse",
 ]
+
+
+PASSWORD_CHANGED = (
+    "Where the password was changed: a new one in a file or keyring is taken by itself, one of the environment when "
+    "headrace is started again with it."
+)
+"""What to do about a login that was refused with a password; a next step's second half."""
 
 
 class Severity(Enum):

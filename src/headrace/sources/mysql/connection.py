@@ -16,6 +16,7 @@ from pymysql.cursors import SSCursor
 from pymysql.protocol import FieldDescriptorPacket
 
 from headrace.errors import HeadraceError, SourceError, SourceUnavailable
+from headrace.sources.base import PASSWORD_CHANGED
 from headrace.sources.mysql.packets import PacketReader, is_end
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.wire import Wire, wire_of
@@ -46,6 +47,7 @@ _KEEPALIVE = {
 }
 # Bytes; by themselves servers write 16 KB at once, and each write wakes us.
 _WRITTEN_AT_ONCE = 1 << 18
+_DENIED = 1045
 _LOST = {1040, 1053, 1152, 1159, 1161, 1203, 1317, 1927, 2003, 2006, 2013, 2055}
 # Codes whose messages may quote values of rows or parameters.
 _QUOTING = {1062, 1064, 1264, 1265, 1292, 1366, 1406, 1411, 1525}
@@ -257,7 +259,8 @@ def connect(settings: MysqlSettings, *, patient: bool = False) -> Session:
         if code and code not in _LOST:
             raise SourceError(
                 f"The server at {where} refuses {address.user}: {_told(code, error)}",
-                next_step="check user, password, grants and ?tls= in source.url.",
+                next_step="check user, password, grants and ?tls= in source.url."
+                + (f" {PASSWORD_CHANGED}" if code == _DENIED else ""),
             ) from None
         raise SourceUnavailable(
             f"The server at {where} cannot be reached ({code or type(error).__name__}).",

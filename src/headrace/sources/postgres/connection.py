@@ -16,6 +16,7 @@ import psycopg
 from psycopg import pq
 
 from headrace.errors import HeadraceError, SourceUnavailable
+from headrace.sources.base import PASSWORD_CHANGED
 from headrace.sources.postgres.settings import PostgresSettings
 
 __all__ = [
@@ -163,7 +164,8 @@ def _refused(connection: pq.abc.PGconn) -> SourceUnavailable:
     text = _one_line(connection.get_error_message()) or "no reason given"
     return SourceUnavailable(
         f"PostgreSQL cannot be reached: {text}.",
-        next_step="check that the server runs and that host, database, role and password are right.",
+        next_step="check that the server runs and that host, database, role and password are right."
+        + (f" {PASSWORD_CHANGED}" if connection.used_password else ""),
     )
 
 
