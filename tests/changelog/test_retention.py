@@ -13,6 +13,7 @@ from headrace.changelog import (
     ChangeLogReader,
     ChangeLogSettings,
     ChangeLogWriter,
+    opened,
     register_job,
     unregister_job,
 )
@@ -171,6 +172,29 @@ def test_segments_that_are_not_published_stay(tmp_path):
         assert writer.retain() == 0
         writer.sync()
         assert scns(ChangeLogReader(tmp_path).blocks(0)) == list(range(1, 60))
+
+
+def test_a_reader_that_retention_overtakes_again_and_again_is_told_of_no_loss(
+    tmp_path, monkeypatch
+):
+    """It may be held up for longer than the whole log lasts, more than once."""
+    follow, left = opened.follow, [4]
+    with filled(tmp_path) as writer:
+
+        def held_up(*args):
+            if left[0]:
+                left[0] -= 1
+                last = writer.tail.complete_scn
+                synced(writer, *(window(scn) for scn in range(last + 1, last + 61)))
+                writer.retain()
+            return follow(*args)
+
+        monkeypatch.setattr(opened, "follow", held_up)
+        reader = ChangeLogReader(tmp_path)
+        with pytest.raises(ScnNotFound):
+            reader.refs(1)
+        assert left == [0]
+        assert scns(reader.blocks(writer.tail.oldest_scn))[-1] == writer.tail.complete_scn
 
 
 def test_a_job_file_that_cannot_be_read_stops_retention(tmp_path):

@@ -54,7 +54,8 @@ class OpenedChain:
             ChangeLogLost: segments that the tail speaks of are missing.
             CorruptSegment: the tail, or the header of a segment, is damaged.
         """
-        for _ in range(2):
+        missed = -1
+        while True:
             record = self._view.read() or TailRecord()
             is_other = record.sequence < self._record.sequence or self._is_replaced()
             if is_other:
@@ -67,14 +68,13 @@ class OpenedChain:
             else:
                 self.links = self._chain(record)
                 if not self._reaches(record):
-                    # Retention may have been at work between the two looks.
+                    if record.first_number == missed:
+                        raise self._lost()
+                    # Retention may have been at work meanwhile: it has, if the oldest is another one by now.
+                    missed = record.first_number
                     continue
             self._record = record
             return record
-        raise ChangeLogLost(
-            f"Segments of the change log {self.folder} are missing.",
-            next_step="restore the folder from a backup, or delete all of it and dump all tables again.",
-        )
 
     def first_link(self, after_scn: int) -> int:
         """Return the place in ``links`` of the segment in which the first block above an SCN may lie."""
@@ -145,6 +145,12 @@ class OpenedChain:
         if record.segment == NO_SEGMENT:
             return True
         return bool(self.links) and self.links[0].name.number == record.first_number
+
+    def _lost(self) -> ChangeLogLost:
+        return ChangeLogLost(
+            f"Segments of the change log {self.folder} are missing.",
+            next_step="restore the folder from a backup, or delete all of it and dump all tables again.",
+        )
 
     def _header(self, name: SegmentName) -> SegmentHeader | None:
         try:
