@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from headrace.replicator.control import store
+from headrace.replicator.control.plane import ControlPlane
 from tests.control.api.paths import NS, SHOP
 from tests.control.asking import Asking
 from tests.control.planes import config_of
@@ -125,3 +127,22 @@ def test_the_control_planes_own_secrets_are_not_for_replicators(operator: Asking
         answer = operator("PUT", SHOP, {"config": config})
         assert answer.status == 422
         assert place.removeprefix("url") in answer.error["message"]
+
+
+def test_who_puts_a_draft_is_shown_that_one_whatever_others_do(
+    operator: Asking, both: tuple[ControlPlane, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where somebody deletes it in the same moment."""
+    plane, _ = both
+    due = ["delete"]
+
+    def passed(name: str) -> None:
+        if name == "control.after_commit" and due:
+            due.clear()
+            with plane.writing() as writer:
+                writer.delete_draft("default", "d")
+
+    monkeypatch.setattr(store, "failpoint", passed)
+    put = operator.does("PUT", f"{NS}/drafts/d", {"config": {}, "label": "mine"}, 201)
+    assert put["label"] == "mine"
+    assert operator("GET", f"{NS}/drafts/d").status == 404

@@ -79,9 +79,10 @@ def drafts(plane: ControlPlane) -> APIRouter:
         refuse_secrets(body.config, plane.settings.hidden)
         with plane.writing() as writer:
             made = writer.put_draft(namespace, draft, body.label, body.config)
+            kept = writer.draft(namespace, draft)
             writer.note(who)
         response.status_code = 201 if made else 200
-        return _shown(plane.store.draft(namespace, draft))
+        return _shown(kept)
 
     @router.get("/drafts/{draft}")
     def get_draft(

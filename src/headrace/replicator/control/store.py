@@ -202,6 +202,10 @@ class Writer:
         )
         return True
 
+    def draft(self, namespace: str, name: str) -> Draft:
+        """Return a draft as it is inside this transaction; as `ControlStore.draft`."""
+        return _draft_of(self._connection, namespace, name)
+
     def delete_draft(self, namespace: str, name: str) -> None:
         """Remove a draft.
 
