@@ -268,7 +268,9 @@ class ReplicatorDetail(ReplicatorShown):
     )
     roles: dict[str, RoleShown]
     table_list: list[TableShown]
-    seen_error: str = Field(description="Why nobody could look; empty otherwise.")
+    seen_error: str = Field(
+        description="Why nobody could look, or what is shown is older; empty otherwise."
+    )
 
 
 class ReplicatorList(_Shown):
