@@ -198,6 +198,34 @@ def test_a_row_that_moves_behind_a_paused_dump_is_read_again(tmp_path: Path, res
 
 
 @req("N08")
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_copy_that_is_cancelled_unheard_is_no_more_said_to_be_read(
+    tmp_path: Path, crash: bool
+) -> None:
+    machine = Machine(tmp_path)
+    with machine.capture() as (capture, state):
+        stop_after(machine, capture, state, 2)
+        move(machine, 8, 20)
+        machine.work(capture, state, lambda: state.reread(ONE.table) == [("20",)])
+        asked = first_request(state)
+        if crash:
+            # Whatever is under way is lost with the process.
+            cancel(state, asked)
+    if not crash:
+        with machine.state() as state:
+            cancel(state, asked)
+    with machine.capture() as (capture, state):
+        assert {p.state for p in state.progress(asked)} == {"cancelled"}
+        assert state.reread(ONE.table) == []
+        machine.work(capture, state)
+        begin = capture.status().complete_scn
+        state.submit(Scope.TABLE, ONE.table)
+        machine.work(capture, state)
+    kept = [row for row in ALL_ROWS if row[0] != 8]
+    assert machine.read_rows(ONE, begin) == [*kept, (20, "v8")]
+
+
+@req("N08")
 def test_a_cancelled_copy_leaves_no_list_behind(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     with machine.capture() as (capture, state):

@@ -435,6 +435,10 @@ class Coordinator:
             what = f"a read of {task.progress.table}" if task else "a read"
             _LOG.warning("%s is tried again: %s", what, error)
             self._back_off()
+        elif isinstance(error, ConfigError) and task and task.may_relist:
+            # Keys of before are on the list, once: by the time of its chunks the log has told all moves of before.
+            self._queue.read_anew(task)
+            task.relisted = True
         elif (
             isinstance(error, ConfigError) and task and task.progress.key_order and not task.refused
         ):
