@@ -441,6 +441,13 @@ class TaskQueue:
             waiting, ran = RequestState.QUEUED, [RequestState.ACTIVE]
             request_id = turn.request_id
             self.pending.append(lambda w: w.request_state(request_id, waiting, since=ran))
+        elif turn.state is RequestState.QUEUED:
+            # It was paused and resumed before either was heard.
+            self._say_active(turn.request_id)
+
+    def _say_active(self, request_id: str) -> None:
+        waiting, runs = [RequestState.QUEUED], RequestState.ACTIVE
+        self.pending.append(lambda w: w.request_state(request_id, runs, since=waiting))
 
     def _rest(self) -> None:
         """Let the active request go; what it has read stays, and its tables go on being watched."""
@@ -481,10 +488,7 @@ class TaskQueue:
             for task in begun.tasks:
                 self._put(task)
         self._active = begun
-        request_id, waiting = request.request_id, [RequestState.QUEUED]
-        self.pending.append(
-            lambda w: w.request_state(request_id, RequestState.ACTIVE, since=waiting)
-        )
+        self._say_active(request.request_id)
         if not begun.tasks:
             self._end(begun)
 
