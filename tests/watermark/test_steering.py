@@ -198,6 +198,50 @@ def test_a_row_that_moves_behind_a_paused_dump_is_read_again(tmp_path: Path, res
 
 
 @req("N08")
+def test_a_pause_that_was_taken_back_before_it_was_heard_changes_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    with machine.capture() as (capture, state):
+        stop_after(machine, capture, state, 1)
+        asked = first_request(state)
+        pause(state, asked)
+        resume(state, asked)
+        assert state_of(state, asked) is RequestState.QUEUED
+        stop_after(machine, capture, state, 3)
+        # It is being read, and a pause of it has something to wait for.
+        assert state_of(state, asked) is RequestState.ACTIVE
+        machine.work(capture, state)
+        assert state_of(state, asked) is RequestState.COMPLETED
+
+
+@req("N08")
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_copy_that_is_cancelled_unheard_is_no_more_said_to_be_read(
+    tmp_path: Path, crash: bool
+) -> None:
+    machine = Machine(tmp_path)
+    with machine.capture() as (capture, state):
+        stop_after(machine, capture, state, 2)
+        move(machine, 8, 20)
+        machine.work(capture, state, lambda: state.reread(ONE.table) == [("20",)])
+        asked = first_request(state)
+        if crash:
+            # Whatever is under way is lost with the process.
+            cancel(state, asked)
+    if not crash:
+        with machine.state() as state:
+            cancel(state, asked)
+    with machine.capture() as (capture, state):
+        assert {p.state for p in state.progress(asked)} == {"cancelled"}
+        assert state.reread(ONE.table) == []
+        machine.work(capture, state)
+        begin = capture.status().complete_scn
+        state.submit(Scope.TABLE, ONE.table)
+        machine.work(capture, state)
+    kept = [row for row in ALL_ROWS if row[0] != 8]
+    assert machine.read_rows(ONE, begin) == [*kept, (20, "v8")]
+
+
+@req("N08")
 def test_a_cancelled_copy_leaves_no_list_behind(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     with machine.capture() as (capture, state):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, insert, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 from sqlalchemy.dialects.sqlite import Insert
 from sqlalchemy.dialects.sqlite import insert as upsert
 
@@ -91,6 +91,20 @@ class StateWriter:
             .values(values)
         )
         return bool(done.rowcount)
+
+    def end_cancelled(self) -> None:
+        """Say of tables of cancelled requests that were under way, or waited, that nobody reads them any more."""
+        cancelled = select(t.requests.c.request_id).where(
+            t.requests.c.state == RequestState.CANCELLED.value
+        )
+        self._connection.execute(
+            update(t.progress)
+            .where(
+                t.progress.c.request_id.in_(cancelled),
+                t.progress.c.state.in_(("waiting", "copying")),
+            )
+            .values(state="cancelled")
+        )
 
     def request_missing(self, request_id: str, missing: Sequence[Key]) -> None:
         """Keep the requested keys that do not exist at the source."""

@@ -432,8 +432,13 @@ class Coordinator:
     def _failed(self, task: Task | None, error: BaseException) -> None:
         """Try again later, or give the request up when trying again changes nothing."""
         if isinstance(error, HeadraceError) and error.retry is Retry.TIMED:
-            _LOG.warning("a read is tried again: %s", error)
+            what = f"a read of {task.progress.table}" if task else "a read"
+            _LOG.warning("%s is tried again: %s", what, error)
             self._back_off()
+        elif isinstance(error, ConfigError) and task and task.may_relist:
+            # Keys of before are on the list, once: by the time of its chunks the log has told all moves of before.
+            self._queue.read_anew(task)
+            task.relisted = True
         elif (
             isinstance(error, ConfigError) and task and task.progress.key_order and not task.refused
         ):

@@ -61,6 +61,7 @@ class Task:
         keys: the requested keys as the source writes them, empty unless keys are asked for.
         since: when the last chunk ended, None while nothing is under way.
         refused: why the source refused its keys, empty unless it did.
+        relisted: whether it was begun anew because the source refused a key of the re-read list.
     """
 
     request: DumpRequest
@@ -72,6 +73,12 @@ class Task:
     missing: tuple[Key, ...] = ()
     since: float | None = None
     refused: str = ""
+    relisted: bool = False
+
+    @property
+    def may_relist(self) -> bool:
+        """Whether it can do without its re-read list, by reading every row again."""
+        return self.phase is Phase.REREAD and not self.repairs and not self.relisted
 
     @property
     def is_whole(self) -> bool:
@@ -162,6 +169,10 @@ class TaskQueue:
             request = self._store.request(turn.request_id) if known else None
             if request is not None and not self._unknown(request):
                 self._begun[request.request_id] = _Begun(request, self._tasks_of(request, known))
+        for table in self._tables:
+            self._drop_list(table)
+        # What people cancelled while nobody heard them, too.
+        self._store.write([lambda w: w.end_cancelled(), *self.take_pending()])
 
     def reload(self) -> None:
         """Go back to what is durable: what was ahead of it may be missing from the change log."""
@@ -221,11 +232,12 @@ class TaskQueue:
             # Its select may have found no table before the log told why.
             dropped = replace(copy.progress, state="dropped")
             self._store.write([_placed(dropped)])
+        # What it lacked it needs no more: it is gone, or is emptied and copied.
+        self.close_gap(table)
         begun = [task for one in self._begun.values() for task in one.tasks]
         for task in [task for task in begun if task.progress.table == table]:
             self.fail(task, reason, "dropped")
-        # What it lacked it needs no more: it is gone, or is emptied and copied.
-        self.close_gap(table)
+        self._drop_list(table)
         for request in self._store.requests():
             waits = request.state in OPEN and request.request_id not in self._begun
             if waits and request.table == table:
@@ -251,16 +263,20 @@ class TaskQueue:
                     )
 
     def read_anew(self, task: Task) -> None:
-        """Read a table from its first row on again: its key, or the order of that, is another one by now."""
+        """Read a table from its first row on again: its key, or the order of that, is another one by now.
+
+        Every dump of the whole table does: the list that they share holds keys of before.
+        """
         table = task.progress.table
         _LOG.warning(
             "%s: its key or the key's order was changed during its dump, which begins anew.", table
         )
-        task.phase, task.schema, task.refused = Phase.START, None, ""
-        if self.dumps_of(table) == [task]:
-            # They are keys of before, and rows that are all read again.
+        anew = self.dumps_of(table) if task.is_whole else [task]
+        if task.is_whole and not any(one.repairs for one in anew):
             self.remove_reread(table, sorted(self.rereads[table]))
-        self.update(task, state="waiting", until=None, after=None, first_scn=0, key_order="")
+        for one in anew:
+            one.phase, one.schema, one.refused = Phase.START, None, ""
+            self.update(one, state="waiting", until=None, after=None, first_scn=0, key_order="")
 
     def was_captured(self, table: TableId) -> bool:
         """Return whether the log may hold rows of a table."""
@@ -425,6 +441,13 @@ class TaskQueue:
             waiting, ran = RequestState.QUEUED, [RequestState.ACTIVE]
             request_id = turn.request_id
             self.pending.append(lambda w: w.request_state(request_id, waiting, since=ran))
+        elif turn.state is RequestState.QUEUED:
+            # It was paused and resumed before either was heard.
+            self._say_active(turn.request_id)
+
+    def _say_active(self, request_id: str) -> None:
+        waiting, runs = [RequestState.QUEUED], RequestState.ACTIVE
+        self.pending.append(lambda w: w.request_state(request_id, runs, since=waiting))
 
     def _rest(self) -> None:
         """Let the active request go; what it has read stays, and its tables go on being watched."""
@@ -437,9 +460,7 @@ class TaskQueue:
         """Forget a request that a person cancelled."""
         for task in begun.tasks:
             self.update(task, state="cancelled")
-            if not self.dumps_of(task.progress.table):
-                # The list belongs to dumps that are under way; the next one reads the table from its first row.
-                self.remove_reread(task.progress.table, sorted(self.rereads[task.progress.table]))
+            self._drop_list(task.progress.table)
 
     @property
     def is_idle(self) -> bool:
@@ -467,10 +488,7 @@ class TaskQueue:
             for task in begun.tasks:
                 self._put(task)
         self._active = begun
-        request_id, waiting = request.request_id, [RequestState.QUEUED]
-        self.pending.append(
-            lambda w: w.request_state(request_id, RequestState.ACTIVE, since=waiting)
-        )
+        self._say_active(request.request_id)
         if not begun.tasks:
             self._end(begun)
 
@@ -526,6 +544,7 @@ class TaskQueue:
         self._begun[task.request.request_id].reasons.append(reason)
         self.update(task, state=state)
         self.finish(task)
+        self._drop_list(task.progress.table)
 
     def _end(self, begun: _Begun) -> None:
         del self._begun[begun.request.request_id]
@@ -559,6 +578,14 @@ class TaskQueue:
         if gone:
             self.rereads[table].difference_update(gone)
             self.pending.append(lambda w: w.remove_reread(table, gone))
+
+    def _drop_list(self, table: TableId) -> None:
+        """Forget a re-read list by which no dump goes any more: the next one reads the table from its first row.
+
+        That of a table with a gap is for the repair.
+        """
+        if table not in self.gaps and not self.dumps_of(table):
+            self.remove_reread(table, sorted(self.rereads.get(table, ())))
 
     def take_pending(self) -> list[Change]:
         """Return the changes to write now."""

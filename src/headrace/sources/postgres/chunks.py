@@ -52,6 +52,9 @@ _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _ATTEMPTS = 5
+_LOCK_TIMEOUT_MS = 2_000
+"""A table may be locked for days, by a transaction that is only prepared; while a read waits for its lock no other
+read is made, and nobody who pauses or cancels is heard."""
 # Undefined column, table, schema, object, function; invalid cached plan: the table changed under the read.
 _CHANGED = frozenset({"42703", "42P01", "3F000", "42704", "42883", "0A000"})
 _BAD_LITERAL = "22"
@@ -276,6 +279,7 @@ class PostgresChunkReader:
             self.close()
         if self._session is None:
             self._session = connect(self._settings)
+            self._session.run(f"SET lock_timeout = {_LOCK_TIMEOUT_MS}")
         return self._session
 
     def _once(
