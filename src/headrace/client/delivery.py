@@ -243,12 +243,22 @@ class Delivery:
                 self._between(self._dispatcher.finish)
             return None
         place = self._resolve(to)
+        if clean:
+            place = self._no_gap_before(place)
         self.skipped.clear()
         self._failures, self._failed_at = 0, Place(-1)
         # Stored first: should the rollback fail, the next one leads here too.
         self._checkpoints.store(place)
         self._dispatcher.rollback(place, place)
         return place
+
+    def _no_gap_before(self, place: Place) -> Place:
+        """Return where to begin again so that nothing ahead of it is forgotten by the rollback without coming again."""
+        if place > self._dispatcher.stored:
+            self._between(self._dispatcher.finish)
+        stored = self._checkpoints.load() or self._begun_at
+        # Of what was delivered behind the checkpoint the consumer may have nothing durable.
+        return stored if stored < place <= self._dispatcher.place else place
 
     def _found(self, error: ScnNotFound, on_lost: OnLost) -> Place:
         """Begin anew after the relays' logs have gone past the consumer."""
