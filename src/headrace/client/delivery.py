@@ -189,7 +189,7 @@ class Delivery:
             except FatalResult:
                 raise
             except HeadraceError as failed:
-                error = failed
+                error = self._not_anew(failed)
         while True:
             self._control.error = error
             go_on = self._pause(error) if self._may_pass(error) else self._suspend(error)
@@ -200,6 +200,16 @@ class Delivery:
                 raise
             except HeadraceError as failed:
                 error = failed
+
+    def _not_anew(self, error: HeadraceError) -> HeadraceError:
+        """Take back that everything comes anew, which the consumer may have been told; return what is in the way."""
+        try:
+            self._roll_back()
+        except FatalResult:
+            raise
+        except HeadraceError as failed:
+            return failed
+        return error
 
     def _may_pass(self, error: HeadraceError) -> bool:
         """Count a failure; return whether it is worth another try by itself."""
@@ -262,6 +272,8 @@ class Delivery:
 
     def _found(self, error: ScnNotFound, on_lost: OnLost) -> Place:
         """Begin anew after the relays' logs have gone past the consumer."""
+        # Whoever owns its place no more is told so by this, and empties nothing that is its successor's.
+        self._checkpoints.load()
         _log.warning("%s The consumer begins anew.", error)
         self.rollbacks += 1
         if callable(on_lost):
