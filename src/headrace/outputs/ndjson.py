@@ -47,6 +47,8 @@ class NdjsonOutput(Consumer):
         ConfigError: a bound is none, or the standard output shall be rotated.
     """
 
+    in_order = True
+
     def __init__(
         self,
         path: Path | str | None = None,
