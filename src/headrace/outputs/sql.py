@@ -174,7 +174,7 @@ class SqlOutput(Consumer):
                 staged = self._tables.stage(session, schema, effects, self._stage)
                 complete = str(schema.table) in held.complete
                 self._tables.apply(session, schema, staged, held.place.scn, complete=complete)
-            self._places.write(session, held)
+            self._places.write(session, self._held, held)
 
     def _emptied(self, session: Session, place: Place) -> list[_Work]:
         """Return what empties each of our tables at a place."""
