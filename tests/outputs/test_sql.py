@@ -113,6 +113,18 @@ def test_a_rewind_to_the_beginning_empties_nothing(warehouse):
     assert held(warehouse) == Counter({(1, "c", "b"): 1})
 
 
+def test_who_was_rewound_to_the_beginning_and_begins_anew_keeps_no_row_either(warehouse):
+    """The relays do not hold the beginning any more, as it turns out."""
+    output = started(warehouse)
+    tell(output, 5, "+R(1,gone,b) C")
+    output.on_checkpoint(Place(5))
+    output.store(Place(0))
+    output.on_rollback(Place(0))
+    output.on_rollback(Place(0))
+    output.store(Place(90))
+    assert not held(warehouse)
+
+
 def test_a_dump_that_could_not_be_asked_for_empties_nothing(warehouse):
     output = started(warehouse)
     tell(output, 5, "+R(1,a,b) C")
