@@ -350,3 +350,33 @@ def test_databases_without_a_clock_of_ours_are_refused():
     engine = sa.create_mock_engine("mssql+pyodbc://", lambda *_: None)
     with pytest.raises(ConfigError, match="mssql"):
         SqlGroupStore(engine)  # type: ignore[arg-type]
+
+
+@req("D108")
+def test_a_dead_members_lease_is_no_longer_when_the_clock_is_set_back(engine):
+    clock = Clock()
+    store = SqlGroupStore(engine, clock=clock)
+    store.create("g", begun("{}", 2, Place(0)))
+    clock.now_us = 3600 * LEASE_US
+    assert len(turned(store, "dead")) == 2
+    clock.now_us = LEASE_US
+    assert turned(store, "other") == []
+    clock.now_us += LEASE_US
+    assert len(turned(store, "other")) == 2
+
+
+def test_tables_of_an_earlier_version_get_what_they_lack(engine):
+    store = SqlGroupStore(engine)
+    store.create("g", begun("{}", 2, Place(3)))
+    turned(store, "a")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE headrace_group_members DROP COLUMN lease_us")
+    store = SqlGroupStore(engine)
+    state = store.read("g")
+    assert state is not None
+    assert [p.place for p in state.partitions] == [Place(3), Place(3)]
+    assert state.leases == {}
+    turned(store, "a")
+    state = SqlGroupStore(engine).read("g")
+    assert state is not None
+    assert state.leases == {"a": LEASE_US}

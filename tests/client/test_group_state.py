@@ -314,3 +314,20 @@ def _rest(state: GroupState, member: str, told: list[Claim]) -> list[Claim]:
         for p in state.partitions
         if p.owner == member and p.generation not in kept
     ]
+
+
+@req("D108")
+def test_a_clock_that_was_set_back_makes_no_lease_longer():
+    state = begun("{}", 2, Place(0))
+    day_us = 86_400_000_000
+    turn(state, "dead", day_us, LEASE_US)
+    assert turn(state, "other", 1, LEASE_US) == []
+    assert len(turn(state, "other", LEASE_US + 1, LEASE_US)) == 2
+    # One whose lease is longer than ours keeps it.
+    turn(state, "patient", LEASE_US + 1, 100 * LEASE_US)
+    turn(state, "other", 1, LEASE_US)
+    turn(state, "other", 50 * LEASE_US, LEASE_US)
+    assert set(state.members) == {"other", "patient"}
+    leave(state, "other")
+    assert state.members == {"patient": 1 + 100 * LEASE_US}
+    assert state.leases == {"patient": 100 * LEASE_US}

@@ -84,6 +84,7 @@ class GroupState:
         definition: what all members have to agree on.
         partitions: by number.
         members: end of the lease by member, microseconds of the store's clock.
+        leases: length of each lease, as far as it was told; none that is running is longer, whatever the clock did.
         generation: the highest that was given.
         target: the count of partitions that the group is on its way to; None when it is on none.
         barrier: SCN that all partitions have to reach before; None until all of them stand still.
@@ -92,6 +93,7 @@ class GroupState:
     definition: str
     partitions: list[PartitionState]
     members: dict[str, int] = field(default_factory=dict)
+    leases: dict[str, int] = field(default_factory=dict)
     generation: int = 0
     target: int | None = None
     barrier: int | None = None
@@ -130,10 +132,12 @@ def turn(
         What the member owns and shall keep. Everything else it has to end, and to say so in a later turn.
     """
     state.members[member] = now_us + lease_us
+    state.leases[member] = lease_us
     over = {claim.generation for claim in ended}
     for partition in state.partitions:
         if partition.owner == member and partition.generation in over:
             _give(state, partition, None)
+    _shorten(state, now_us)
     _bury(state, now_us)
     _move_on(state)
     if leaving:
@@ -195,9 +199,17 @@ def _open(state: GroupState) -> list[PartitionState]:
     return [p for p in state.partitions if p.place < Place(state.barrier)]
 
 
+def _shorten(state: GroupState, now_us: int) -> None:
+    """Let no lease end later than one that begins now: the clock was set back since."""
+    for name, lease_us in state.leases.items():
+        if name in state.members:
+            state.members[name] = min(state.members[name], now_us + lease_us)
+
+
 def _bury(state: GroupState, now_us: int) -> None:
     """Forget members whose lease is over, and free what members own that are no more."""
     state.members = {name: until for name, until in state.members.items() if until > now_us}
+    state.leases = {name: us for name, us in state.leases.items() if name in state.members}
     for partition in state.partitions:
         owner = partition.owner
         if owner is not None and owner not in state.members and not partition.busy:
