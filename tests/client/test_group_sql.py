@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from headrace.client import SqlGroupStore
 from headrace.client.errors import CheckpointUnusable, GroupUnavailable, StaleGeneration
-from headrace.client.group_state import Claim, GroupState, begun, leave, resize, turn
+from headrace.client.group_state import Claim, GroupState, begun, leave, resize, rewind, turn
 from headrace.errors import ConfigError
 from headrace.wire.place import Place
 from tests.fixtures_postgres import database, postgres_server
@@ -370,13 +370,15 @@ def test_tables_of_an_earlier_version_get_what_they_lack(engine):
     store.create("g", begun("{}", 2, Place(3)))
     turned(store, "a")
     with engine.begin() as connection:
-        connection.exec_driver_sql("ALTER TABLE headrace_group_members DROP COLUMN lease_us")
+        for table, column in (("s", "rewind"), ("s", "dumped"), ("_members", "lease_us")):
+            connection.exec_driver_sql(f"ALTER TABLE headrace_group{table} DROP COLUMN {column}")
     store = SqlGroupStore(engine)
     state = store.read("g")
     assert state is not None
     assert [p.place for p in state.partitions] == [Place(3), Place(3)]
-    assert state.leases == {}
+    assert (state.rewind, state.dumped, state.leases) == (None, None, {})
+    store.change("g", lambda state, _: rewind(state, 1))
     turned(store, "a")
     state = SqlGroupStore(engine).read("g")
     assert state is not None
-    assert state.leases == {"a": LEASE_US}
+    assert (state.rewind, state.leases) == (1, {"a": LEASE_US})

@@ -17,7 +17,7 @@ from headrace.wire.place import Place
 
 __all__ = ["GroupRows"]
 
-_OF_GROUP = ("generation", "target", "barrier")
+_OF_GROUP = ("generation", "target", "barrier", "rewind", "dumped")
 """Columns of a group that are called as what they hold."""
 
 
@@ -41,6 +41,8 @@ class GroupRows:
             sa.Column("generation", sa.BigInteger, nullable=False),
             sa.Column("target", sa.Integer),
             sa.Column("barrier", sa.BigInteger),
+            sa.Column("rewind", sa.BigInteger),
+            sa.Column("dumped", sa.BigInteger),
         )
         self._members = sa.Table(
             f"{prefix}_members",

@@ -6,7 +6,8 @@ that was frozen, and finds out late that its lease is over, cannot move a place 
 
 A partition that shall move is given up first: its owner ends its windows there and confirms, or its lease ends. Only
 then it can be claimed. Another count of partitions puts each key elsewhere, so all of them have to reach one SCN, the
-barrier, before any partition of the new count begins behind it.
+barrier, before any partition of the new count begins behind it. Another place for all of them takes their standing
+still alone.
 
 Source: Databus, section 3.4 (partitions of a stream over a cluster of consumers).
 """
@@ -28,6 +29,7 @@ __all__ = [
     "fair_shares",
     "leave",
     "resize",
+    "rewind",
     "turn",
 ]
 
@@ -88,6 +90,8 @@ class GroupState:
         generation: the highest that was given.
         target: the count of partitions that the group is on its way to; None when it is on none.
         barrier: SCN that all partitions have to reach before; None until all of them stand still.
+        rewind: SCN behind which all partitions begin again once all of them stand still; None when that is not wanted.
+        dumped: SCN behind which the dump comes that was asked for last, for whoever was lost; None before one was.
     """
 
     definition: str
@@ -97,6 +101,8 @@ class GroupState:
     generation: int = 0
     target: int | None = None
     barrier: int | None = None
+    rewind: int | None = None
+    dumped: int | None = None
 
 
 def begun(definition: str, count: int, place: Place) -> GroupState:
@@ -178,6 +184,11 @@ def resize(state: GroupState, count: int) -> None:
         state.target = count
 
 
+def rewind(state: GroupState, scn: int) -> None:
+    """Set out to deliver everything behind an SCN again, or to begin there."""
+    state.rewind, state.barrier = scn, None
+
+
 def fair_shares(held: Mapping[str, int], partitions: int) -> dict[str, int]:
     """Return how many partitions each member shall own: equal within one, and as few as can be change hands.
 
@@ -192,6 +203,8 @@ def fair_shares(held: Mapping[str, int], partitions: int) -> dict[str, int]:
 
 def _open(state: GroupState) -> list[PartitionState]:
     """Return the partitions on which somebody shall work now."""
+    if state.rewind is not None:
+        return []
     if state.target is None:
         return state.partitions
     if state.barrier is None:
@@ -217,8 +230,14 @@ def _bury(state: GroupState, now_us: int) -> None:
 
 
 def _move_on(state: GroupState) -> None:
-    """Take the next step towards another count, when everybody is ready for it."""
-    if state.target is None or not all(partition.free for partition in state.partitions):
+    """Take the next step towards another place or another count, when everybody is ready for it."""
+    if not all(partition.free for partition in state.partitions):
+        return
+    if state.rewind is not None:
+        count = state.target or len(state.partitions)
+        state.partitions = begun(state.definition, count, Place(state.rewind)).partitions
+        state.target = state.barrier = state.rewind = None
+    if state.target is None:
         return
     if state.barrier is None:
         state.barrier = max(partition.place.scn for partition in state.partitions)
