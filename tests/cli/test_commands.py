@@ -56,6 +56,7 @@ COMMANDS = (
     "draft",
     "namespace",
     "dead-letters",
+    "group",
     "version",
 )
 STEERING = (

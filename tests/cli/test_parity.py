@@ -101,6 +101,8 @@ NO_JSON = {
     "log resume",
     "log pace",
     "log retain",
+    "group rewind",
+    "group resize",
     # It speaks nothing but JSON.
     "api",
 }

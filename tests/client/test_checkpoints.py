@@ -22,6 +22,7 @@ from headrace.client import (
     Consumer,
     FileCheckpoints,
     NoCheckpoints,
+    Result,
     SqlCheckpoints,
     Subscription,
     Window,
@@ -31,11 +32,15 @@ from headrace.testing.histories import TABLES
 from headrace.testing.relay import served
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, window
-from tests.client.conftest import QUICK
+from tests.client.conftest import QUICK, running
 from tests.client.logs import LogFolder, random_blocks, told_by
 from tests.client.recording import Recorder
 from tests.client.test_relays import whole
+from tests.fixtures_postgres import database, postgres_server
 from tests.requirements import req
+from tests.waiting import until
+
+__all__ = ["database", "postgres_server"]
 
 ROOT = Path(__file__).parents[2]
 WINDOWS = 60
@@ -227,6 +232,100 @@ def test_a_consumer_that_was_given_the_file_of_another_one_stops_and_says_so(log
     assert "two consumers use it" in str(refused.value)
     # What it has not stored is not taken for done by either.
     assert FileCheckpoints(path).load() == Place(5)
+
+
+def test_a_consumer_that_was_given_the_name_of_another_one_stops_and_says_so(log, relay, tmp_path):
+    log.register(TABLE)
+    log.append(*(window(scn) for scn in range(1, 6)))
+    url = f"sqlite:///{tmp_path}/places.db"
+
+    class Slow(Consumer):
+        def on_start_window(self, window: Window) -> None:
+            if window.scn == 3:
+                own = SqlCheckpoints(url, "me")
+                Subscription(relay, "shop", Recorder(), own, upto=5, settings=QUICK).run()
+
+    mistaken = Subscription(
+        relay,
+        "shop",
+        Slow(),
+        SqlCheckpoints(url, "me"),
+        upto=5,
+        settings=QUICK,
+        on_suspended="raise",
+    )
+    with pytest.raises(CheckpointUnusable, match="two consumers have this name"):
+        mistaken.run()
+    assert SqlCheckpoints(url, "me").load() == Place(5)
+
+
+@req("D98", "D27")
+def test_what_a_killed_process_commits_late_is_not_done_once_more(log, relay, database):
+    """Its server had the commit and not yet carried it out when the next process asked for the place."""
+    engine = sa.create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
+    rows = sa.Table("rows", sa.MetaData(), sa.Column("scn", sa.BigInteger))
+    rows.create(engine)
+    log.register(TABLE)
+    log.append(*(window(scn) for scn in range(1, 6)))
+    killed = SqlCheckpoints(engine, "me")
+    killed.store(Place(1))
+
+    class Storing(Consumer):
+        def __init__(self) -> None:
+            self.checkpoints = SqlCheckpoints(engine, "me")
+
+        def on_end_window(self, window: Window) -> Result:
+            with engine.begin() as connection:
+                connection.execute(rows.insert().values(scn=window.scn))
+                self.checkpoints.store(window.place, connection=connection)
+            return Result.SKIP_CHECKPOINT
+
+    consumer = Storing()
+    subscription = Subscription(
+        relay, "shop", consumer, consumer.checkpoints, upto=5, settings=QUICK
+    )
+    blocked = sa.text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    with engine.connect() as late:
+        late.execute(rows.insert().values(scn=2))
+        killed.store(Place(2), connection=late)
+        with running(subscription) as join:
+            with engine.connect() as looking:
+
+                def waits() -> bool:
+                    looking.rollback()
+                    return bool(looking.execute(blocked).scalar())
+
+                until(waits, "the next process waits for it")
+            late.commit()
+            join()
+    with engine.connect() as connection:
+        assert sorted(connection.execute(sa.select(rows.c.scn)).scalars()) == [2, 3, 4, 5]
+    engine.dispose()
+
+
+def test_a_place_whose_transactions_came_to_nothing_is_still_ours(tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/a.db")
+    store = SqlCheckpoints(engine, "me")
+    assert store.load() is None
+    for scn in (1, 2, 3):
+        with engine.connect() as connection:
+            for again in (0, 1):
+                store.store(Place(scn * 10 + again), connection=connection)
+            connection.rollback()
+        if scn == 2:
+            store.store(Place(5))
+        assert store.load() == (None if scn == 1 else Place(5))
+
+
+def test_a_row_that_was_removed_meanwhile_is_made_anew(tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/a.db")
+    store = SqlCheckpoints(engine, "me")
+    store.store(Place(1))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM headrace_checkpoints")
+    assert store.load() is None
+    store.store(Place(2))
+    assert store.load() == Place(2)
 
 
 def test_a_file_that_was_removed_meanwhile_is_made_anew(tmp_path):

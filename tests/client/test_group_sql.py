@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from headrace.client import SqlGroupStore
 from headrace.client.errors import CheckpointUnusable, GroupUnavailable, StaleGeneration
-from headrace.client.group_state import Claim, GroupState, begun, leave, resize, turn
+from headrace.client.group_state import Claim, GroupState, begun, leave, resize, rewind, turn
 from headrace.errors import ConfigError
 from headrace.wire.place import Place
 from tests.fixtures_postgres import database, postgres_server
@@ -350,3 +350,35 @@ def test_databases_without_a_clock_of_ours_are_refused():
     engine = sa.create_mock_engine("mssql+pyodbc://", lambda *_: None)
     with pytest.raises(ConfigError, match="mssql"):
         SqlGroupStore(engine)  # type: ignore[arg-type]
+
+
+@req("D108")
+def test_a_dead_members_lease_is_no_longer_when_the_clock_is_set_back(engine):
+    clock = Clock()
+    store = SqlGroupStore(engine, clock=clock)
+    store.create("g", begun("{}", 2, Place(0)))
+    clock.now_us = 3600 * LEASE_US
+    assert len(turned(store, "dead")) == 2
+    clock.now_us = LEASE_US
+    assert turned(store, "other") == []
+    clock.now_us += LEASE_US
+    assert len(turned(store, "other")) == 2
+
+
+def test_tables_of_an_earlier_version_get_what_they_lack(engine):
+    store = SqlGroupStore(engine)
+    store.create("g", begun("{}", 2, Place(3)))
+    turned(store, "a")
+    with engine.begin() as connection:
+        for table, column in (("s", "rewind"), ("s", "dumped"), ("_members", "lease_us")):
+            connection.exec_driver_sql(f"ALTER TABLE headrace_group{table} DROP COLUMN {column}")
+    store = SqlGroupStore(engine)
+    state = store.read("g")
+    assert state is not None
+    assert [p.place for p in state.partitions] == [Place(3), Place(3)]
+    assert (state.rewind, state.dumped, state.leases) == (None, None, {})
+    store.change("g", lambda state, _: rewind(state, 1))
+    turned(store, "a")
+    state = SqlGroupStore(engine).read("g")
+    assert state is not None
+    assert (state.rewind, state.leases) == (1, {"a": LEASE_US})

@@ -14,6 +14,7 @@ from headrace.client.group_state import (
     fair_shares,
     leave,
     resize,
+    rewind,
     turn,
 )
 from headrace.errors import ConfigError
@@ -314,3 +315,47 @@ def _rest(state: GroupState, member: str, told: list[Claim]) -> list[Claim]:
         for p in state.partitions
         if p.owner == member and p.generation not in kept
     ]
+
+
+@req("D108")
+def test_a_clock_that_was_set_back_makes_no_lease_longer():
+    state = begun("{}", 2, Place(0))
+    day_us = 86_400_000_000
+    turn(state, "dead", day_us, LEASE_US)
+    assert turn(state, "other", 1, LEASE_US) == []
+    assert len(turn(state, "other", LEASE_US + 1, LEASE_US)) == 2
+    # One whose lease is longer than ours keeps it.
+    turn(state, "patient", LEASE_US + 1, 100 * LEASE_US)
+    turn(state, "other", 1, LEASE_US)
+    turn(state, "other", 50 * LEASE_US, LEASE_US)
+    assert set(state.members) == {"other", "patient"}
+    leave(state, "other")
+    assert state.members == {"patient": 1 + 100 * LEASE_US}
+    assert state.leases == {"patient": 100 * LEASE_US}
+
+
+def test_another_place_is_begun_at_when_everybody_stands_still_and_by_all_together():
+    state = begun("{}", 2, Place(9))
+    one, other = turn(state, "a", 1, LEASE_US)
+    rewind(state, 4)
+    assert turn(state, "a", 1, LEASE_US) == []
+    assert turn(state, "a", 1, LEASE_US, [one]) == []
+    assert [p.place for p in state.partitions] == [Place(9), Place(9)]
+    state.partitions[0].busy = True
+    assert turn(state, "a", 1, LEASE_US, [other]) == []
+    state.partitions[0].busy = False
+    again = turn(state, "a", 1, LEASE_US)
+    assert [p.place for p in state.partitions] == [Place(4), Place(4)]
+    assert state.rewind is None
+    assert {claim.generation for claim in again}.isdisjoint({one.generation, other.generation})
+
+
+def test_another_place_and_another_count_are_reached_at_once():
+    state = begun("{}", 2, Place(9))
+    claims = turn(state, "a", 1, LEASE_US)
+    resize(state, 3)
+    rewind(state, 4)
+    claims = turn(state, "a", 1, LEASE_US, claims)
+    assert [claim.upto for claim in claims] == [None] * 3
+    assert [p.place for p in state.partitions] == [Place(4)] * 3
+    assert (state.target, state.barrier, state.rewind) == (None, None, None)

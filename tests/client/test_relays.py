@@ -24,7 +24,7 @@ from headrace.client import (
     State,
     Subscription,
 )
-from headrace.client.errors import ClockWentBack
+from headrace.client.errors import ClockWentBack, StaleGeneration
 from headrace.client.ranges import Ranges
 from headrace.client.reading import _Order
 from headrace.client.relays import Relays
@@ -491,6 +491,54 @@ def test_whoever_fell_off_begins_anew_from_a_dump_if_told_so(tmp_path):
     assert state.next_request() is not None
     assert ("on_rollback", Place(0)) in consumer.log
     state.close()
+    log.close()
+
+
+def test_whoever_cannot_begin_anew_is_told_that_it_stands_where_it_did(tmp_path):
+    """What is told of place 0 stands for everything that a consumer has."""
+    log = fallen_off(tmp_path)
+    consumer, checkpoints = Recorder(), NoCheckpoints()
+    with served({"shop": log.folder}) as url:
+        subscription = Subscription(
+            url, "shop", consumer, checkpoints, start=Place(1), on_lost="dump", settings=QUICK
+        )
+        with running(subscription):
+            suspended(subscription)
+            assert not isinstance(subscription.status.error, ScnNotFound)
+            told = [place for name, place in consumer.log if name == "on_rollback"]
+            assert told == [Place(0), Place(1)]
+            assert checkpoints.load() == Place(1)
+    log.close()
+
+
+def test_whoever_owns_its_place_no_more_begins_nothing_anew(tmp_path):
+    """It was frozen until others had gone on with what was its own, and the relay past it."""
+
+    class Taken(NoCheckpoints):
+        loads = 0
+
+        def load(self) -> Place | None:
+            self.loads += 1
+            if self.loads > 1:
+                raise StaleGeneration("g", 0, 1)
+            return super().load()
+
+    log = fallen_off(tmp_path)
+    consumer = Recorder()
+    with served({"shop": log.folder}) as url:
+        subscription = Subscription(
+            url,
+            "shop",
+            consumer,
+            Taken(),
+            start=Place(1),
+            on_lost=lambda _: Place(110),
+            settings=QUICK,
+            on_suspended="raise",
+        )
+        with pytest.raises(StaleGeneration):
+            subscription.run()
+    assert "on_rollback" not in [name for name, _ in consumer.log]
     log.close()
 
 

@@ -346,6 +346,44 @@ def test_a_rewind_delivers_the_exact_suffix(log, relay):
 
 
 @req("D08")
+@pytest.mark.parametrize("to", [45, "newest", 95])
+def test_a_rewind_into_what_has_no_checkpoint_yet_loses_nothing(log, relay, to):
+    """The consumer forgets at the rollback what it kept for a checkpoint, also what lies ahead of the place."""
+    windows_of(log, *range(10, 100, 10))
+    settings = replace(QUICK, checkpoint_every=100, idle_checkpoint_s=3600)
+    consumer = Recorder()
+    subscription = Subscription(relay, "shop", consumer, settings=settings)
+    with running(subscription):
+        until(lambda: consumer.windows and consumer.windows[-1] == 90, "all")
+        subscription.rewind(to)
+        until(lambda: consumer.rollbacks == 1, "the rewind")
+        log.append(window(100))
+        until(lambda: consumer.windows[-1] == 100, "what comes later")
+    assert sorted({told[0] for told in consumer.told}) == [*range(10, 110, 10)]
+
+
+@req("D08")
+def test_a_rewind_into_what_a_consumer_keeps_back_loses_nothing(log, relay):
+    windows_of(log, *range(10, 100, 10))
+
+    class Keeping(Recorder):
+        def on_end_window(self, window):
+            super().on_end_window(window)
+            return Result.SKIP_CHECKPOINT
+
+        def on_checkpoint(self, place):
+            return Result.SKIP_CHECKPOINT
+
+    consumer = Keeping()
+    subscription = Subscription(relay, "shop", consumer, settings=QUICK)
+    with running(subscription):
+        until(lambda: consumer.windows and consumer.windows[-1] == 90, "all")
+        subscription.rewind(45)
+        until(lambda: consumer.rollbacks == 1 and consumer.windows[-1] == 90, "all again")
+    assert sorted({told[0] for told in consumer.told}) == [*range(10, 100, 10)]
+
+
+@req("D08")
 @pytest.mark.parametrize(
     ("start", "expected"),
     [

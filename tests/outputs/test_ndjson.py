@@ -220,6 +220,36 @@ def test_a_window_whose_checkpoint_was_not_stored_comes_once(tmp_path, rotate_by
     assert told == [1, 1, 2, 2, 3, 3]
 
 
+def test_a_rewind_to_between_two_checkpoints_loses_no_line(tmp_path):
+    path = tmp_path / "changes.ndjson"
+    output = started(path)
+    for scn in range(1, 7):
+        deliver(output, scn, [insert(scn, 0, scn)], checkpoint=scn % 3 == 0)
+    deliver(output, 7, [insert(7, 0, 7)], checkpoint=False)
+    for place in (5, 2):
+        output.on_rollback(Place(place))
+        for scn in range(place + 1, 8):
+            deliver(output, scn, [insert(scn, 0, scn)], checkpoint=scn == 7)
+        assert {line["scn"] for line in lines(path)} == {*range(1, 8)}
+    output.on_stop()
+
+
+def test_who_begins_anew_keeps_every_line_that_was_durable(tmp_path):
+    """What was deleted meanwhile no dump tells, and what was told of it before comes from nowhere any more."""
+    path = tmp_path / "changes.ndjson"
+    output = started(path)
+    for scn in (1, 2, 3):
+        deliver(output, scn, [insert(scn, 0, scn)])
+    kept = path.read_bytes()
+    deliver(output, 4, [insert(4, 0, 4)], checkpoint=False)
+    output.on_rollback(Place(0))
+    assert path.read_bytes() == kept
+    deliver(output, 91, [insert(91, 0, 1)], checkpoint=False)
+    output.on_rollback(Place(90))
+    assert path.read_bytes() == kept
+    output.on_stop()
+
+
 @req("N12", "N29")
 def test_a_format_of_ones_own_decides_what_is_written(tmp_path):
     class Keys(Format):

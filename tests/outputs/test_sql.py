@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from headrace.client import Batch, Result
+from headrace.client.errors import CheckpointUnusable
 from headrace.errors import MissingBase, TargetError
+from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import Session, Warehouse
 from headrace.model.block import SystemEvent, SystemKind
-from headrace.model.schema import TableSchema
+from headrace.model.schema import KeyCheck, TableSchema
 from headrace.outputs.sql import SqlOutput
 from headrace.sources.scripted.database import MISSING, ScriptedDatabase, Transaction
 from headrace.testing.histories import TABLES, RandomHistory
@@ -111,6 +113,18 @@ def test_a_rewind_to_the_beginning_empties_nothing(warehouse):
     assert held(warehouse) == Counter({(1, "c", "b"): 1})
 
 
+def test_who_was_rewound_to_the_beginning_and_begins_anew_keeps_no_row_either(warehouse):
+    """The relays do not hold the beginning any more, as it turns out."""
+    output = started(warehouse)
+    tell(output, 5, "+R(1,gone,b) C")
+    output.on_checkpoint(Place(5))
+    output.store(Place(0))
+    output.on_rollback(Place(0))
+    output.on_rollback(Place(0))
+    output.store(Place(90))
+    assert not held(warehouse)
+
+
 def test_a_dump_that_could_not_be_asked_for_empties_nothing(warehouse):
     output = started(warehouse)
     tell(output, 5, "+R(1,a,b) C")
@@ -199,6 +213,42 @@ def test_a_table_that_gets_a_column_goes_on(warehouse):
     assert held(warehouse, wide) == Counter(
         {(1, "a", None): 1, (2, "a", None): 1, (3, "a", "b"): 1}
     )
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_two_of_one_name_never_write_over_each_other(database, anew):
+    """One was about to write what another has written meanwhile: a process that was killed, and whose end came late."""
+    warehouse = PostgresWarehouse(database)
+    bag = table_of(2, check=KeyCheck.NONE, name="bag")
+    if not anew:
+        output = started(warehouse)
+        tell(output, 5, "+I(1,a)", bag)
+        output.on_checkpoint(Place(5))
+
+    class Late(SqlOutput):
+        def _commit(self, session: Session, held: Any, works: Any) -> None:
+            if not other.load() or other.load() == Place(5):
+                for scn in (6, 7):
+                    tell(other, scn, "+I(1,a)", bag)
+                other.on_checkpoint(Place(7))
+            super()._commit(session, held, works)
+
+    other, late = started(warehouse), Late(warehouse, "copy")
+    late.load()
+    late.on_start()
+    for scn in (6, 7, 8):
+        tell(late, scn, "+I(1,a)", bag)
+    with pytest.raises(CheckpointUnusable, match="changed by somebody else"):
+        late.on_checkpoint(Place(8))
+    # As a subscription goes on whose callback failed.
+    assert late.load() == Place(7)
+    late.on_rollback(Place(7))
+    tell(late, 8, "+I(1,a)", bag)
+    late.on_checkpoint(Place(8))
+    assert held(warehouse, bag) == Counter({(1, "a"): 3 if anew else 4})
+    tell(other, 8, "+I(1,a)", bag)
+    with pytest.raises(CheckpointUnusable, match="changed by somebody else"):
+        other.on_checkpoint(Place(8))
 
 
 @dataclass(frozen=True)

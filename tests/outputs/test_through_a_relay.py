@@ -13,14 +13,17 @@ import pytest
 from headrace.client import Backoff, Result, Settings, Subscription
 from headrace.lake.sql.session import Warehouse
 from headrace.model.schema import TableSchema
-from headrace.outputs import NdjsonOutput
+from headrace.outputs import HttpOutput, NdjsonOutput, WebhookSettings
 from headrace.outputs.sql import SqlOutput
 from headrace.sources.scripted.database import ScriptedDatabase
 from headrace.testing.histories import BAG, TABLES, WHOLE, RandomHistory
 from headrace.wire.place import Place
+from tests.changelog.windows import TABLE as SMALL
+from tests.changelog.windows import window
 from tests.client.conftest import log, relay
 from tests.client.logs import LogFolder, random_blocks
 from tests.lake.sql.warehouses import content, counted, made
+from tests.outputs.receiver import receiving
 
 pytest.importorskip("duckdb", reason="installed without the extra duckdb")
 
@@ -103,6 +106,26 @@ def test_lines_hold_the_columns_that_were_wanted(relay: str, top: int, tmp_path:
     rows = [line["row"] for line in told if line.get("op") in ("+I", "+U", "=U")]
     assert rows
     assert all(set(row) == {"k"} for row in rows)
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_workers_neither_lose_nor_mix_what_goes_out_in_order(
+    log: LogFolder, relay: str, tmp_path: Path, across: bool
+) -> None:
+    """A webhook knows a call by its first change, and what waits for the next one waits in one place."""
+    log.register(SMALL)
+    log.append(*(window(scn, 40) for scn in range(1, 6)))
+    wanted = [(scn, order) for scn in range(1, 6) for order in range(40)]
+    settings = Settings(workers=4, across_windows=across)
+    with receiving() as receiver:
+        calls = HttpOutput(WebhookSettings(receiver.url), most_changes=3)
+        Subscription(relay, "shop", calls, upto=5, settings=settings).run()
+        called = [(one["scn"], one["ord"]) for body in receiver.taken for one in body["changes"]]
+    assert called == wanted
+    lines = NdjsonOutput(tmp_path / "changes.ndjson")
+    Subscription(relay, "shop", lines, upto=5, settings=settings).run()
+    told = [json.loads(line) for line in (tmp_path / "changes.ndjson").read_bytes().splitlines()]
+    assert [(one["scn"], one["ord"]) for one in told if "op" in one] == wanted
 
 
 @pytest.mark.parametrize("rotate_bytes", [None, 2000])

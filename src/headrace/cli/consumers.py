@@ -12,7 +12,7 @@ from typing import Any, cast
 from headrace.client import Checkpoints, Consumer
 from headrace.errors import ConfigError
 
-__all__ = ["OUTPUTS", "consumer_of", "own_checkpoints"]
+__all__ = ["OUTPUTS", "consumer_of", "own_checkpoints", "resolved"]
 
 SECRET = "HEADRACE_WEBHOOK_SECRET"
 """The variable of the environment that holds the secret by which calls of a webhook are signed."""
@@ -36,7 +36,7 @@ def consumer_of(what: str, to: str | None, name: str) -> Consumer:
                 f"consume: {what!r} is none of {', '.join(OUTPUTS)}, and no MODULE:CLASS.",
                 next_step="write the module, a colon and the class: orders:Orders for class Orders in orders.py.",
             )
-        return OUTPUTS[what](None if to is None else _resolved(to), name)
+        return OUTPUTS[what](None if to is None else resolved(to, "consume: --to"), name)
     if to is not None:
         raise ConfigError(
             f"consume: --to says nothing to {what}.",
@@ -132,13 +132,18 @@ def _needed(to: str | None, output: str, form: str) -> str:
     return to
 
 
-def _resolved(to: str) -> str:
+def resolved(to: str, option: str) -> str:
+    """Return what an option says, from the environment where it is ``env:NAME``.
+
+    Raises:
+        ConfigError: there is no such variable.
+    """
     if not to.startswith("env:"):
         return to
     name = to.removeprefix("env:")
     if name not in os.environ:
         raise ConfigError(
-            f"consume: --to names the variable {name}, which is not set.",
+            f"{option} names the variable {name}, which is not set.",
             next_step=f"set {name} in the environment of this command.",
         )
     return os.environ[name]

@@ -21,6 +21,7 @@ from headrace.cli.draft import draft, namespace
 from headrace.cli.dump import dump
 from headrace.cli.explain import explain
 from headrace.cli.export import export
+from headrace.cli.groups import group as groups
 from headrace.cli.lineage import lineage
 from headrace.cli.log import log
 from headrace.cli.logs import logs
@@ -112,7 +113,7 @@ for command in (
 ):
     app.command()(command)
 for name, group in (
-    *(("dump", dump), ("log", log), ("schema", schema), ("tap", tap)),
+    *(("dump", dump), ("log", log), ("schema", schema), ("tap", tap), ("group", groups)),
     *(("draft", draft), ("namespace", namespace), ("dead-letters", dead_letters)),
     *(("runtime", runtime), ("source", source)),
 ):

@@ -192,8 +192,8 @@ def filter_of(
     return said or None
 
 
-def start_of(text: str, now: datetime | None = None) -> Start:
-    """Return what ``--from`` says.
+def start_of(text: str, now: datetime | None = None, *, option: str = "--from") -> Start:
+    """Return what an option says.
 
     Raises:
         ConfigError: it is no place and no time.
@@ -211,7 +211,7 @@ def start_of(text: str, now: datetime | None = None) -> Start:
         return datetime.fromisoformat(text)
     except (OverflowError, ValueError):
         raise ConfigError(
-            f"--from: {text!r} is no place in a stream.",
+            f"{option}: {text!r} is no place in a stream.",
             next_step="say oldest, newest, an SCN, a time such as 2026-01-31T12:00:00Z, or 10m for ten minutes ago.",
         ) from None
 

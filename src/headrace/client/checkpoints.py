@@ -13,9 +13,12 @@ from headrace.durable import replace_file
 from headrace.wire.place import Place
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy import ColumnElement, Connection, Engine, Table
 
 __all__ = ["Checkpoints", "FileCheckpoints", "NoCheckpoints", "SqlCheckpoints"]
+
+_STAMPS = 16
+"""As many of our own stores as one transaction of a consumer may undo, and more than any has reason to hold."""
 
 
 class Checkpoints(Protocol):
@@ -129,6 +132,11 @@ class SqlCheckpoints:
     processed exactly once, whatever happens. The consumer then returns ``Result.SKIP_CHECKPOINT`` from
     ``on_end_window``.
 
+    A place is stored only over the one that was stored or found before. Of two consumers that were given one name by
+    mistake the one that began first finds a place of the other, says so, and neither stores nor begins anew any more.
+    What a process that was killed stores late is found too, before anything was stored over it: its successor goes on
+    behind that.
+
     Args:
         database: a URL, or an engine.
         name: of the consumer; one row each.
@@ -150,21 +158,29 @@ class SqlCheckpoints:
             sa.Column("stored_us", sa.BigInteger, nullable=False),
         )
         self._made = False
+        # What ``stored_us`` is if nobody else stores: what we found, or one of what we wrote since, for transactions of
+        # the consumer may have come to nothing. None while we have not looked.
+        self._stamps: tuple[int, ...] | None = None
+        self._has_stored = self._is_shared = False
 
     def load(self) -> Place | None:
         """Return the place of this consumer, None when it has none yet.
 
         Raises:
-            CheckpointUnusable: the database does not answer, or holds no place.
+            CheckpointUnusable: the database does not answer, or holds no place, or another consumer stores there.
         """
         import sqlalchemy as sa
 
-        query = sa.select(self._table.c.place).where(self._table.c.consumer == self._name)
+        columns = self._table.c
+        query = sa.select(columns.place, columns.stored_us).where(self._mine)
         try:
             self._make()
             with self._engine.connect() as connection:
-                text = connection.execute(query).scalar()
-            return None if text is None else Place.parse(text)
+                found = connection.execute(query).one_or_none()
+            if self._has_stored:
+                self._check_unmoved(None if found is None else found.stored_us)
+            self._stamps = () if found is None else (found.stored_us,)
+            return None if found is None else Place.parse(found.place)
         except (sa.exc.SQLAlchemyError, ValueError) as error:
             raise _unusable(self._what, f"does not read ({type(error).__name__})") from error
 
@@ -177,7 +193,7 @@ class SqlCheckpoints:
                 for a transaction of its own.
 
         Raises:
-            CheckpointUnusable: the database refused.
+            CheckpointUnusable: the database refused, or another consumer stores there.
         """
         import sqlalchemy as sa
 
@@ -192,10 +208,32 @@ class SqlCheckpoints:
             raise _unusable(self._what, f"cannot be stored ({type(error).__name__})") from error
 
     def _put(self, connection: Connection, place: Place) -> None:
-        cells: dict[str, Any] = {"place": str(place), "stored_us": time.time_ns() // 1000}
-        mine = self._table.c.consumer == self._name
-        if not connection.execute(self._table.update().where(mine).values(cells)).rowcount:
+        import sqlalchemy as sa
+
+        stamps = self._stamps or ()
+        # Another one each time, also where the clock stands or goes back.
+        stamp = max((time.time_ns() // 1000, *(before + 1 for before in stamps)))
+        cells: dict[str, Any] = {"place": str(place), "stored_us": stamp}
+        column = self._table.c.stored_us
+        put = self._table.update().where(self._mine).values(cells)
+        if self._stamps is not None:
+            put = put.where(column.in_(stamps))
+        if not connection.execute(put).rowcount:
+            self._check_unmoved(connection.execute(sa.select(column).where(self._mine)).scalar())
             connection.execute(self._table.insert().values(consumer=self._name, **cells))
+        self._stamps, self._has_stored = (stamp, *stamps)[:_STAMPS], True
+
+    def _check_unmoved(self, found: int | None) -> None:
+        """Look whether the row is as it was left; one that was removed may be made anew."""
+        if not self._is_shared and (found is None or found in (self._stamps or ())):
+            return
+        # Whoever has not stored anything yet has met what its predecessor still stored, and may go on behind that.
+        self._is_shared = self._has_stored
+        raise CheckpointUnusable(
+            f"The checkpoint {self._what} was changed by somebody else while this consumer stored there: two consumers "
+            "have this name, or one that has ended was still storing.",
+            next_step="end one of them, or give it a name of its own; then begin with each where it was.",
+        )
 
     def _make(self) -> None:
         """Make the table before the first use: not inside the consumer's transaction, where some databases cannot."""
@@ -209,6 +247,10 @@ class SqlCheckpoints:
             # Another consumer made it between our looking and making.
             self._table.create(self._engine, checkfirst=True)
         self._made = True
+
+    @property
+    def _mine(self) -> ColumnElement[bool]:
+        return self._table.c.consumer == self._name
 
     @property
     def _what(self) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -127,8 +127,13 @@ class Consumer:
 
     An exception, ``Result.ERROR`` and a callback that took longer than its budget mean the same: `on_rollback`, and
     everything behind the last checkpoint comes once more. All callbacks come from one thread, unless workers were
-    asked for: then those of events come from several.
+    asked for: then those of events come from several, unless the consumer is one that takes them ``in_order``.
+
+    Attributes:
+        in_order: take events one after the other, in the order of the stream, however many workers were asked for.
     """
+
+    in_order: ClassVar[bool] = False
 
     def on_start(self) -> Result | None:
         """The subscription begins; nothing was delivered yet."""

@@ -189,7 +189,7 @@ class Delivery:
             except FatalResult:
                 raise
             except HeadraceError as failed:
-                error = failed
+                error = self._not_anew(failed)
         while True:
             self._control.error = error
             go_on = self._pause(error) if self._may_pass(error) else self._suspend(error)
@@ -200,6 +200,16 @@ class Delivery:
                 raise
             except HeadraceError as failed:
                 error = failed
+
+    def _not_anew(self, error: HeadraceError) -> HeadraceError:
+        """Take back that everything comes anew, which the consumer may have been told; return what is in the way."""
+        try:
+            self._roll_back()
+        except FatalResult:
+            raise
+        except HeadraceError as failed:
+            return failed
+        return error
 
     def _may_pass(self, error: HeadraceError) -> bool:
         """Count a failure; return whether it is worth another try by itself."""
@@ -243,6 +253,8 @@ class Delivery:
                 self._between(self._dispatcher.finish)
             return None
         place = self._resolve(to)
+        if clean:
+            place = self._no_gap_before(place)
         self.skipped.clear()
         self._failures, self._failed_at = 0, Place(-1)
         # Stored first: should the rollback fail, the next one leads here too.
@@ -250,8 +262,18 @@ class Delivery:
         self._dispatcher.rollback(place, place)
         return place
 
+    def _no_gap_before(self, place: Place) -> Place:
+        """Return where to begin again so that nothing ahead of it is forgotten by the rollback without coming again."""
+        if place > self._dispatcher.stored:
+            self._between(self._dispatcher.finish)
+        stored = self._checkpoints.load() or self._begun_at
+        # Of what was delivered behind the checkpoint the consumer may have nothing durable.
+        return stored if stored < place <= self._dispatcher.place else place
+
     def _found(self, error: ScnNotFound, on_lost: OnLost) -> Place:
         """Begin anew after the relays' logs have gone past the consumer."""
+        # Whoever owns its place no more is told so by this, and empties nothing that is its successor's.
+        self._checkpoints.load()
         _log.warning("%s The consumer begins anew.", error)
         self.rollbacks += 1
         if callable(on_lost):

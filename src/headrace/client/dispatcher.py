@@ -65,7 +65,8 @@ class Dispatcher:
         self._clock = clock
         self._takes_batches = "on_data_batch" in self._callbacks
         self._takes_checkpoints = "on_checkpoint" in self._callbacks
-        self._workers = Workers(settings.workers) if settings.workers > 1 else None
+        spreads = settings.workers > 1 and not consumer.in_order
+        self._workers = Workers(settings.workers) if spreads else None
         self._open: Window | None = None
         self._windows_since = 0
         self._rows_since = 0

@@ -23,16 +23,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from headrace.client.consumer import Consumer
+from headrace.client.delivery import OnLost
 from headrace.client.errors import CheckpointUnusable, GroupUnavailable, StaleGeneration
+from headrace.client.group_anew import Anew
 from headrace.client.group_begin import defined, found
 from headrace.client.group_share import Partition, Share
-from headrace.client.group_state import Claim, GroupState, begun, leave, resize, turn
+from headrace.client.group_state import Claim, GroupState, begun, leave, resize, rewind, turn
 from headrace.client.group_store import GroupStore
 from headrace.client.relays import Relays
 from headrace.client.settings import Settings
-from headrace.client.start import Start, resolve
+from headrace.client.start import Start
 from headrace.client.subscription import Subscription
-from headrace.client.transport import StreamRequest
 from headrace.errors import ConfigError
 from headrace.wire.place import Place
 
@@ -62,6 +63,8 @@ class Group:
         filter: what to leave out at the relay, equal for all members, without ``partition``.
         start: where the whole group begins when it is new.
         shapes: as `Subscription` has them.
+        on_lost: as `Subscription` has it, for each partition whose place no relay holds any more. With ``dump`` those
+            that are lost together share a dump.
         on_suspended: ``wait`` leaves a partition that failed suspended, in the hands of this member, while the others
             go on; ``raise`` ends the member with the error.
         dead_letters: folder for windows that are skipped, with one folder per partition inside.
@@ -91,6 +94,7 @@ class Group:
         filter: Mapping[str, Any] | None = None,
         start: Start = "oldest",
         shapes: Mapping[str, pa.Schema | type[BaseModel]] | None = None,
+        on_lost: OnLost = "stop",
         on_suspended: Literal["wait", "raise"] = "wait",
         dead_letters: Path | str | None = None,
         settings: Settings | None = None,
@@ -125,6 +129,15 @@ class Group:
         self._renewed = clock()
         self._stopping = threading.Event()
         self._woken = threading.Event()
+        self._anew = Anew(
+            store,
+            name,
+            source,
+            self._opened_relays,
+            lambda seconds: not self._stopping.wait(seconds),
+            lease_s / _TURNS,
+        )
+        self._on_lost: OnLost = self._anew.found if on_lost == "dump" else on_lost
 
     # -- from any thread --------------------------------------------------------------------------
 
@@ -152,6 +165,21 @@ class Group:
             GroupUnavailable: the store does not answer, or there is no such group yet.
         """
         self._store.change(self.name, lambda state, _: resize(state, count))
+        self._woken.set()
+
+    def rewind(self, to: Start | int) -> None:
+        """Ask for everything behind a place, an SCN or a time once more; what it means is looked up now.
+
+        The members end what they deliver and begin with all partitions there, with consumers made anew; it outlives all
+        of them. What was asked for before and is not carried out yet is forgotten.
+
+        Raises:
+            ConfigError: ``to`` is nothing of this kind.
+            GroupUnavailable: the store does not answer, or there is no such group yet.
+            HeadraceError: no relay can tell.
+        """
+        place = Place(to) if isinstance(to, int) else self._anew.place_of(to)
+        self._store.change(self.name, lambda state, _: rewind(state, place.after_scn))
         self._woken.set()
 
     def stop(self) -> None:
@@ -213,25 +241,19 @@ class Group:
 
     def _begun(self) -> GroupState:
         """Return the new group. It begins at one place: what a start means moves while members come."""
+        place = self._anew.place_of(self._start)
+        return begun(self._definition, self._partitions, place)
+
+    def _opened_relays(self) -> Relays:
         settings = self._settings
-        relays = Relays(
+        return Relays(
             self._relays,
             self._source,
             settings.http,
             max_block_bytes=settings.max_block_bytes,
             backoff=settings.reconnect,
-            rng=self._rng,
+            rng=random.Random(self._rng.random()),
         )
-        try:
-            place = resolve(
-                relays,
-                StreamRequest(self._source),
-                self._start,
-                lambda seconds: not self._stopping.wait(seconds),
-            )
-        finally:
-            relays.close()
-        return begun(self._definition, self._partitions, place)
 
     def _turn(self, *, leaving: bool = False) -> list[Share]:
         """Take a turn: begin and stop what it says. Return the shares that ended since the last one."""
@@ -301,6 +323,7 @@ class Group:
             filter={**self._filter, "partition": taken},
             upto=claim.upto,
             shapes=self._shapes,
+            on_lost=self._on_lost,
             on_suspended=self._on_suspended,
             dead_letters=folder and folder / f"{self.name}-{claim.number}-of-{claim.count}",
             settings=self._settings,

@@ -10,11 +10,15 @@ import time
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.schema import CreateTable
 
 from headrace.client.group_state import Claim, GroupState, PartitionState
 from headrace.wire.place import Place
 
 __all__ = ["GroupRows"]
+
+_OF_GROUP = ("generation", "target", "barrier", "rewind", "dumped")
+"""Columns of a group that are called as what they hold."""
 
 
 class GroupRows:
@@ -37,6 +41,8 @@ class GroupRows:
             sa.Column("generation", sa.BigInteger, nullable=False),
             sa.Column("target", sa.Integer),
             sa.Column("barrier", sa.BigInteger),
+            sa.Column("rewind", sa.BigInteger),
+            sa.Column("dumped", sa.BigInteger),
         )
         self._members = sa.Table(
             f"{prefix}_members",
@@ -44,6 +50,7 @@ class GroupRows:
             sa.Column("name", sa.String(200), primary_key=True),
             sa.Column("member", sa.String(200), primary_key=True),
             sa.Column("until_us", sa.BigInteger, nullable=False),
+            sa.Column("lease_us", sa.BigInteger),
         )
         self._partitions = sa.Table(
             f"{prefix}_partitions",
@@ -55,6 +62,19 @@ class GroupRows:
             sa.Column("place", sa.String(40), nullable=False),
             sa.Column("stored_us", sa.BigInteger, nullable=False),
         )
+
+    def make(self, connection: sa.Connection) -> None:
+        """Make the tables that are not there, and the columns that those of earlier versions do not have."""
+        prepare = connection.dialect.identifier_preparer
+        for table in self.metadata.sorted_tables:
+            connection.execute(CreateTable(table, if_not_exists=True))
+            there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+            for column in table.columns:
+                if column.name not in there:
+                    connection.exec_driver_sql(
+                        f"ALTER TABLE {prepare.format_table(table)} "
+                        f"ADD COLUMN {prepare.format_column(column)} {column.type.compile(connection.dialect)}"
+                    )
 
     # -- places -----------------------------------------------------------------------------------
 
@@ -114,10 +134,14 @@ class GroupRows:
             for one in found
         ]
         leases = connection.execute(sa.select(self._members).where(of_members))
-        members = {one.member: one.until_us for one in leases}
-        return GroupState(
-            row.definition, partitions, members, row.generation, row.target, row.barrier
-        )
+        members: dict[str, int] = {}
+        lengths: dict[str, int] = {}
+        for one in leases:
+            members[one.member] = one.until_us
+            if one.lease_us is not None:
+                lengths[one.member] = one.lease_us
+        cells = {name: getattr(row, name) for name in _OF_GROUP}
+        return GroupState(row.definition, partitions, members, lengths, **cells)
 
     def insert(self, connection: sa.Connection, group: str, state: GroupState) -> None:
         """Add a group.
@@ -133,11 +157,11 @@ class GroupRows:
         self, connection: sa.Connection, group: str, before: GroupState, after: GroupState
     ) -> None:
         """Write what differs, and nothing to a partition that stayed as it was: its place may just be moving."""
-        cells = {name: getattr(after, name) for name in ("generation", "target", "barrier")}
+        cells = {name: getattr(after, name) for name in _OF_GROUP}
         if any(getattr(before, name) != cell for name, cell in cells.items()):
             own = self._groups.update().where(self._groups.c.name == group)
             connection.execute(own.values(cells))
-        self._write_members(connection, group, before.members, after.members)
+        self._write_members(connection, group, before, after)
         held = {partition.number: partition for partition in before.partitions}
         for partition in after.partitions:
             was = held.pop(partition.number, None)
@@ -147,19 +171,19 @@ class GroupRows:
             connection.execute(self._partitions.delete().where(self._one(group, number)))
 
     def _write_members(
-        self, connection: sa.Connection, group: str, before: dict[str, int], after: dict[str, int]
+        self, connection: sa.Connection, group: str, before: GroupState, after: GroupState
     ) -> None:
         table = self._members
-        for member in before.keys() | after.keys():
+        for member in before.members.keys() | after.members.keys():
             one = (table.c.name == group) & (table.c.member == member)
-            until_us = after.get(member)
-            if until_us is None:
+            cells = {"until_us": after.members.get(member), "lease_us": after.leases.get(member)}
+            was = {"until_us": before.members.get(member), "lease_us": before.leases.get(member)}
+            if member not in after.members:
                 connection.execute(table.delete().where(one))
-            elif member not in before:
-                values = {"name": group, "member": member, "until_us": until_us}
-                connection.execute(table.insert().values(values))
-            elif before[member] != until_us:
-                connection.execute(table.update().where(one).values(until_us=until_us))
+            elif member not in before.members:
+                connection.execute(table.insert().values(name=group, member=member, **cells))
+            elif was != cells:
+                connection.execute(table.update().where(one).values(cells))
 
     def _write_partition(
         self,

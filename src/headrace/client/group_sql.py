@@ -1,7 +1,8 @@
 """Groups in a database: SQLite for the processes of one machine, PostgreSQL for any number of machines.
 
-One member at a time changes a group. Leases are told by the database's clock alone. A consumer that stores its place
-in a transaction of its own loses the whole of that when its claim is over.
+One member at a time changes a group. Leases are told by the database's clock alone, and one whose end that clock has
+moved away from ends as if it began now. A consumer that stores its place in a transaction of its own loses the whole
+of that when its claim is over.
 """
 
 from __future__ import annotations
@@ -195,11 +196,8 @@ class SqlGroupStore:
         self._made = True
 
     def _create_tables(self) -> None:
-        from sqlalchemy.schema import CreateTable
-
         with self._engine.begin() as connection:
-            for table in self._rows.metadata.sorted_tables:
-                connection.execute(CreateTable(table, if_not_exists=True))
+            self._rows.make(connection)
 
 
 def _unusable(group: str, claim: Claim, what: str, error: Exception) -> CheckpointUnusable:

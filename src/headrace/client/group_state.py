@@ -6,7 +6,8 @@ that was frozen, and finds out late that its lease is over, cannot move a place 
 
 A partition that shall move is given up first: its owner ends its windows there and confirms, or its lease ends. Only
 then it can be claimed. Another count of partitions puts each key elsewhere, so all of them have to reach one SCN, the
-barrier, before any partition of the new count begins behind it.
+barrier, before any partition of the new count begins behind it. Another place for all of them takes their standing
+still alone.
 
 Source: Databus, section 3.4 (partitions of a stream over a cluster of consumers).
 """
@@ -28,6 +29,7 @@ __all__ = [
     "fair_shares",
     "leave",
     "resize",
+    "rewind",
     "turn",
 ]
 
@@ -84,17 +86,23 @@ class GroupState:
         definition: what all members have to agree on.
         partitions: by number.
         members: end of the lease by member, microseconds of the store's clock.
+        leases: length of each lease, as far as it was told; none that is running is longer, whatever the clock did.
         generation: the highest that was given.
         target: the count of partitions that the group is on its way to; None when it is on none.
         barrier: SCN that all partitions have to reach before; None until all of them stand still.
+        rewind: SCN behind which all partitions begin again once all of them stand still; None when that is not wanted.
+        dumped: SCN behind which the dump comes that was asked for last, for whoever was lost; None before one was.
     """
 
     definition: str
     partitions: list[PartitionState]
     members: dict[str, int] = field(default_factory=dict)
+    leases: dict[str, int] = field(default_factory=dict)
     generation: int = 0
     target: int | None = None
     barrier: int | None = None
+    rewind: int | None = None
+    dumped: int | None = None
 
 
 def begun(definition: str, count: int, place: Place) -> GroupState:
@@ -130,10 +138,12 @@ def turn(
         What the member owns and shall keep. Everything else it has to end, and to say so in a later turn.
     """
     state.members[member] = now_us + lease_us
+    state.leases[member] = lease_us
     over = {claim.generation for claim in ended}
     for partition in state.partitions:
         if partition.owner == member and partition.generation in over:
             _give(state, partition, None)
+    _shorten(state, now_us)
     _bury(state, now_us)
     _move_on(state)
     if leaving:
@@ -174,6 +184,11 @@ def resize(state: GroupState, count: int) -> None:
         state.target = count
 
 
+def rewind(state: GroupState, scn: int) -> None:
+    """Set out to deliver everything behind an SCN again, or to begin there."""
+    state.rewind, state.barrier = scn, None
+
+
 def fair_shares(held: Mapping[str, int], partitions: int) -> dict[str, int]:
     """Return how many partitions each member shall own: equal within one, and as few as can be change hands.
 
@@ -188,6 +203,8 @@ def fair_shares(held: Mapping[str, int], partitions: int) -> dict[str, int]:
 
 def _open(state: GroupState) -> list[PartitionState]:
     """Return the partitions on which somebody shall work now."""
+    if state.rewind is not None:
+        return []
     if state.target is None:
         return state.partitions
     if state.barrier is None:
@@ -195,9 +212,17 @@ def _open(state: GroupState) -> list[PartitionState]:
     return [p for p in state.partitions if p.place < Place(state.barrier)]
 
 
+def _shorten(state: GroupState, now_us: int) -> None:
+    """Let no lease end later than one that begins now: the clock was set back since."""
+    for name, lease_us in state.leases.items():
+        if name in state.members:
+            state.members[name] = min(state.members[name], now_us + lease_us)
+
+
 def _bury(state: GroupState, now_us: int) -> None:
     """Forget members whose lease is over, and free what members own that are no more."""
     state.members = {name: until for name, until in state.members.items() if until > now_us}
+    state.leases = {name: us for name, us in state.leases.items() if name in state.members}
     for partition in state.partitions:
         owner = partition.owner
         if owner is not None and owner not in state.members and not partition.busy:
@@ -205,8 +230,14 @@ def _bury(state: GroupState, now_us: int) -> None:
 
 
 def _move_on(state: GroupState) -> None:
-    """Take the next step towards another count, when everybody is ready for it."""
-    if state.target is None or not all(partition.free for partition in state.partitions):
+    """Take the next step towards another place or another count, when everybody is ready for it."""
+    if not all(partition.free for partition in state.partitions):
+        return
+    if state.rewind is not None:
+        count = state.target or len(state.partitions)
+        state.partitions = begun(state.definition, count, Place(state.rewind)).partitions
+        state.target = state.barrier = state.rewind = None
+    if state.target is None:
         return
     if state.barrier is None:
         state.barrier = max(partition.place.scn for partition in state.partitions)

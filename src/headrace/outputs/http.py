@@ -44,6 +44,8 @@ class HttpOutput(Consumer):
         ConfigError: the settings cannot be used.
     """
 
+    in_order = True
+
     def __init__(
         self,
         webhook: Webhook | WebhookSettings,

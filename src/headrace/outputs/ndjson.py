@@ -47,6 +47,8 @@ class NdjsonOutput(Consumer):
         ConfigError: a bound is none, or the standard output shall be rotated.
     """
 
+    in_order = True
+
     def __init__(
         self,
         path: Path | str | None = None,
@@ -68,8 +70,10 @@ class NdjsonOutput(Consumer):
         self._file: BinaryIO | None = None
         self._window: Window | None = None
         self._waiting = bytearray()
-        # Sizes at the newest checkpoint that is surely stored, and at one behind it that may be.
+        # Sizes at the newest checkpoint that is surely stored, and at one behind it that may be; None for one of which
+        # only this is known: it lies no further than where the first window began that was written behind it.
         self._durable: list[tuple[Place | None, int]] = [(None, 0)]
+        self._first_from: Place | None = None
         self._full_at: Place | None = None
         self._began_at = 0.0
 
@@ -97,6 +101,10 @@ class NdjsonOutput(Consumer):
         """
         self._rotate()
         self._window = window
+        if self._first_from is None:
+            inside = window.resumed_after
+            scn = window.first_scn
+            self._first_from = Place(scn, inside) if inside >= 0 else Place(scn - 1)
 
     def on_data_event(self, event: Event) -> Result | None:
         """Write the change."""
@@ -132,7 +140,7 @@ class NdjsonOutput(Consumer):
         return answer
 
     def on_rollback(self, place: Place) -> None:
-        """Cut the file back to the checkpoint that is stored."""
+        """Cut the file back to the checkpoint that is stored; what is durable stays, also where it comes again."""
         self._window = None
         self._waiting.clear()
         if self._path is None or self._file is None:
@@ -141,14 +149,25 @@ class NdjsonOutput(Consumer):
             # The file before was renamed, and the next one could not be opened.
             self._open(self._path)
             return
-        stored, size = self._durable[-1]
-        if stored is not None and place < stored:
-            size = self._durable[0][1]
-            self._durable, self._full_at = self._durable[:1], None
+        size = self._size_at(place)
+        if size < self._durable[-1][1]:
+            self._full_at = None
+        self._durable, self._first_from = [(None, size)], None
         self._file.seek(size)
         self._file.truncate()
 
     # -- the file ---------------------------------------------------------------------------------
+
+    def _size_at(self, place: Place) -> int:
+        """Return how much of the file does not come again behind a place, or is durable and shall stay."""
+        assert self._file is not None
+        began = self._first_from
+        for stored, size in self._durable:
+            if stored == place or (stored is None and (began is None or place <= began)):
+                return size
+        # Somebody begins elsewhere, so the newest checkpoint was stored.
+        stored, size = self._durable[-1]
+        return size if stored is not None and place < stored else self._file.tell()
 
     def _rotate(self) -> None:
         """Rename the file if it was full or old at the last checkpoint, which is stored: else a rollback had come."""
@@ -196,7 +215,7 @@ class NdjsonOutput(Consumer):
         with _refused(path):
             # Without a buffer: what a full disk refused must not come back later.
             self._file = file = path.open("wb" if is_new else "r+b", buffering=0)
-            self._durable = [(None, _cut_to_whole_lines(file))]
+            self._durable, self._first_from = [(None, _cut_to_whole_lines(file))], None
             if is_new:
                 sync_folder(path.parent)
         self._began_at = self._clock()

@@ -69,17 +69,29 @@ class PlaceTable:
             "(consumer text NOT NULL, place text NOT NULL, complete text NOT NULL)"
         )
 
-    def write(self, session: Session, held: Held) -> None:
-        """Remember a place, inside a transaction."""
+    def write(self, session: Session, before: Held, held: Held) -> None:
+        """Put a place over the one that was read or written before, inside a transaction.
+
+        Raises:
+            CheckpointUnusable: somebody else has changed it since.
+        """
         place, complete = literal(str(held.place)), literal(json.dumps(sorted(held.complete)))
-        changed = session.run(
-            f"UPDATE {table_name(PLACES)} SET place = {place}, complete = {complete} "
-            f"WHERE {self._mine}"
-        )
-        if not changed:
-            session.run(
+        changed = 0
+        if before.place is not None:
+            changed = session.run(
+                f"UPDATE {table_name(PLACES)} SET place = {place}, complete = {complete} "
+                f"WHERE {self._mine} AND place = {literal(str(before.place))}"
+            )
+        elif not session.rows(f"SELECT 1 FROM {table_name(PLACES)} WHERE {self._mine}"):
+            changed = session.run(
                 f"INSERT INTO {table_name(PLACES)} (consumer, place, complete) "
                 f"VALUES ({literal(self._consumer)}, {place}, {complete})"
+            )
+        if changed != 1:
+            raise CheckpointUnusable(
+                f"The place of {self._consumer} in {PLACES} was changed by somebody else during a batch: two consumers "
+                "have this name, or one that has ended was still writing.",
+                next_step="end one of them, or give it a name and tables of its own; the batch is tried again.",
             )
 
     @property

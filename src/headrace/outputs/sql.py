@@ -71,6 +71,8 @@ class SqlOutput(Consumer):
         self._held = Held(None, frozenset())
         self._complete: set[str] = set()
         self._anew = False
+        # What was stored last; None behind a rollback.
+        self._placed: Place | None = None
 
     # -- the place, as checkpoints ----------------------------------------------------------------
 
@@ -89,6 +91,7 @@ class SqlOutput(Consumer):
 
         Behind our own data `on_checkpoint` has remembered it already.
         """
+        self._placed = place
         if place == self._held.place:
             return
         with told(self._warehouse), self._warehouse.opened() as session:
@@ -107,6 +110,7 @@ class SqlOutput(Consumer):
             with session.transaction():
                 self._places.make(session)
             self._remember(self._places.read(session))
+        self._placed = None
 
     def on_data_batch(self, batch: Batch) -> None:
         """Take rows."""
@@ -141,8 +145,10 @@ class SqlOutput(Consumer):
         """Forget what was not written; what was written too, when we stood further and everything comes anew."""
         self._waiting.clear()
         self._complete = set(self._held.complete)
-        # Emptied with the place that is stored next: until then the copy is what it was.
-        self._anew = place == Place(0) and self._held.place not in (None, place)
+        # Emptied with the place that is stored next: until then the copy is what it was. A person's rewind to there has
+        # been stored before, and the log has all of it.
+        self._anew = place == Place(0) != self._placed
+        self._placed = None
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -174,7 +180,7 @@ class SqlOutput(Consumer):
                 staged = self._tables.stage(session, schema, effects, self._stage)
                 complete = str(schema.table) in held.complete
                 self._tables.apply(session, schema, staged, held.place.scn, complete=complete)
-            self._places.write(session, held)
+            self._places.write(session, self._held, held)
 
     def _emptied(self, session: Session, place: Place) -> list[_Work]:
         """Return what empties each of our tables at a place."""
