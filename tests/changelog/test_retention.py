@@ -13,10 +13,10 @@ from headrace.changelog import (
     ChangeLogReader,
     ChangeLogSettings,
     ChangeLogWriter,
-    opened,
     register_job,
     unregister_job,
 )
+from headrace.changelog.chain import follow
 from headrace.changelog.retention import Sealed, droppable
 from headrace.errors import ScnNotFound, StateError
 from tests.changelog.processes import run
@@ -178,7 +178,7 @@ def test_a_reader_that_retention_overtakes_again_and_again_is_told_of_no_loss(
     tmp_path, monkeypatch
 ):
     """It may be held up for longer than the whole log lasts, more than once."""
-    follow, left = opened.follow, [4]
+    left = [4]
     with filled(tmp_path) as writer:
 
         def held_up(*args):
@@ -189,7 +189,7 @@ def test_a_reader_that_retention_overtakes_again_and_again_is_told_of_no_loss(
                 writer.retain()
             return follow(*args)
 
-        monkeypatch.setattr(opened, "follow", held_up)
+        monkeypatch.setattr("headrace.changelog.opened.follow", held_up)
         reader = ChangeLogReader(tmp_path)
         with pytest.raises(ScnNotFound):
             reader.refs(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,7 @@ def test_of_two_dumps_of_one_table_each_begins_anew_without_the_list_of_before(
         for request in (first(running), other):
             assert running.state.move(request, RequestState.QUEUED, since=[RequestState.PAUSED])
         for request in (first(running), other):
-            until(lambda request=request: ended(running, request), "the dump")
+            until(partial(ended, running, request), "the dump")
             assert ended(running, request) is RequestState.COMPLETED, running.state.request(request)
         follows(running, database)
     assert running.error is None
