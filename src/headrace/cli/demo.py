@@ -77,7 +77,7 @@ def demo(
         place.forget_server()
     Story(console).way_on(place, keep)
     if not outcome.equal:
-        console.print("\n[bold red]source and target differ[/bold red]")
+        console.print("\nsource and target differ", style="bold red")
         raise typer.Exit(1)
     console.print(
         Text.assemble(("\nsource = target", "bold green"), f" after {outcome.seconds:.0f} s")

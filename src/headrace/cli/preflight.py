@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import typer
+from rich.text import Text
 
 from headrace.cli.output import ConfigFile, console, errors_without_traceback
 from headrace.cli.server import AsJson
@@ -45,4 +46,4 @@ def preflight(file: ConfigFile, as_json: AsJson = False) -> None:
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(1)
     if not as_json:
-        console.print("[bold green]ready[/bold green]: headrace run", str(file))
+        console.print(Text.assemble(("ready", "bold green"), f": headrace run {file}"))

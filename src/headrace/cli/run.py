@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from headrace.cli.output import (
     EXIT_INTERRUPTED,
@@ -75,4 +76,6 @@ def run(
     if not running.is_done:
         notes.print("ended before all was there; the next run goes on from here")
         raise typer.Exit(EXIT_INTERRUPTED)
-    console.print(f"[bold green]done[/bold green]: up to SCN {running.picture.frontier_scn}")
+    console.print(
+        Text.assemble(("done", "bold green"), f": up to SCN {running.picture.frontier_scn}")
+    )
