@@ -104,6 +104,15 @@ def test_the_relay_is_measured_on_the_axes_of_the_paper() -> None:
     assert cells >= {("pull", rate, count) for rate in RATES for count in COUNTS[:3]}
 
 
+@req("D66")
+def test_latency_of_one_and_of_forty_consumers_is_kept_and_meets_its_goals() -> None:
+    found = read_results()[RELAY]["summary"]
+    for name in ("p50_ms_1x1000", "p50_ms_40x1000", "p99_ms_40x1000"):
+        most = FIGURES[RELAY][name].most
+        assert most is not None
+        assert 0 < found[name] <= most, name
+
+
 @req("D128")
 def test_throughput_by_consumers_and_what_it_costs_the_relay_are_published() -> None:
     runs = [run for run in read_results()[RELAY]["runs"] if run["part"] == "throughput"]
