@@ -109,6 +109,32 @@ def test_keys_are_rendered_as_the_server_does(reader: PostgresChunkReader) -> No
             reader.canonical_keys(T, wrong)
 
 
+@req("H09", "A-14")
+@pytest.mark.parametrize(
+    ("type_", "held", "written"),
+    [
+        ("numeric", "1.50", "1.5"),
+        ("interval", "1 day", "24:00:00"),
+        ("float8", "-0", "0"),
+        ("jsonb", '{"a": 1.0}', '{"a": 1}'),
+    ],
+)
+def test_a_key_is_written_as_its_row_has_it(
+    sql: Sql, reader: PostgresChunkReader, type_: str, held: str, written: str
+) -> None:
+    """What is looked for by its value must be found by its text, or a row that is there is told to be missing."""
+    sql(
+        f"CREATE TABLE spelt (n int, k {type_}, PRIMARY KEY (n, k))",
+        f"INSERT INTO spelt VALUES (1, '{held}'), (2, '{held}')",
+    )
+    table = TableId("public", "spelt")
+    keys = reader.canonical_keys(table, [("1", written), ("1", held), ("3", written)])
+    assert keys[0] == ("1", held)
+    assert [n for n, _ in keys] == ["1", "3"]
+    chunk = reader.read_keys(table, keys)
+    assert reader.render_keys(chunk.schema, chunk.rows) == keys[:1]
+
+
 @req("P06")
 def test_a_key_becomes_a_row_without_its_other_columns(reader: PostgresChunkReader) -> None:
     schema = reader.describe(T)

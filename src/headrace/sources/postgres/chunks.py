@@ -218,13 +218,14 @@ class PostgresChunkReader:
     def canonical_keys(
         self, table: TableId, keys: Sequence[Sequence[str]]
     ) -> list[tuple[str, ...]]:
-        """Return keys that people wrote as the database renders them, each once, in the order given."""
+        """Return keys that people wrote as the database has them, each once, in the order given."""
 
         def read(
             session: Session, facts: TableFacts, _: TransactionSnapshot
         ) -> list[tuple[str, ...]]:
             keyset = self._keyset(session, facts)
-            rows = session.cells(keyset.render([_in_index_order(facts, key) for key in keys]))
+            wanted = [_in_index_order(facts, key) for key in keys]
+            rows = session.cells(keyset.render(relation_sql(facts), wanted))
             texts = ([(cell or b"").decode() for cell in row] for row in rows)
             return list(dict.fromkeys(_in_table_order(facts, key) for key in texts))
 

@@ -179,16 +179,27 @@ class Keyset:
             f"unnest({texts}) AS wanted ({', '.join(names)}) WHERE {equal})"
         )
 
-    def render(self, keys: Sequence[Sequence[str]]) -> str:
-        """Return a select of given keys as the database renders them, in the order given."""
+    def render(self, relation: str, keys: Sequence[Sequence[str]]) -> str:
+        """Return a select of given keys as their rows have them, or else as the database renders them, in the order given.
+
+        Equal values may be written in several ways: 1 and 1.0, or letters of both cases.
+        """
         texts = ", ".join(f"{array_literal(values)}::text[]" for values in zip(*keys, strict=True))
         names = [f"k{n}" for n in range(len(self.columns))]
-        casts = ", ".join(
-            f"{name}::{column.type}" for name, column in zip(names, self.columns, strict=True)
+        both = list(zip(self.columns, names, strict=True))
+        # Looked up in the index, key by key: an equality of other columns would be one join of all of them.
+        equal = " AND ".join(
+            f"t.{c.compared} {c.equal} {c.collated(f'wanted.{name}::{c.type}')}" for c, name in both
         )
+        wanted = ", ".join(
+            f"CASE WHEN found.there THEN found.{c.name} ELSE wanted.{name}::{c.type} END"
+            for c, name in both
+        )
+        held = ", ".join(f"t.{c.name}" for c in self.columns)
         return (
-            f"SELECT {casts} FROM unnest({texts}) WITH ORDINALITY AS wanted ({', '.join(names)}, place) "
-            "ORDER BY place"
+            f"SELECT {wanted} FROM unnest({texts}) WITH ORDINALITY AS wanted ({', '.join(names)}, place) "
+            f"LEFT JOIN LATERAL (SELECT {held}, true AS there FROM {relation} AS t WHERE {equal} LIMIT 1) AS found "
+            "ON true ORDER BY place"
         )
 
     def _conditions(self, after: Sequence[str] | None, until: Sequence[str]) -> list[str]:
