@@ -180,7 +180,7 @@ class Keyset:
         )
 
     def render(self, relation: str, keys: Sequence[Sequence[str]]) -> str:
-        """Return a select of given keys as their rows have them, or else as the database renders them, in the order given.
+        """Return a select of given keys as their rows have them, or else as the database renders them, in their order.
 
         Equal values may be written in several ways: 1 and 1.0, or letters of both cases.
         """
