@@ -62,10 +62,10 @@ def show(store: StoreUrl, name: Name, as_json: AsJson = False) -> None:
         return
     for goal, what in (("target", "partitions wanted"), ("rewind", "rewind to SCN")):
         if getattr(state, goal) is not None:
-            console.print(f"{what}: {getattr(state, goal)}", markup=False)
+            console.print(f"{what}: {getattr(state, goal)}")
     for partition in state.partitions:
         owner = partition.owner or "nobody"
-        console.print(f"{partition.number:>5}  {partition.place}  {owner}", markup=False)
+        console.print(f"{partition.number:>5}  {partition.place}  {owner}")
 
 
 @group.command()
@@ -102,7 +102,7 @@ def rewind(
     state = _state(held, name)
     place = _placed(start_of(to, option="--to"), where, state, authority)
     held.change(name, lambda state, _: rewind(state, place.after_scn))
-    console.print(f"{name} begins again behind SCN {place.after_scn}", markup=False)
+    console.print(f"{name} begins again behind SCN {place.after_scn}")
 
 
 @group.command()
@@ -119,7 +119,7 @@ def resize(
     from headrace.client.group_state import resize
 
     _opened(store).change(name, lambda state, _: resize(state, partitions))
-    console.print(f"{name} goes on with {partitions} partitions", markup=False)
+    console.print(f"{name} goes on with {partitions} partitions")
 
 
 def _opened(url: str) -> SqlGroupStore:

@@ -58,14 +58,17 @@ def test_a_refusal_that_waits_for_the_database_holds_nobody_up(
         other.execute("BEGIN IMMEDIATE")
         refused = threading.Thread(target=viewer, args=("POST", f"{SHOP}/start"))
         refused.start()
-        time.sleep(0.5)
-        began = time.monotonic()
-        assert viewer("GET", "/v1/contexts/default/drafts").status == 200
-        took = time.monotonic() - began
+        took = [answered_s(viewer) for _ in range(50)]
         assert refused.is_alive()
         other.rollback()
     refused.join()
-    assert took < 2.0
+    assert max(took) < 2.0
+
+
+def answered_s(viewer: Asking) -> float:
+    began = time.monotonic()
+    assert viewer("GET", "/v1/contexts/default/drafts").status == 200
+    return time.monotonic() - began
 
 
 @pytest.mark.parametrize(
