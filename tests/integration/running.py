@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,21 @@ from headrace.testing.target import ModelTable
 from headrace.watermark.settings import DumpSettings
 from tests.waiting import until
 
-__all__ = ["Running", "running_capture"]
+__all__ = ["Running", "carried_out", "carried_out_in", "running_capture"]
+
+
+def carried_out(state: StateStore) -> bool:
+    """Whether there are requests, and every one of them is carried out."""
+    requests = state.requests()
+    return bool(requests) and all(r.state is RequestState.COMPLETED for r in requests)
+
+
+def carried_out_in(database: Path) -> bool:
+    """Whether that is so of a state that another process holds, and that may not be there yet."""
+    if not database.exists():
+        return False
+    with closing(StateStore(database)) as state:
+        return carried_out(state)
 
 
 class Running:
@@ -46,8 +60,7 @@ class Running:
         """Whether every request is carried out."""
         if self.error is not None:
             raise self.error
-        requests = self.state.requests()
-        return bool(requests) and all(r.state is RequestState.COMPLETED for r in requests)
+        return carried_out(self.state)
 
     def content(self, table: TableId) -> Counter[tuple[Any, ...]]:
         """Fold the whole change log of a table into a model target; the ledger oracle reads along.

@@ -24,12 +24,12 @@ from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.worker import EXIT_OK, EXIT_STOP
 from headrace.sources.postgres import PostgresSource
-from headrace.state.records import Cause, RequestState, Scope
+from headrace.state.records import Cause, Scope
 from headrace.state.store import StateStore
 from tests.faults.faulty import PUBLIC_T, rows_of
 from tests.faults.test_slot import drop_under
 from tests.fixtures_postgres import Sql
-from tests.integration.running import Running
+from tests.integration.running import Running, carried_out_in
 from tests.lake.handmade import HandmadeTable
 from tests.places import local
 from tests.requirements import req
@@ -88,11 +88,7 @@ class Lone:
         until(look, condition)
 
     def dumped(self) -> bool:
-        if not self.paths.database.exists():
-            return False
-        with closing(StateStore(self.paths.database)) as state:
-            requests = state.requests()
-        return bool(requests) and all(r.state is RequestState.COMPLETED for r in requests)
+        return carried_out_in(self.paths.database)
 
     def whole(self) -> bool:
         with closing(StateStore(self.paths.database)) as state:

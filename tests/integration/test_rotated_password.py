@@ -21,11 +21,10 @@ from headrace.replicator.secret_references import FOLDER_VARIABLE
 from headrace.replicator.worker import EXIT_RETRY, EXIT_STOP
 from headrace.sources.postgres.connection import connect
 from headrace.sources.postgres.settings import PostgresSettings
-from headrace.state.records import RequestState
-from headrace.state.store import StateStore
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
 from headrace.testing.postgres import DebianPostgres
 from tests.fixtures_binlog import mariadb_server
+from tests.integration.running import carried_out_in
 from tests.waiting import until
 
 __all__ = ["mariadb_server"]
@@ -76,11 +75,7 @@ class Shop:
         return ProcessStatus.read(self.paths.status("capture"))
 
     def dumped(self) -> bool:
-        if not self.paths.database.exists():
-            return False
-        with closing(StateStore(self.paths.database)) as state:
-            requests = state.requests()
-        return bool(requests) and all(r.state is RequestState.COMPLETED for r in requests)
+        return carried_out_in(self.paths.database)
 
     def waits(self) -> bool:
         said = self.said()

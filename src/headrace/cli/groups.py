@@ -158,8 +158,7 @@ def _placed(to: Start, where: list[str] | None, state: GroupState, authority: Pa
     from headrace.cli.stream import stream_of
     from headrace.client import Settings
     from headrace.client.relays import Relays
-    from headrace.client.start import resolve
-    from headrace.client.transport import StreamRequest
+    from headrace.client.start import resolve_once
     from headrace.errors import ConfigError
     from headrace.wire.place import Place
 
@@ -180,7 +179,4 @@ def _placed(to: Start, where: list[str] | None, state: GroupState, authority: Pa
         backoff=settings.reconnect,
         rng=random.Random(),
     )
-    try:
-        return resolve(relays, StreamRequest(stream.source), to, lambda _: False)
-    finally:
-        relays.close()
+    return resolve_once(relays, stream.source, to, lambda _: False)

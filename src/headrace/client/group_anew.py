@@ -14,8 +14,7 @@ from headrace.client.errors import GroupUnavailable
 from headrace.client.group_state import GroupState
 from headrace.client.group_store import GroupStore
 from headrace.client.relays import Relays
-from headrace.client.start import Start, resolve
-from headrace.client.transport import StreamRequest
+from headrace.client.start import Start, resolve_once
 from headrace.errors import ScnNotFound
 from headrace.wire.place import Place
 
@@ -60,11 +59,7 @@ class Anew:
             ConfigError: ``start`` is nothing of this kind.
             HeadraceError: no relay can tell.
         """
-        relays = self._opened()
-        try:
-            return resolve(relays, StreamRequest(self._source), start, self._pause)
-        finally:
-            relays.close()
+        return resolve_once(self._opened(), self._source, start, self._pause)
 
     def found(self, lost: ScnNotFound) -> Place:
         """Return a place ahead of a dump that comes behind it, and which relays hold.

@@ -15,10 +15,20 @@ from headrace.errors import BlockTooLarge, ConfigError, HeadraceError, Retry
 from headrace.wire.block import join_indexes, read_index
 from headrace.wire.place import Place
 
-__all__ = ["Start", "resolve"]
+__all__ = ["Start", "resolve", "resolve_once"]
 
 Start: TypeAlias = Place | datetime | Literal["oldest", "newest"]
 """A place; a time, for the first transaction that committed then or later; or an end of what the relay holds."""
+
+
+def resolve_once(
+    relays: Relays, source: str, start: Start, pause: Callable[[float], bool]
+) -> Place:
+    """Return the place that ``start`` is now, as `resolve` does, and close the relays, which serve for nothing else."""
+    try:
+        return resolve(relays, StreamRequest(source), start, pause)
+    finally:
+        relays.close()
 
 
 def resolve(
