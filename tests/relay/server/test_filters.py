@@ -158,7 +158,7 @@ def test_lines_can_be_filtered(writer, url):
 @pytest.mark.parametrize("how", [{}, {"wait_ms": 20_000}])
 def test_a_pull_of_lines_passes_what_leaves_none(writer, url, how, monkeypatch):
     """Pieces of an open transaction of which a filter leaves nothing have no line at all: no end of the log."""
-    monkeypatch.setattr(supply, "PIECE_BYTES", 1)
+    monkeypatch.setattr(supply, "ROUND_BYTES", 1)
     pieces = [window(1, first=2 * i, last=i == 5) for i in range(6)]
     synced(writer, *pieces, window(2, tables=(TABLE, OTHER)))
     asked = {"source": "shop", "after": 0, "mode": "pull", "format": "ndjson", "filter": ONE_TABLE}

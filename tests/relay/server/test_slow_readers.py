@@ -53,6 +53,32 @@ def counted(url: str, name: str) -> int:
     return sum(int(float(line.rpartition(" ")[2])) for line in found)
 
 
+def kept_for(reader: socket.socket) -> int:
+    """Return how many bytes the kernel keeps on the relay's side for a reader on this machine."""
+    port = reader.getsockname()[1]
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    (queues,) = (line[4] for line in lines if int(line[2].rpartition(":")[2], 16) == port)
+    return int(queues.partition(":")[0], 16)
+
+
+@req("D62")
+def test_little_is_kept_by_the_kernel_for_a_reader_on_the_same_machine(full):
+    """As much as stays in the processor's caches; it would be megabytes for each."""
+    _, folder = full
+    with (
+        served({"shop": folder}, send_timeout_s=60.0) as url,
+        stalled(url, "/stream?source=shop&after=0") as reader,
+    ):
+        kept = [-1]
+
+        def is_full() -> bool:
+            kept.append(kept_for(reader))
+            return 0 < kept[-1] == kept[-2]
+
+        until(is_full, "no more is taken for it")
+        assert 100_000 < kept[-1] < MIB
+
+
 @req("D62", "D13")
 def test_a_reader_that_takes_nothing_is_cut_goes_on_and_delays_nobody(full):
     writer, folder = full

@@ -6,6 +6,7 @@ would have to wait; and it offers no way to end a connection whose reader takes 
 
 from __future__ import annotations
 
+import socket
 import struct
 import termios
 from fcntl import ioctl
@@ -24,6 +25,10 @@ _KEY = "headrace.connection"
 _INT = struct.Struct("i")
 _MOST_HEAD_BYTES = 2**20
 """As much as of a body; a filter may stand in the address."""
+_NEAR_BYTES = 256 * 1024
+"""As much as the kernel keeps for a reader on the same machine, where it would go up to megabytes: between two copies
+it stays in the processor's caches, and both take less time. A reader far away needs as much as travels at once, which
+the kernel finds out by itself."""
 _COPIED_BYTES = 64 * 1024
 """Up to here a copy in one piece costs less than three pieces, which many connections may share besides."""
 
@@ -54,6 +59,14 @@ class Connection(HttpToolsProtocol):
     lost = _plain = False
     _head_bytes: int | None = 0
     """Of the request that is coming in; None behind them."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Let less be on its way to a reader on the same machine."""
+        super().connection_made(transport)
+        names = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        if all(isinstance(name, tuple) for name in names) and names[0][0] == names[1][0]:
+            taken = transport.get_extra_info("socket")
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _NEAR_BYTES)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; end the connection where they are headers without an end, which would all be kept."""

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from headrace.changelog import Spot, Stretch
 from headrace.changelog.index import STRIDE_BYTES
 from headrace.errors import ProtocolError
-from headrace.wire.block import BlockHeader, decode_merged, encode_block, read_header
+from headrace.wire.block import BlockFrame, decode_merged, encode_block, read_header
 from headrace.wire.body import Readable
 
 __all__ = ["Joining"]
@@ -65,7 +65,7 @@ class Joining:
 def _joined(data: memoryview) -> Readable:
     try:
         blocks = _blocks(data)
-        if len(blocks) == 1 or not all(header.ends_complete for _, header in blocks[:-1]):
+        if len(blocks) == 1 or not all(block.header.ends_complete for block in blocks[:-1]):
             return data
         return b"".join(encode_block(block) for block in decode_merged(blocks))
     except ProtocolError:
@@ -73,11 +73,11 @@ def _joined(data: memoryview) -> Readable:
         return data
 
 
-def _blocks(data: memoryview) -> list[tuple[memoryview, BlockHeader]]:
+def _blocks(data: memoryview) -> list[BlockFrame]:
     found = []
     at = 0
     while at < len(data):
         header = read_header(data, at)
-        found.append((data[at : at + header.length], header))
+        found.append(BlockFrame(header, data[at : at + header.length]))
         at += header.length
     return found

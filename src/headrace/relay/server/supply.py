@@ -16,10 +16,12 @@ from headrace.relay.server.feed import Feed
 from headrace.relay.server.request import StreamRequest
 from headrace.wire.body import Readable
 
-__all__ = ["PIECE_BYTES", "Ended", "Piece", "Render", "Rendered", "Stored", "Supply"]
+__all__ = ["PIECE_BYTES", "ROUND_BYTES", "Ended", "Piece", "Render", "Rendered", "Stored", "Supply"]
 
-PIECE_BYTES = 2**20
+PIECE_BYTES = 4 * 2**20
 """Bytes that are handed to a connection at once, and after which others have their turn."""
+ROUND_BYTES = 2**20
+"""Of so much something is made at once, where blocks do not go as they are."""
 
 Ended = Literal["", "size", "upto"]
 
@@ -59,7 +61,7 @@ class Supply(Protocol):
         ...
 
     async def next(self) -> list[Readable]:
-        """Return what follows, whole blocks of about `PIECE_BYTES` together; nothing when nothing does yet.
+        """Return what follows, whole blocks of about as much as belongs together; nothing when nothing does yet.
 
         Raises:
             BlockTooLarge: the first block is larger than all that was asked for.
@@ -190,7 +192,7 @@ class Rendered(_Way):
         if self.ended:
             return []
         self._check_life()
-        blocks = self._feed.reader.blocks(self._spot, PIECE_BYTES)
+        blocks = self._feed.reader.blocks(self._spot, ROUND_BYTES)
         if not blocks:
             return self._nothing()
         out: list[Piece] = []
