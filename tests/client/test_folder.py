@@ -16,8 +16,9 @@ from headrace.changelog import ChangeLogSettings, register_job
 from headrace.client import NoCheckpoints, State, Subscription
 from headrace.client.errors import DamagedBlock
 from headrace.client.folder import FolderRelay
+from headrace.client.frames import Note
 from headrace.client.start import Start
-from headrace.client.transport import Note, StreamRequest
+from headrace.client.transport import StreamRequest
 from headrace.errors import (
     BlockTooLarge,
     ConfigError,

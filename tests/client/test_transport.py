@@ -20,8 +20,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.client import HttpSettings, Subscription
+from headrace.client.frames import Note
 from headrace.client.http import Connection
-from headrace.client.transport import BlockFrame, Note, Relay, StreamRequest
+from headrace.client.transport import Relay, StreamRequest
 from headrace.errors import (
     BlockTooLarge,
     ConfigError,
@@ -37,6 +38,7 @@ from headrace.testing.line_faults import SOUND, Damage, FaultyLine
 from headrace.testing.notation import change_batch
 from headrace.testing.relay import served
 from headrace.wire import decode_block, encode_block
+from headrace.wire.block import MAGIC, BlockFrame, decode_merged
 from headrace.wire.notes import encode_note
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, window
@@ -106,6 +108,37 @@ def test_a_flipped_bit_is_refused_and_asked_for_again(log, relay, seed):
         assert by_place(consumer.told) == told_by(log.blocks)
         refused += subscription.status.connections > 1
     assert refused == 10
+
+
+def bytes_before_blocks(relay: str) -> int:
+    """Return how much of an answer comes before the first block of a stream."""
+    asked = Connection(relay, HttpSettings())
+    asked.ask("POST", "/stream", StreamRequest("shop", Place(0), upto=3).parameters())
+    incoming = asked._incoming
+    assert incoming is not None
+    while incoming.end < 4096:
+        incoming.stage()
+    asked.close()
+    return bytes(incoming.view).index(MAGIC)
+
+
+@req("B-12", "D64")
+@pytest.mark.parametrize("part", ["header", "directory", "index", "rows"])
+def test_a_flipped_bit_of_a_large_block_is_refused_and_asked_for_again(log, relay, part):
+    """Its checksums are computed as it comes, which changes nothing about what is told of damage."""
+    log.append(*(wide(scn, 600) for scn in range(1, 4)))
+    first, second = (encode_block(block) for block in log.blocks[:2])
+    within = {"header": 40, "directory": 130, "index": 180, "rows": len(second) // 2}[part]
+    consumer = Recorder()
+    with FaultyLine(relay) as line:
+        flip = Damage(flip_at=bytes_before_blocks(relay) + len(first) + within)
+        line.rule = only_the_first(flip)
+        subscription = Subscription(
+            line.url, "shop", consumer, start=Place(0), upto=3, settings=QUICK
+        )
+        subscription.run()
+    assert by_place(consumer.told) == told_by(log.blocks)
+    assert subscription.status.connections == 2
 
 
 @req("B-12")
@@ -309,7 +342,12 @@ def test_frames_survive_any_cut_into_chunks_and_packets(seed):
     for _ in range(2):
         stream = relay.stream(StreamRequest("shop", Place(0)))
         frames = list(stream.frames())
-        assert [bytes(f.data) for f in frames if isinstance(f, BlockFrame)] == blocks
+        came = [frame for frame in frames if isinstance(frame, BlockFrame)]
+        assert [bytes(frame.data) for frame in came] == blocks
+        # The large one's checksums came with it, in whatever pieces.
+        assert came[1].crcs
+        for frame in came:
+            assert [encode_block(block) for block in decode_merged([frame])] == [frame.data]
         assert frames[-1] == Note("end", {"kind": "end", "reason": "drained"})
         assert stream.routes == 3
     relay.close()
@@ -353,6 +391,35 @@ def test_a_small_block_that_is_there_is_received_at_once():
         frame = stream.next(5.0)
         assert isinstance(frame, BlockFrame)
         assert bytes(frame.data) == blocks[-1]
+
+
+def test_a_large_block_goes_on_after_quiet_moments():
+    data = encode_block(wide(1, 1000))
+    listening = socket.create_server(("127.0.0.1", 0))
+    served: list[socket.socket] = []
+
+    def begin() -> None:
+        client, _ = listening.accept()
+        client.recv(65536)
+        client.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        served.append(client)
+
+    thread = threading.Thread(target=begin, daemon=True)
+    thread.start()
+    relay = Relay(f"http://127.0.0.1:{listening.getsockname()[1]}", HttpSettings())
+    stream = relay.stream(StreamRequest("shop", Place(0)))
+    thread.join(10)
+    (server,) = served
+    with listening, server, closing(relay):
+        chunk = b"%x\r\n%b\r\n" % (len(data), data)
+        for at in range(0, len(chunk), 150_001):
+            server.sendall(chunk[at : at + 150_001])
+            if at + 150_001 < len(chunk):
+                assert [stream.next(0.001) for _ in range(2)] == [None] * 2
+        frame = stream.next(5.0)
+    assert isinstance(frame, BlockFrame)
+    assert frame.crcs
+    assert [encode_block(block) for block in decode_merged([frame])] == [data]
 
 
 def unread_bytes(relay: Relay) -> int:

@@ -19,12 +19,14 @@ from headrace.testing.notation import change_batch, table_of
 from headrace.wire import (
     body,
     decode_block,
+    decode_merged,
     encode_block,
     join_indexes,
     read_directory,
     read_header,
     read_index,
 )
+from headrace.wire.block import BlockFrame
 from headrace.wire.body import BodyEntry, checked_stream, encode_stream
 from tests.requirements import req
 from tests.wire.examples import EXAMPLES, NOTES, ORDERS, TYPES, golden, open_piece, orders
@@ -134,6 +136,20 @@ def test_only_the_tables_asked_for_are_decoded_and_the_system_events_always_come
     assert len(block.index) == 3
     with pytest.raises(ProtocolError, match=f"{ORDERS.schema_id:016x} fails its checksum"):
         decode_block(data, schema_ids={ORDERS.schema_id})
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "among others"])
+def test_checksums_that_were_computed_before_decide_as_well(others):
+    data = memoryview(golden("orders"))
+    header = read_header(data)
+    entries = read_directory(data, header)
+    crcs = [zlib.crc32(data[at.offset : at.offset + at.length]) for at in entries]
+    frames = [BlockFrame(header, data)] * others
+    assert decode_merged([*frames, BlockFrame(header, data, crcs)])
+    for number in range(len(crcs)):
+        wrong = [crc ^ (place == number) for place, crc in enumerate(crcs)]
+        with pytest.raises(ProtocolError, match="fails its checksum"):
+            decode_merged([*frames, BlockFrame(header, data, wrong)])
 
 
 def test_names_with_dots_and_spaces_come_back():

@@ -21,7 +21,7 @@ from headrace.changelog.segment import SegmentName, corrupt, list_segments
 from headrace.changelog.tail import Tail
 from headrace.errors import CorruptSegment, ProtocolError, ScnNotFound
 from headrace.model.block import Block
-from headrace.wire.block import decode_merged, join_indexes, read_index
+from headrace.wire.block import BlockFrame, decode_merged, join_indexes, read_index
 from headrace.wire.operations import Operations, read_operations
 
 __all__ = ["ChangeLogReader"]
@@ -196,8 +196,14 @@ class ChangeLogReader:
 def _decoded(run: list[Stored], schema_ids: Collection[int] | None) -> Iterator[Block]:
     """Yield the blocks as one; one by one up to the damage, when there is some."""
     try:
-        parts = [(at.segment.bytes_of(at.offset, at.header.length), at.header) for at in run]
-        whole = decode_merged(parts, schema_ids=schema_ids)
+        # As `BlockFrame` makes them, for a third of the time; blocks may be tiny.
+        frames = [
+            tuple.__new__(
+                BlockFrame, (at.header, at.segment.bytes_of(at.offset, at.header.length), None)
+            )
+            for at in run
+        ]
+        whole = decode_merged(frames, schema_ids=schema_ids)
     except (ProtocolError, CorruptSegment):
         # One by one tells which of them it is.
         pass

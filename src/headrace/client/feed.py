@@ -7,7 +7,7 @@ checksum is not delivered but asked for again, from the place that was reached.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
@@ -16,10 +16,10 @@ from headrace.client.errors import ClockWentBack, DamagedBlock
 from headrace.client.fetcher import Fetcher
 from headrace.client.reading import Began, Covered, Ended, Failed, Item
 from headrace.client.relays import Relays
-from headrace.client.transport import BlockFrame, StreamRequest
+from headrace.client.transport import StreamRequest
 from headrace.errors import HeadraceError, ProtocolError
 from headrace.model.block import Block
-from headrace.wire.block import decode_merged
+from headrace.wire.block import BlockFrame, decode_merged
 from headrace.wire.place import Place
 
 __all__ = ["Cutter", "Feed"]
@@ -124,26 +124,30 @@ class Feed(Generic[T]):
         Raises:
             HeadraceError: no relay can go on.
         """
-        while True:
-            for run in _runs(self._buffer.take(timeout_s, _MERGED_BYTES)):
-                if isinstance(run, Failed):
-                    raise run.error
-                if isinstance(run, Ended):
-                    return
-                if isinstance(run, Covered):
-                    self._cutter.cover(run.scn)
-                elif isinstance(run, Began):
-                    self._cutter.began(run.log, elsewhere=run.elsewhere)
-                else:
-                    try:
-                        for block in self._decoded(run):
-                            yield from self._cutter.cut(block)
-                    except ClockWentBack:
-                        raise
-                    except ProtocolError as error:
-                        self._ask_anew(error)
-                        break
+        while not (yield from self._taken(self._buffer.take(timeout_s, _MERGED_BYTES))):
             yield None
+
+    def _taken(self, items: list[Item]) -> Generator[T | None, None, bool]:
+        """Yield the pieces of what was taken, of which nothing is held afterwards; return whether it was the end."""
+        for run in _runs(items):
+            if isinstance(run, Failed):
+                raise run.error
+            if isinstance(run, Ended):
+                return True
+            if isinstance(run, Covered):
+                self._cutter.cover(run.scn)
+            elif isinstance(run, Began):
+                self._cutter.began(run.log, elsewhere=run.elsewhere)
+            else:
+                try:
+                    for block in self._decoded(run):
+                        yield from self._cutter.cut(block)
+                except ClockWentBack:
+                    raise
+                except ProtocolError as error:
+                    self._ask_anew(error)
+                    break
+        return False
 
     def wake(self) -> None:
         """Make `pieces` give something soon; from any thread."""
@@ -173,7 +177,7 @@ class Feed(Generic[T]):
         Raises:
             ProtocolError: one of them is damaged.
         """
-        blocks = decode_merged([(frame.data, frame.header) for frame in frames])
+        blocks = decode_merged(frames)
         if self._request.upto is not None:
             return [block.upto(self._request.upto) for block in blocks]
         return blocks

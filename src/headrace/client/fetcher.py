@@ -15,7 +15,7 @@ from headrace.client.buffer import ByteBuffer
 from headrace.client.errors import CheckpointUnusable, ClockWentBack
 from headrace.client.reading import Began, Ended, Failed, Item, Reading, nbytes
 from headrace.client.relays import Relays
-from headrace.client.transport import BlockFrame, StreamRequest
+from headrace.client.transport import StreamRequest
 from headrace.errors import (
     BlockTooLarge,
     CorruptSegment,
@@ -24,6 +24,7 @@ from headrace.errors import (
     Retry,
     ScnNotFound,
 )
+from headrace.wire.block import BlockFrame
 from headrace.wire.place import Place
 
 __all__ = ["Fetcher"]

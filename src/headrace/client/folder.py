@@ -16,8 +16,9 @@ from urllib.parse import unquote, urlsplit
 from headrace.changelog import Spot, StretchReader
 from headrace.changelog.identity import identity_of
 from headrace.changelog.merging import Stored
+from headrace.client.frames import Note
 from headrace.client.outline import Outline
-from headrace.client.transport import BlockFrame, Note, StreamRequest
+from headrace.client.transport import StreamRequest
 from headrace.errors import (
     BlockTooLarge,
     ConfigError,
@@ -28,7 +29,7 @@ from headrace.errors import (
 )
 from headrace.model.schema import TableSchema
 from headrace.registry.file import FileRegistry
-from headrace.wire.block import encode_block, read_header
+from headrace.wire.block import BlockFrame, encode_block, read_header
 from headrace.wire.filters import BoundFilter, parse_filter
 
 __all__ = ["FolderRelay", "folder_of"]

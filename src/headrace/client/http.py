@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from zlib_ng.zlib_ng import crc32
+
 from headrace.errors import ConfigError, ProtocolError, RelayUnavailable
 from headrace.wire.notes import PROTOCOL
 
@@ -26,6 +28,11 @@ _STAGED_BYTES = 128 * 1024
 """Received at once when little is wanted: lines, notes, small blocks. A large block is copied that far."""
 _DIRECT_BYTES = 32 * 1024
 """From here on bytes go straight to where they are wanted."""
+_LINE_BYTES = 64
+"""Received at once for a chunk's length, where what follows goes straight to where it is wanted."""
+_HOT_BYTES = 128 * 1024
+"""Received and summed at once: it still lies in the processor's nearer caches then."""
+_NOTHING_IN_TIME = (TimeoutError, BlockingIOError)
 _MOST_HEADERS = 100
 _TIME = struct.Struct("@ll")
 """The kernel's seconds and microseconds."""
@@ -241,18 +248,32 @@ class Answer:
             RelayUnavailable: the connection was cut, or gave nothing for as long as it may be silent.
             ProtocolError: the body's coding is damaged.
         """
+        return self._filled(view, None)[0]
+
+    def fill_summed(self, view: memoryview, crc: int) -> tuple[int, int]:
+        """Do as `fill`; return how many bytes that were, and the CRC-32 of what came before and of them.
+
+        Args:
+            view: filled from its beginning.
+            crc: of what came before, 0 for nothing.
+        """
+        got, summed = self._filled(view, crc)
+        assert summed is not None
+        return got, summed
+
+    def _filled(self, view: memoryview, crc: int | None) -> tuple[int, int | None]:
         wanted = len(view)
         with contextlib.suppress(_Quiet):
             while view and not self.ended:
                 if not self._left:
-                    self._next_chunk()
+                    self._next_chunk(_STAGED_BYTES if len(view) < _DIRECT_BYTES else _LINE_BYTES)
                     continue
-                got = self._incoming.some(view[: self._left])
+                got, crc = self._incoming.some(view[: self._left], crc)
                 view = view[got:]
                 self._left -= got
                 if not self._left and not self._chunked:
                     self.ended = True
-        return wanted - len(view)
+        return wanted - len(view), crc
 
     def text(self, most_bytes: int) -> bytes:
         """Return the whole body.
@@ -271,14 +292,14 @@ class Answer:
                 raise _no_http(self._url, f"an answer of more than {most_bytes:,} bytes")
         return b"".join(parts)
 
-    def _next_chunk(self) -> None:
+    def _next_chunk(self, most_bytes: int = _STAGED_BYTES) -> None:
         """Read up to the next chunk's bytes. Where a line has not come yet, another call goes on with it."""
         if self._behind_chunk:
-            if self._incoming.line():
+            if self._incoming.line(most_bytes):
                 raise _no_http(self._url, "a chunk that is longer than it says")
             self._behind_chunk = False
         if not self._behind_last:
-            text = self._incoming.line()
+            text = self._incoming.line(most_bytes)
             try:
                 self._left = int(text.split(b";")[0] if b";" in text else text, 16)
             except ValueError:
@@ -335,26 +356,46 @@ class _Incoming:
             except OSError as error:
                 raise _gone(self._url, "the connection was closed") from error
 
-    def line(self) -> bytes:
-        """Return the next line without its end."""
+    def line(self, most_bytes: int = _STAGED_BYTES) -> bytes:
+        """Return the next line without its end; of what follows not more is received with it than that."""
         while (at := self._staged.find(b"\n", self.start, self.end)) < 0:
-            self.stage()
+            self.stage(most_bytes)
         line = bytes(self.view[self.start : at])
         self.start = at + 1
         return line.removesuffix(b"\r")
 
-    def some(self, view: memoryview) -> int:
-        """Put at least one byte into the view and return how many."""
+    def some(self, view: memoryview, crc: int | None) -> tuple[int, int | None]:
+        """Put at least one byte into the view; return how many that were, and the CRC-32 that goes on with them."""
         if self.start == self.end:
             if len(view) >= _DIRECT_BYTES:
-                return self._receive(view)
+                return (self._receive(view), None) if crc is None else self._summed(view, crc)
             self.stage()
         got = min(len(view), self.end - self.start)
         view[:got] = self.view[self.start : self.start + got]
         self.start += got
-        return got
+        return got, None if crc is None else crc32(view[:got], crc)
 
-    def stage(self) -> None:
+    def _summed(self, view: memoryview, crc: int) -> tuple[int, int]:
+        """Put into the view what comes until it is full, and go on with the CRC-32.
+
+        It is most of what receiving costs beside the system's part: everything that is not needed for each piece is
+        done outside.
+        """
+        at, size, receive = 0, len(view), self._socket.recv_into
+        try:
+            while at < size:
+                piece = view[at : at + _HOT_BYTES]
+                if not (got := receive(piece)):
+                    raise self._cut()
+                crc = crc32(piece if got == _HOT_BYTES else piece[:got], crc)
+                at += got
+        except (OSError, ValueError) as error:
+            if not at or not isinstance(error, _NOTHING_IN_TIME):
+                raise self._failure(error) from error
+        self._was_heard()
+        return at, crc
+
+    def stage(self, most_bytes: int = _STAGED_BYTES) -> None:
         if self.start == self.end:
             self.start = self.end = 0
         elif self.end == len(self._staged):
@@ -363,22 +404,32 @@ class _Incoming:
             kept = bytes(self.view[self.start : self.end])
             self.view[: len(kept)] = kept
             self.start, self.end = 0, len(kept)
-        self.end += self._receive(self.view[self.end :])
+        self.end += self._receive(self.view[self.end : self.end + most_bytes])
 
     def _receive(self, view: memoryview) -> int:
         try:
             got = self._socket.recv_into(view)
-        except (TimeoutError, BlockingIOError) as error:
-            if self._wait_s < self._silent_s and time.monotonic() - self._heard_at < self._silent_s:
-                raise _Quiet from None
-            raise _gone(self._url, "it sent nothing in time, no heartbeat either") from error
         except (OSError, ValueError) as error:
-            raise _gone(self._url, f"the connection broke ({type(error).__name__})") from error
+            raise self._failure(error) from error
         if not got:
-            raise _gone(self._url, "the connection was cut")
+            raise self._cut()
+        self._was_heard()
+        return got
+
+    def _was_heard(self) -> None:
         if self._wait_s < self._silent_s:
             self._heard_at = time.monotonic()
-        return got
+
+    def _failure(self, error: Exception) -> Exception:
+        """Return what it means that nothing was received."""
+        if not isinstance(error, _NOTHING_IN_TIME):
+            return _gone(self._url, f"the connection broke ({type(error).__name__})")
+        if self._wait_s < self._silent_s and time.monotonic() - self._heard_at < self._silent_s:
+            return _Quiet()
+        return _gone(self._url, "it sent nothing in time, no heartbeat either")
+
+    def _cut(self) -> RelayUnavailable:
+        return _gone(self._url, "the connection was cut")
 
 
 def _let_wait(sock: socket.socket, seconds: float) -> None:

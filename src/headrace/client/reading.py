@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from headrace.client.errors import ClockWentBack
-from headrace.client.transport import AnyStream, BlockFrame, Note
+from headrace.client.frames import Note
+from headrace.client.transport import AnyStream
 from headrace.errors import HeadraceError, ProtocolError, RelayUnavailable
-from headrace.wire.block import BlockHeader
+from headrace.wire.block import BlockFrame, BlockHeader
 from headrace.wire.place import Place
 
 __all__ = ["Began", "Covered", "Ended", "Failed", "Item", "Reading", "nbytes"]

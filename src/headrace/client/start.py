@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from headrace.client.relays import Relays
-from headrace.client.transport import AnyRelay, BlockFrame, StreamRequest
+from headrace.client.transport import AnyRelay, StreamRequest
 from headrace.errors import BlockTooLarge, ConfigError, HeadraceError, Retry
-from headrace.wire.block import join_indexes, read_index
+from headrace.wire.block import BlockFrame, join_indexes, read_index
 from headrace.wire.place import Place
 
 __all__ = ["Start", "resolve", "resolve_once"]

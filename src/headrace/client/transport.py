@@ -1,7 +1,6 @@
-"""A relay, asked over HTTP: its sources, its table versions, the outline of its log, and the stream as frames.
+"""A relay, asked over HTTP: its sources, its table versions, the outline of its log, and streams.
 
-``docs/relay_protocol.md`` is the specification. Every block comes in memory of its own, whose rows are views into it
-later on; its header was checked before that memory was taken, so damage never makes us ask for more than there is.
+``docs/relay_protocol.md`` is the specification.
 """
 
 from __future__ import annotations
@@ -9,21 +8,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-import pyarrow as pa
-
+from headrace.client.frames import Note, Stream
 from headrace.client.http import Answer, Connection, HttpSettings
+from headrace.client.memory import BlockMemory
 from headrace.client.outline import Outline
-from headrace.errors import BlockTooLarge, NotServed, ProtocolError, RelayError, RelayUnavailable
+from headrace.errors import NotServed, ProtocolError, RelayError, RelayUnavailable
 from headrace.model.schema import TableSchema
-from headrace.wire.block import HEADER_BYTES, MAGIC, BlockHeader, read_header
-from headrace.wire.notes import PREFIX_BYTES, PROTOCOL, decode_note, frame_length
+from headrace.wire.block import BlockFrame
+from headrace.wire.notes import PROTOCOL
 from headrace.wire.place import Place
 from headrace.wire.refusals import error_of
 
-__all__ = ["AnyRelay", "AnyStream", "BlockFrame", "Note", "Relay", "Stream", "StreamRequest"]
+__all__ = ["AnyRelay", "AnyStream", "Relay", "StreamRequest"]
 
 _MOST_ANSWER_BYTES = 256 * 2**20
 
@@ -67,20 +66,6 @@ class StreamRequest:
         if self.filter is not None:
             said["filter"] = self.filter
         return said
-
-
-class BlockFrame(NamedTuple):
-    """A block as it was received; its header is checked, the rest is not yet."""
-
-    header: BlockHeader
-    data: memoryview
-
-
-class Note(NamedTuple):
-    """``heartbeat`` or ``end``, and what belongs to it."""
-
-    kind: str
-    said: dict[str, Any]
 
 
 class AnyStream(Protocol):
@@ -159,6 +144,7 @@ class Relay:
     def __init__(self, url: str, settings: HttpSettings, max_block_bytes: int = 2 * 2**30) -> None:
         self.url = url
         self._connection = Connection(url, settings)
+        self._memory = BlockMemory()
         self._max_block_bytes = max_block_bytes
 
     def sources(self) -> list[dict[str, Any]]:
@@ -228,7 +214,7 @@ class Relay:
         """
         answer = self._connection.ask("POST", "/stream", request.parameters())
         self._check(answer)
-        return Stream(self.url, answer, self._max_block_bytes)
+        return Stream(self.url, answer, self._memory, self._max_block_bytes)
 
     def interrupt(self) -> None:
         """Make whatever waits for this relay fail at once; from any thread."""
@@ -270,125 +256,3 @@ class Relay:
             f"Relay {self.url} answers with {what}.",
             next_step="check the address, and the relay's version.",
         )
-
-
-class Stream:
-    """The frames of one answer.
-
-    Attributes:
-        oldest_scn: what the relay held when the stream began.
-        covered_scn: likewise, its newest.
-        log: identity of the change log that it comes from, empty when the relay tells none.
-        routes: version of the relay's routing document.
-    """
-
-    def __init__(self, url: str, answer: Answer, max_block_bytes: int) -> None:
-        self._url = url
-        self._answer = answer
-        self._max_block_bytes = max_block_bytes
-        self.oldest_scn = int(answer.headers.get("headrace-oldest-scn") or 0)
-        self.covered_scn = int(answer.headers.get("headrace-covered-scn") or 0)
-        self.log = answer.headers.get("headrace-log", "")
-        self.routes = int(answer.headers.get("headrace-routes") or 0)
-        self._coming = self._frames()
-        self._begun = False
-        self._wait_s: float | None = None
-
-    def frames(self) -> Iterator[BlockFrame | Note]:
-        """Yield blocks and notes as they come, the last one a note ``end``.
-
-        Raises:
-            RelayUnavailable: the connection was cut, or gave nothing in time.
-            ProtocolError: what came is no frame, or a block's header is damaged.
-            BlockTooLarge: a block is larger than this client takes.
-            HeadraceError: what a note ``error`` says.
-        """
-        while (frame := self.next()) is not None:
-            yield frame
-
-    def next(self, wait_s: float | None = None) -> BlockFrame | Note | None:
-        """Return the next frame; None behind the note ``end``, or when it did not come whole in time.
-
-        Args:
-            wait_s: how long to wait for what is missing; None for as long as the connection may be silent.
-
-        Raises:
-            HeadraceError: as `frames`.
-        """
-        if wait_s != self._wait_s:
-            self._wait_s = wait_s
-            self._answer.wait(wait_s)
-        if not self._begun and (small := self._small()) is not None:
-            return small
-        return next(self._coming, None)
-
-    @property
-    def has_more(self) -> bool:
-        """Whether bytes of the next frame were received already."""
-        return self._answer.has_more
-
-    def _frames(self) -> Iterator[BlockFrame | Note | None]:
-        """Yield the frames that `_small` leaves, and None each time that nothing came in time."""
-        head = memoryview(bytearray(HEADER_BYTES))
-        while True:
-            if not self._answer.has_more and not self._answer.ended:
-                yield None
-                continue
-            self._begun = True
-            yield from self._whole(head[:PREFIX_BYTES])
-            length = frame_length(head[:PREFIX_BYTES])
-            if bytes(head[:4]) == MAGIC:
-                yield from self._whole(head[PREFIX_BYTES:])
-                header = self._taken(read_header(head))
-                # Arrow's own memory is not cleared first and is used again: several times as fast as a bytearray each.
-                memory = memoryview(pa.allocate_buffer(header.length)).cast("B")
-                memory[:HEADER_BYTES] = head
-                yield from self._whole(memory[HEADER_BYTES:])
-                self._begun = False
-                yield BlockFrame(header, memory)
-                continue
-            frame = memoryview(bytearray(length))
-            begun = min(length, PREFIX_BYTES)
-            frame[:begun] = head[:begun]
-            yield from self._whole(frame[begun:])
-            note = _note(frame)
-            self._begun = note.kind == "end"
-            yield note
-            if note.kind == "end":
-                # The last chunk is taken too: the connection may serve again.
-                self._answer.fill(memoryview(bytearray(1)))
-                return
-
-    def _small(self) -> BlockFrame | None:
-        """Return the next block where all of it was received already: most of them, on a busy stream of small ones."""
-        head = self._answer.staged(HEADER_BYTES)
-        if head is None or head[: len(MAGIC)] != MAGIC:
-            return None
-        header = self._taken(read_header(head))
-        data = self._answer.take(header.length)
-        return None if data is None else BlockFrame(header, memoryview(data))
-
-    def _taken(self, header: BlockHeader) -> BlockHeader:
-        if header.length > self._max_block_bytes:
-            error = BlockTooLarge(header.length)
-            error.next_step = f"set max_block_bytes to {header.length} or more."
-            raise error
-        return header
-
-    def _whole(self, view: memoryview) -> Iterator[None]:
-        """Fill the view, and yield each time that nothing came in time."""
-        while (got := self._answer.fill(view)) < len(view):
-            if self._answer.ended:
-                raise RelayUnavailable(
-                    f"Relay {self._url}: the stream ended without saying so.",
-                    next_step="none: it is asked again, here or at the next relay.",
-                )
-            view = view[got:]
-            yield None
-
-
-def _note(frame: memoryview) -> Note:
-    said = decode_note(frame)
-    if said["kind"] == "error":
-        raise error_of(said.get("error") or {})
-    return Note(said["kind"], said)

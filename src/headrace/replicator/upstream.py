@@ -11,14 +11,15 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from headrace.client.buffer import ByteBuffer
+from headrace.client.frames import Note
 from headrace.client.http import HttpSettings
 from headrace.client.relays import Backoff, Relays
-from headrace.client.transport import AnyRelay, AnyStream, BlockFrame, Note, StreamRequest
+from headrace.client.transport import AnyRelay, AnyStream, StreamRequest
 from headrace.errors import ForeignUpstream, HeadraceError, RelayUnavailable, ScnNotFound
 from headrace.model.block import Block, transaction_index
 from headrace.model.schema import TableSchema
 from headrace.relay.follow import Beginning
-from headrace.wire.block import encode_block, join_indexes, read_index
+from headrace.wire.block import BlockFrame, encode_block, join_indexes, read_index
 from headrace.wire.checked import CheckedBlock, checked
 from headrace.wire.place import Place
 

@@ -8,6 +8,7 @@ No I/O, no state.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -43,6 +44,7 @@ __all__ = [
     "HEADER_BYTES",
     "MAGIC",
     "VERSION",
+    "BlockFrame",
     "BlockHeader",
     "BodyEntry",
     "Readable",
@@ -69,6 +71,8 @@ _TRANSACTION = struct.Struct("<qqqiBBH")
 _ENDS_COMPLETE = 1
 _RESERVED = bytes(44)
 _INDEX_ENTRY_BYTES = TRANSACTION_DTYPE.itemsize
+_NONE_KNOWN = itertools.repeat(None)
+"""Checksums where none was computed before."""
 _new = tuple.__new__
 """Makes a named tuple of values that are all there: half of what its class takes to be called."""
 
@@ -108,6 +112,21 @@ class BlockHeader(NamedTuple):
     def ends_complete(self) -> bool:
         """Whether no transaction is left open at the end of the block."""
         return bool(self.flags & _ENDS_COMPLETE)
+
+
+class BlockFrame(NamedTuple):
+    """A block as it lies somewhere or was received; its header is checked, the rest is not yet.
+
+    Attributes:
+        header: what it says.
+        data: all of its bytes.
+        crcs: CRC-32 of each body in the order of the directory, by whom they were computed as the bytes came; None
+            for `decode_merged` to compute them.
+    """
+
+    header: BlockHeader
+    data: memoryview
+    crcs: Sequence[int] | None = None
 
 
 def encode_block(block: Block) -> bytes:
@@ -195,11 +214,11 @@ def decode_block(buffer: Readable, *, schema_ids: Collection[int] | None = None)
     header = read_header(view)
     if len(view) != header.length:
         raise malformed(f"{len(view)} bytes given for a block of {header.length}")
-    return _decoded(view, header, schema_ids)
+    return _decoded(BlockFrame(header, view), schema_ids)
 
 
 def decode_merged(
-    blocks: Sequence[tuple[memoryview, BlockHeader]],
+    blocks: Sequence[BlockFrame],
     *,
     schema_ids: Collection[int] | None = None,
 ) -> list[Block]:
@@ -211,35 +230,35 @@ def decode_merged(
     they then do once.
 
     Args:
-        blocks: the bytes of each and its header, as `read_header` gave it, in their order; none but the last may
-            leave a transaction open.
+        blocks: in their order; none but the last may leave a transaction open.
         schema_ids: as for `decode_block`.
 
     Raises:
         ProtocolError: as `decode_block`, for any of them.
     """
     if len(blocks) == 1:
-        return [_decoded(*blocks[0], schema_ids)]
+        return [_decoded(blocks[0], schema_ids)]
     whole: list[Block] = []
     held = _Held()
-    for view, header in blocks:
-        entries = read_directory(view, header)
+    for frame in blocks:
+        entries = read_directory(frame.data, frame.header)
         if held.index and any(entry.schema_id == SYSTEM_SCHEMA_ID for entry in entries):
             whole.append(held.block())
             held = _Held()
-        held.add(view, header, entries, schema_ids)
+        held.add(frame, entries, schema_ids)
     return [*whole, held.block()]
 
 
-def _decoded(view: memoryview, header: BlockHeader, schema_ids: Collection[int] | None) -> Block:
+def _decoded(frame: BlockFrame, schema_ids: Collection[int] | None) -> Block:
     """Return one block. What is done here is done for each that anybody follows: there is nothing to be joined."""
     found: dict[int, Body] = {}
     events: tuple[SystemEvent, ...] = ()
-    for entry in read_directory(view, header):
+    view, header, crcs = frame.data, frame.header, frame.crcs or _NONE_KNOWN
+    for entry, crc in zip(read_directory(view, header), crcs, strict=False):
         if entry.schema_id == SYSTEM_SCHEMA_ID:
-            events += system_events(read_batch(checked_stream(view, entry), entry))
+            events += system_events(read_batch(checked_stream(view, entry, crc), entry))
         elif schema_ids is None or entry.schema_id in schema_ids:
-            body = read_body(checked_stream(view, entry), entry)
+            body = read_body(checked_stream(view, entry, crc), entry)
             before = found.get(entry.schema_id)
             found[entry.schema_id] = body if before is None else joined([before, body])
     index = np.frombuffer(_index_bytes(view, header), TRANSACTION_DTYPE)
@@ -256,17 +275,14 @@ class _Held:
         self._covered = 0
 
     def add(
-        self,
-        view: memoryview,
-        header: BlockHeader,
-        entries: Iterable[BodyEntry],
-        schema_ids: Collection[int] | None,
+        self, frame: BlockFrame, entries: Sequence[BodyEntry], schema_ids: Collection[int] | None
     ) -> None:
-        for entry in entries:
+        view, header, crcs = frame.data, frame.header, frame.crcs or _NONE_KNOWN
+        for entry, crc in zip(entries, crcs, strict=False):
             if entry.schema_id == SYSTEM_SCHEMA_ID:
-                self._events += system_events(read_batch(checked_stream(view, entry), entry))
+                self._events += system_events(read_batch(checked_stream(view, entry, crc), entry))
             elif schema_ids is None or entry.schema_id in schema_ids:
-                body = read_body(checked_stream(view, entry), entry)
+                body = read_body(checked_stream(view, entry, crc), entry)
                 self._found.setdefault(entry.schema_id, []).append(body)
         self.index.append(_index_bytes(view, header))
         self._covered = max(self._covered, header.covered_scn)

@@ -135,15 +135,22 @@ def _shape(schema: pa.Schema, table: TableId | None) -> pa.Buffer:
     return message
 
 
-def checked_stream(view: memoryview, entry: BodyEntry) -> memoryview:
+def checked_stream(view: memoryview, entry: BodyEntry, crc: int | None = None) -> memoryview:
     """Return the bytes of one body of the block that ``view`` is.
+
+    Args:
+        view: the block.
+        entry: which body.
+        crc: its CRC-32 where that was computed before.
 
     Raises:
         ProtocolError: when they fail their checksum.
     """
     stream = view[entry.offset : entry.offset + entry.length]
-    at_once = entry.length <= _IN_ONE_TURN or entry.length > _SMALL
-    if (crc32(stream) if at_once else _crc32_in_turns(stream)) != entry.crc:
+    if crc is None:
+        at_once = entry.length <= _IN_ONE_TURN or entry.length > _SMALL
+        crc = crc32(stream) if at_once else _crc32_in_turns(stream)
+    if crc != entry.crc:
         raise malformed(f"the body of schema {entry.schema_id:016x} fails its checksum")
     return stream
 
