@@ -100,8 +100,12 @@ bench-growth: setup ## Measure batches into Delta tables of 2 to 100 million row
 	@$(BIN)/python -m benchmarks.bench_growth $(ARGS)
 
 .PHONY: bench-relay
-bench-relay: setup ## Measure the relay and its consumers beside Arrow Flight
+bench-relay: setup ## Measure from commit to callback, and what many consumers cost
 	@$(BIN)/python -m benchmarks.bench_relay $(ARGS)
+
+.PHONY: bench-fanout
+bench-fanout: setup ## Measure what a relay sends beside Arrow Flight
+	@$(BIN)/python -m benchmarks.bench_fanout $(ARGS)
 
 .PHONY: bench-backlog
 bench-backlog: setup ## Measure how fast a waiting change log gets into Delta tables

@@ -329,21 +329,6 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         for rate in (100, 500, 1000, 2000)
     }
     | {
-        figure: Figure(f"{what}, {count} consumers of a log that is there")
-        for count in (1, 2, 5, 10)
-        for figure, what in (
-            (f"mb_per_s_{count}", "MB/s in all"),
-            (f"vs_arrow_flight_{count}", "ours over Arrow Flight's, MB/s"),
-            (f"vs_bare_sockets_{count}", "ours over what sockets alone pass on, MB/s"),
-        )
-    }
-    | {
-        "mb_per_s_total": Figure("the best of them, MB/s", least=2000),
-        "total_vs_arrow_flight": Figure("the worst of them", least=1.5),
-        "relay_cpu_s_per_gb": Figure("CPU seconds of the relay for each GB that it sends"),
-        "filtered_bytes_less": Figure(
-            "bytes to a consumer of everything over those to one of a fortieth"
-        ),
         "idle_consumers": Figure(
             "consumers for whom nothing comes, held by one process", least=2000
         ),
@@ -365,6 +350,23 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         ),
         "capture_sockets_vs_burners": Figure(
             "the first over the second: what moving bytes costs a capture, whoever moves them"
+        ),
+    },
+    "fanout": {
+        figure: Figure(f"{what}, {count} consumers of a log that is there")
+        for count in (1, 2, 5, 10)
+        for figure, what in (
+            (f"mb_per_s_{count}", "MB/s in all"),
+            (f"vs_arrow_flight_{count}", "ours over Arrow Flight's, MB/s"),
+            (f"vs_bare_sockets_{count}", "ours over what sockets alone pass on, MB/s"),
+        )
+    }
+    | {
+        "mb_per_s_total": Figure("the best of them, MB/s", least=2000),
+        "total_vs_arrow_flight": Figure("the worst of them", least=1.5),
+        "relay_cpu_s_per_gb": Figure("CPU seconds of the relay for each GB that it sends"),
+        "filtered_bytes_less": Figure(
+            "bytes to a consumer of everything over those to one of a fortieth"
         ),
     },
     "freshness": {

@@ -21,20 +21,20 @@ Run = Mapping[str, Any]
 
 def plots(results: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
     """Return title and document of each plot, by file name, which begins with the name of its result."""
-    if "relay" not in results:
-        return {}
-    runs = results["relay"]["runs"]
     found = {}
+    latencies = _runs(results, "relay", "latency")
     for mode, meaning in _MODES.items():
         title = f"Relay: latency against consumers, {meaning}"
-        some = [run for run in runs if run["part"] == "latency" and run["mode"] == mode]
-        if some:
+        if some := [run for run in latencies if run["mode"] == mode]:
             found[f"relay_latency_{mode}.svg"] = title, _latency(title, some)
-    some = [run for run in runs if run["part"] == "throughput"]
-    if some:
+    if some := _runs(results, "fanout", "throughput"):
         title = "Relay: throughput against consumers of a log that is there"
-        found["relay_throughput.svg"] = title, _throughput(title, some)
+        found["fanout_throughput.svg"] = title, _throughput(title, some)
     return found
+
+
+def _runs(results: Mapping[str, Mapping[str, Any]], name: str, part: str) -> list[Run]:
+    return [run for run in results.get(name, {}).get("runs", ()) if run["part"] == part]
 
 
 def _latency(title: str, runs: Sequence[Run]) -> str:

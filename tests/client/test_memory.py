@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from headrace.client import Batch, Consumer, Subscription
+from headrace.client.frames import Note
 from headrace.client.http import HttpSettings
 from headrace.client.memory import BlockMemory
 from headrace.client.transport import Relay, StreamRequest
@@ -90,6 +93,35 @@ def test_a_stream_of_large_blocks_takes_the_memory_of_two(log: LogFolder, relay:
     asked.close()
     assert len(seen) == 30
     assert len(set(seen)) <= 2
+
+
+def test_nothing_is_kept_for_blocks_once_none_is_coming(log: LogFolder, relay: str):
+    log.append(*(wide(scn, 700) for scn in range(1, 4)))
+    asked = Relay(relay, HttpSettings())
+    stream = asked.stream(StreamRequest("shop", Place(0)))
+    for _ in range(3):
+        assert isinstance(stream.next(), BlockFrame)
+    assert asked._memory.kept_bytes > 700_000
+    assert isinstance(stream.next(), Note)
+    assert asked._memory.kept_bytes == 0
+    asked.close()
+
+
+def test_a_consumer_that_keeps_nothing_is_given_the_same_memory(log: LogFolder, relay: str):
+    class Looker(Consumer):
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def on_data_batch(self, batch: Batch) -> None:
+            self.seen.append(batch.rows.column("_scn").buffers()[1].address)
+
+    log.append(*(wide(scn, 700) for scn in range(1, 41)))
+    looker = Looker()
+    settings = replace(QUICK, buffer_bytes=1)
+    Subscription(relay, "shop", looker, start=Place(0), upto=40, settings=settings).run()
+    assert len(looker.seen) == 40
+    # One that is looked at, one that waits for it, one that is coming.
+    assert len(set(looker.seen)) <= 3
 
 
 @req("D64")

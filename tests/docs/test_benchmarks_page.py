@@ -67,7 +67,7 @@ def test_goals_stand_for_either_direction() -> None:
     assert FIGURES["freshness"]["delta_p50_s"].is_met(1.0) is None
 
 
-RELAY = "relay"
+RELAY, FANOUT = "relay", "fanout"
 COUNTS, RATES = (1, 10, 40, 100, 200), (100, 1_000, 2_000)
 
 
@@ -115,11 +115,11 @@ def test_latency_of_one_and_of_forty_consumers_is_kept_and_meets_its_goals() -> 
 
 @req("D128")
 def test_throughput_by_consumers_and_what_it_costs_the_relay_are_published() -> None:
-    runs = [run for run in read_results()[RELAY]["runs"] if run["part"] == "throughput"]
+    runs = [run for run in read_results()[FANOUT]["runs"] if run["part"] == "throughput"]
     ours = {run["consumers"] for run in runs if run["contender"] == "headrace"}
     assert {1, 10} <= ours == {run["consumers"] for run in runs if run["contender"] != "headrace"}
     assert all(run["mb_per_s"] > 0 and run["relay_cpu_s_per_gb"] > 0 for run in runs)
-    assert {"relay_cpu_s_per_gb", "mb_per_s_total", "total_vs_arrow_flight"} <= figures_of(RELAY)
+    assert {"relay_cpu_s_per_gb", "mb_per_s_total", "total_vs_arrow_flight"} <= figures_of(FANOUT)
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -147,10 +147,10 @@ def rounded(value: float | None) -> float:
     return _number(f"{value:,g}")
 
 
-def runs_of(**wanted: object) -> list[dict[str, Any]]:
+def runs_of(result: str = RELAY, **wanted: object) -> list[dict[str, Any]]:
     return [
         run
-        for run in read_results()[RELAY]["runs"]
+        for run in read_results()[result]["runs"]
         if all(run.get(name) == value for name, value in wanted.items())
     ]
 
@@ -170,12 +170,12 @@ def test_latency_is_drawn_against_consumers_for_each_rate_and_either_way_of_aski
 
 @req("D127")
 def test_throughput_is_drawn_against_consumers() -> None:
-    counts = {run["consumers"] for run in runs_of(part="throughput")}
-    assert points_of("relay_throughput.svg") == {
+    counts = {run["consumers"] for run in runs_of(FANOUT, part="throughput")}
+    assert points_of("fanout_throughput.svg") == {
         name.replace("_", " "): {
             count: rounded(
                 median(
-                    runs_of(part="throughput", contender=name, consumers=count),
+                    runs_of(FANOUT, part="throughput", contender=name, consumers=count),
                     "mb_per_s",
                 )
             )
@@ -196,10 +196,10 @@ def test_a_line_is_drawn_where_its_values_lie() -> None:
     assert plain.ticks[-2] < 1_828 <= plain.ticks[-1]
     assert plain.share(plain.ticks[-1] / 4) == 0.25
     # The page's own plot: what is larger stands higher, what is more lies further to the right.
-    tree = ET.parse(PLOTS / "relay_throughput.svg")
+    tree = ET.parse(PLOTS / "fanout_throughput.svg")
     line = next(tree.iter(f"{SVG}polyline")).attrib["points"].split()
     places = [tuple(map(float, place.split(","))) for place in line]
-    values = points_of("relay_throughput.svg")["headrace"]
+    values = points_of("fanout_throughput.svg")["headrace"]
     assert [x for x, _ in places] == sorted(x for x, _ in places)
     by_height = sorted(range(len(places)), key=lambda i: -places[i][1])
     assert by_height == sorted(range(len(places)), key=lambda i: values[sorted(values)[i]])
