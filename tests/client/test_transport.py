@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.client import HttpSettings, Subscription
-from headrace.client.frames import Note
+from headrace.client.frames import Note, Stream
 from headrace.client.http import Connection
 from headrace.client.transport import Relay, StreamRequest
 from headrace.errors import (
@@ -355,9 +355,9 @@ def test_frames_survive_any_cut_into_chunks_and_packets(seed):
     listening.close()
 
 
-def test_a_small_block_that_is_there_is_received_at_once():
-    """In one call of the kernel: where forty threads receive, each call is a turn at the interpreter's lock."""
-    blocks = [encode_block(wide(scn, 70)) for scn in range(1, 30)]
+@contextlib.contextmanager
+def answered_by_hand() -> Iterator[tuple[socket.socket, Relay, Stream]]:
+    """A stream that has begun, and the socket through which a test sends its chunks."""
     listening = socket.create_server(("127.0.0.1", 0))
     served: list[socket.socket] = []
 
@@ -374,6 +374,13 @@ def test_a_small_block_that_is_there_is_received_at_once():
     thread.join(10)
     (server,) = served
     with listening, server, closing(relay):
+        yield server, relay, stream
+
+
+def test_a_small_block_that_is_there_is_received_at_once():
+    """In one call of the kernel: where forty threads receive, each call is a turn at the interpreter's lock."""
+    blocks = [encode_block(wide(scn, 70)) for scn in range(1, 30)]
+    with answered_by_hand() as (server, relay, stream):
         for data in blocks:
             chunk = b"%x\r\n%b\r\n" % (len(data), data)
             server.sendall(chunk)
@@ -395,22 +402,7 @@ def test_a_small_block_that_is_there_is_received_at_once():
 
 def test_a_large_block_goes_on_after_quiet_moments():
     data = encode_block(wide(1, 1000))
-    listening = socket.create_server(("127.0.0.1", 0))
-    served: list[socket.socket] = []
-
-    def begin() -> None:
-        client, _ = listening.accept()
-        client.recv(65536)
-        client.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-        served.append(client)
-
-    thread = threading.Thread(target=begin, daemon=True)
-    thread.start()
-    relay = Relay(f"http://127.0.0.1:{listening.getsockname()[1]}", HttpSettings())
-    stream = relay.stream(StreamRequest("shop", Place(0)))
-    thread.join(10)
-    (server,) = served
-    with listening, server, closing(relay):
+    with answered_by_hand() as (server, _, stream):
         chunk = b"%x\r\n%b\r\n" % (len(data), data)
         for at in range(0, len(chunk), 150_001):
             server.sendall(chunk[at : at + 150_001])

@@ -150,6 +150,9 @@ def test_checksums_that_were_computed_before_decide_as_well(others):
         wrong = [crc ^ (place == number) for place, crc in enumerate(crcs)]
         with pytest.raises(ProtocolError, match="fails its checksum"):
             decode_merged([*frames, BlockFrame(header, data, wrong)])
+    # No body goes unread because nobody summed it.
+    with pytest.raises(ValueError, match="shorter"):
+        decode_merged([*frames, BlockFrame(header, data, crcs[:-1])])
 
 
 def test_names_with_dots_and_spaces_come_back():

@@ -71,8 +71,6 @@ _TRANSACTION = struct.Struct("<qqqiBBH")
 _ENDS_COMPLETE = 1
 _RESERVED = bytes(44)
 _INDEX_ENTRY_BYTES = TRANSACTION_DTYPE.itemsize
-_NONE_KNOWN = itertools.repeat(None)
-"""Checksums where none was computed before."""
 _new = tuple.__new__
 """Makes a named tuple of values that are all there: half of what its class takes to be called."""
 
@@ -253,8 +251,9 @@ def _decoded(frame: BlockFrame, schema_ids: Collection[int] | None) -> Block:
     """Return one block. What is done here is done for each that anybody follows: there is nothing to be joined."""
     found: dict[int, Body] = {}
     events: tuple[SystemEvent, ...] = ()
-    view, header, crcs = frame.data, frame.header, frame.crcs or _NONE_KNOWN
-    for entry, crc in zip(read_directory(view, header), crcs, strict=False):
+    view, header = frame.data, frame.header
+    crcs = frame.crcs or itertools.repeat(None, header.bodies)
+    for entry, crc in zip(read_directory(view, header), crcs, strict=True):
         if entry.schema_id == SYSTEM_SCHEMA_ID:
             events += system_events(read_batch(checked_stream(view, entry, crc), entry))
         elif schema_ids is None or entry.schema_id in schema_ids:
@@ -277,8 +276,9 @@ class _Held:
     def add(
         self, frame: BlockFrame, entries: Sequence[BodyEntry], schema_ids: Collection[int] | None
     ) -> None:
-        view, header, crcs = frame.data, frame.header, frame.crcs or _NONE_KNOWN
-        for entry, crc in zip(entries, crcs, strict=False):
+        view, header = frame.data, frame.header
+        crcs = frame.crcs or itertools.repeat(None, header.bodies)
+        for entry, crc in zip(entries, crcs, strict=True):
             if entry.schema_id == SYSTEM_SCHEMA_ID:
                 self._events += system_events(read_batch(checked_stream(view, entry, crc), entry))
             elif schema_ids is None or entry.schema_id in schema_ids:

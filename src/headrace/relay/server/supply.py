@@ -61,7 +61,7 @@ class Supply(Protocol):
         ...
 
     async def next(self) -> list[Readable]:
-        """Return what follows, whole blocks of about as much as belongs together; nothing when nothing does yet.
+        """Return what follows, whole blocks of about `PIECE_BYTES` or `ROUND_BYTES`; nothing when nothing does yet.
 
         Raises:
             BlockTooLarge: the first block is larger than all that was asked for.
