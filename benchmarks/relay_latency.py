@@ -30,12 +30,22 @@ Times = npt.NDArray[np.int64]
 def consuming(
     folder: Path, url: str, count: int, *options: str, keep: bool = False
 ) -> Iterator[list[Child]]:
-    """Give so many consumers, spread over processes, that wait for a line."""
+    """Give so many consumers, spread over processes, that wait for a line.
+
+    Args:
+        folder: where they leave what they keep.
+        url: of their relay.
+        count: how many.
+        options: of theirs.
+        keep: the times of all deliveries; each process stays on one processor then.
+    """
     sizes = [len(part) for part in np.array_split(range(count), min(count, _PROCESSES))]
     with ExitStack() as stack:
         children = []
         for number, size in enumerate(sizes):
-            kept = ["--out", str(folder / f"seen-{number}.npy")] if keep else []
+            kept = (
+                ["--out", str(folder / f"seen-{number}.npy"), "--on", str(number)] if keep else []
+            )
             command = python("benchmarks.relay_consumers", url, str(size), *options, *kept)
             children.append(stack.enter_context(running(command)))
         for child in children:

@@ -303,6 +303,16 @@ def test_the_columns_of_a_large_body_are_not_copied():
     assert column.address in {p.address for p in pieces if isinstance(p, pa.Buffer)}
 
 
+@pytest.mark.parametrize(("rows", "in_arrows"), [(10, False), (200_000, True)])
+def test_a_little_is_joined_beside_arrows_own_memory(rows, in_arrows):
+    part = Body(1, table_of(1).table, pa.record_batch({"a": np.arange(rows)}))
+    pool = pa.default_memory_pool()
+    before = pool.bytes_allocated()
+    both = body.joined([part, part])
+    assert both.batch.num_rows == 2 * rows
+    assert (pool.bytes_allocated() > before) is in_arrows
+
+
 @st.composite
 def blocks(draw) -> Block:
     """Any block: some tables, some rows, some system events, sometimes a piece."""

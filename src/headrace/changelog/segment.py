@@ -13,6 +13,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.errors import CorruptSegment
 from headrace.wire.block import Readable
@@ -35,8 +36,7 @@ _CRC_AT = SEGMENT_HEADER_BYTES - 4
 _NAME = re.compile(r"(\d{10})\.(\d{10})\.seg")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentName:
+class SegmentName(NamedTuple):
     """Identity of a segment; newer segments compare greater.
 
     Attributes:

@@ -56,6 +56,10 @@ _IN_ONE_TURN = 5 * 1024
 """So many bytes go through the checksum without letting the interpreter's lock go; more would."""
 _SMALL = 64 * 1024
 """Up to here a checksum takes less time than to get the lock back from another thread, which wakes for it in vain."""
+_JOINED = 2**20
+"""Up to here bodies are joined in the memory of the C library. Arrow's own gives back what rests for ten milliseconds,
+and takes whole megabytes for what comes next, which the system clears first: threads that join a little now and then
+spent a tenth of their time on that. It is the faster one for more."""
 
 
 class BodyEntry(NamedTuple):
@@ -192,8 +196,11 @@ def joined(bodies: Sequence[Body]) -> Body:
     first = bodies[0]
     if len(bodies) == 1:
         return first
+    batches = [body.batch for body in bodies]
+    is_small = sum(batch.get_total_buffer_size() for batch in batches) <= _JOINED
+    pool = pa.system_memory_pool() if is_small else pa.default_memory_pool()
     try:
-        batch = pa.concat_batches([body.batch for body in bodies])
+        batch = pa.concat_batches(batches, memory_pool=pool)
     except pa.ArrowException as error:
         raise malformed(f"bodies of schema {first.schema_id:016x} differ in columns") from error
     return Body(first.schema_id, first.table, batch)
