@@ -103,6 +103,10 @@ bench-growth: setup ## Measure batches into Delta tables of 2 to 100 million row
 bench-relay: setup ## Measure from commit to callback, and what many consumers cost
 	@$(BIN)/python -m benchmarks.bench_relay $(ARGS)
 
+.PHONY: bench-beside
+bench-beside: setup ## Measure what a capture loses beside consumers
+	@$(BIN)/python -m benchmarks.bench_beside $(ARGS)
+
 .PHONY: bench-fanout
 bench-fanout: setup ## Measure what a relay sends beside Arrow Flight
 	@$(BIN)/python -m benchmarks.bench_fanout $(ARGS)

@@ -1,15 +1,14 @@
 """``make bench-relay``: what the relay and its consumers do, on the axes of the Databus paper.
 
 Events have 2.5 KB, a transaction each. A consumer checks every CRC, decodes to Arrow and calls back; consumers are
-spread over at most four processes. Parts can be chosen (--parts), and cells of the first one (--cells). How fast a log
-that is there is sent, ``make bench-fanout`` measures.
+spread over at most four processes, whose threads share one processor each. Parts can be chosen (--parts), and cells of
+the first one (--cells). How fast a log that is there is sent, ``make bench-fanout`` measures, and what consumers cost a
+capture, ``make bench-beside``.
 
     latency     from an event's commit to its callback, the sync of the change log included, and from the moment it was
                 readable; by rate, consumers, push or pull
     idle        readers that wait: memory of the relay for each
     logs        a thousand change logs in one relay: memory and open files
-    beside      a capture beside ten busy consumers, beside ten bare sockets, and beside processes that only burn the
-                same time as either
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import harness
-from benchmarks.relay_beside import KINDS, beside
 from benchmarks.relay_latency import POLL_S, latencies
 from benchmarks.relay_log import EVENT_BYTES
 from benchmarks.relay_process import SEED, Run
@@ -28,11 +26,9 @@ from benchmarks.relay_scale import idle, many_logs
 
 _RATES: Sequence[int] = (100, 1_000, 2_000)
 _CONSUMERS: Sequence[int] = (1, 10, 40, 100, 200)
-_FILL_BYTES = 2**28
 _IDLE = 2_000
-_CAPTURED_ROWS = 1_000_000
 _LOGS = 1_000
-_PARTS = ("latency", "idle", "logs", "beside")
+_PARTS = ("latency", "idle", "logs")
 _ALONE = {"idle": idle, "logs": many_logs}
 
 Cell = tuple[int, int, bool]
@@ -42,19 +38,14 @@ Cell = tuple[int, int, bool]
 def summary(runs: Sequence[Run]) -> dict[str, float]:
     """Return the figures of the page."""
     found: dict[str, float] = {}
-    for run in harness.select(runs, part="latency", mode="push"):
-        cell = f"{run['consumers']}x{run['rate']}"
-        found |= {f"{name}_{cell}": run[name] for name in run if name.endswith("_ms")}
+    pushed = harness.select(runs, part="latency", mode="push")
+    for rate, count in dict.fromkeys((run["rate"], run["consumers"]) for run in pushed):
+        cell = harness.select(pushed, rate=rate, consumers=count)
+        for name in cell[0]:
+            if name.endswith("_ms"):
+                found[f"{name}_{count}x{rate}"] = harness.median(cell, name) or 0.0
     for run in harness.select(runs, part="idle"):
         found["idle_consumers"], found["idle_kib_each"] = run["held"], run["kib_each"]
-    captures = {kind: harness.select(runs, part="beside", kind=kind) for kind in KINDS}
-    for kind in KINDS[1:]:
-        if (share := harness.paired(captures[kind], captures["alone"], "rows_per_s")) is not None:
-            found[f"capture_beside_{kind}"] = share
-    for kind, burners in (("consumers", "burners"), ("sockets", "socket_burners")):
-        ratio = harness.paired(captures[kind], captures[burners], "rows_per_s")
-        if ratio is not None:
-            found[f"capture_{kind}_vs_burners"] = ratio
     for run in harness.select(runs, part="logs"):
         found["thousand_logs_mib"] = run["relay_mib"]
         found["thousand_logs_files"] = run["files"]
@@ -63,7 +54,7 @@ def summary(runs: Sequence[Run]) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and keep the result."""
-    parser = harness.parser("relay", __doc__ or "", runs=5)
+    parser = harness.parser("relay", __doc__ or "", runs=3)
     parser.add_argument("--seconds", type=float, default=9.0, help="of each cell of latencies (9)")
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
     parser.add_argument(
@@ -73,23 +64,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="of latencies: CONSUMERSxRATE, with -pull behind it for pulls",
     )
     given = parser.parse_args(arguments)
-    rates, counts, size = _RATES, _CONSUMERS, _FILL_BYTES
-    idle_count, logs, captured = _IDLE, _LOGS, _CAPTURED_ROWS
+    rates, counts, idle_count, logs = _RATES, _CONSUMERS, _IDLE, _LOGS
     if given.quick:
-        rates, counts, size = (100, 500), (1, 4), 2**24
-        given.seconds, given.runs, idle_count, logs, captured = 1.0, 1, 50, 20, 20_000
+        rates, counts, idle_count, logs = (100, 500), (1, 4), 50, 20
+        given.seconds, given.runs = 1.0, 1
     cells = [(rate, count, True) for rate in rates for count in counts]
     cells += [(rate, count, False) for rate in rates for count in counts[:3]]
-    cells = given.cells or cells
+    cells = (given.cells or cells) * given.runs
     sizes = {"idle": idle_count, "logs": logs}
     alone = [part for part in _ALONE if part in given.parts]
     measured_on = harness.machine()
     runs: list[Run] = []
-    counted = {
-        "latency": len(cells),
-        "beside": 1 + len(KINDS) * given.runs,
-    }
-    steps = harness.Steps("relay", sum(counted.get(part, 1) for part in given.parts))
+    measured = len(cells) if "latency" in given.parts else 0
+    steps = harness.Steps("relay", measured + len(alone))
     with steps.shown(), harness.until_stopped(steps):
         harness.touch_memory()
         if "latency" in given.parts:
@@ -98,9 +85,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for part in alone:
             with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
                 runs.append(_ALONE[part](Path(folder), sizes[part], steps))
-        if "beside" in given.parts:
-            with tempfile.TemporaryDirectory(prefix="headrace-relay-") as folder:
-                runs += beside(Path(folder), given.runs, captured, size, steps)
     return harness.keep(
         "relay",
         given,
@@ -110,7 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "event_bytes": EVENT_BYTES,
             "seconds": given.seconds,
             "rounds": given.runs,
-            "filled_bytes": size,
             "poll_s": POLL_S,
         },
         runs=runs,

@@ -335,6 +335,8 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "idle_kib_each": Figure("memory of the relay for each of them, KiB"),
         "thousand_logs_mib": Figure("memory of a relay of 1,000 change logs, each read once, MiB"),
         "thousand_logs_files": Figure("files that it holds open then"),
+    },
+    "beside": {
         "capture_beside_consumers": Figure(
             "what is left of a capture's rows/s beside ten busy consumers and their relay"
         ),

@@ -56,7 +56,7 @@ def consuming(
 def latencies(
     folder: Path, seconds: float, cells: Sequence[tuple[int, int, bool]], steps: harness.Steps
 ) -> list[Run]:
-    """Measure each cell: events per second, consumers, push or pull."""
+    """Measure each cell: events per second, consumers, push or pull; one that comes again is another round."""
     runs: list[Run] = []
     out = folder / "readable.npy"
     with (
@@ -92,6 +92,7 @@ def latencies(
                         "rate": rate,
                         "consumers": count,
                         "mode": kind,
+                        "round": cells[: number - 1].count((rate, count, push)),
                     }
                     | delays(np.concatenate(seen), np.load(out), rate, last, seconds)
                     | {

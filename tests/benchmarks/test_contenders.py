@@ -13,6 +13,7 @@ import pytest
 from benchmarks import (
     bench_apply,
     bench_apply_memory,
+    bench_beside,
     bench_capture,
     bench_chain,
     bench_chunks,
@@ -124,6 +125,7 @@ def test_the_lock_holds_one_version_of_everything_debezium_needs(connector: str)
     [
         bench_apply,
         bench_apply_memory,
+        bench_beside,
         bench_capture,
         bench_chain,
         bench_chunks,
@@ -195,6 +197,14 @@ def test_the_relay_can_be_measured(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "relay.json").read_text(encoding="utf-8"))
     assert result["summary"]["p50_ms_4x500"] > 0
     assert result["summary"]["idle_consumers"] == 50
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+def test_what_a_capture_loses_can_be_measured(tmp_path: Path) -> None:
+    assert bench_beside.main(["--quick", "--out", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "beside.json").read_text(encoding="utf-8"))
+    assert result["summary"]["capture_consumers_vs_burners"] > 0
 
 
 def test_what_a_relay_sends_can_be_measured(tmp_path: Path) -> None:
