@@ -38,7 +38,7 @@ def dying(at: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return rename(self, target)
 
-    Path.rename = renamed  # type: ignore[method-assign]
+    Path.rename = renamed  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:
