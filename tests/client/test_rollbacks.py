@@ -7,9 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client import FileCheckpoints, NoCheckpoints, Result, State, Subscription
+from headrace.client import (
+    FileCheckpoints,
+    NoCheckpoints,
+    Result,
+    State,
+    Subscription,
+    dead_letters,
+    read_dead_letters,
+)
 from headrace.client.errors import CheckpointUnusable
 from headrace.errors import StateError
+from headrace.model.block import Block
+from headrace.wire.block import encode_block
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, commit_us, joined, window
 from tests.client.conftest import QUICK, running, suspended
@@ -174,6 +184,48 @@ def test_a_window_that_cannot_be_put_aside_is_not_passed(log, relay, tmp_path: P
         subscription.resume()
         until(lambda: places.load() == Place(3), "what lies behind it")
     assert [path.name for path in (tmp_path / "full" / "dead").iterdir()] == ["shop-2.blocks"]
+
+
+@req("D122")
+def test_what_is_put_aside_again_is_there_once(log, relay, tmp_path: Path, monkeypatch):
+    """The first piece was processed; the disk is full behind the second one, with which it begins again."""
+    log.register(TABLE)
+    pieces = [window(1, first=2 * number, last=number == 3) for number in range(4)]
+    log.append(*pieces, window(2))
+    full = iter([False, True])
+
+    def encoded(block: Block) -> bytes:
+        if next(full, False):
+            raise OSError
+        return encode_block(block)
+
+    monkeypatch.setattr(dead_letters, "encode_block", encoded)
+
+    class Broken(Recorder):
+        def on_data_event(self, event):
+            return (
+                Result.ERROR if (event.scn, event.ord) == (1, 2) else super().on_data_event(event)
+            )
+
+    places = NoCheckpoints()
+    subscription = Subscription(
+        relay,
+        "shop",
+        Broken(),
+        places,
+        settings=replace(QUICK, retries=0, checkpoint_rows=1),
+        dead_letters=tmp_path / "dead",
+    )
+    with running(subscription):
+        suspended(subscription)
+        subscription.skip_window()
+        until(lambda: isinstance(subscription.status.error, StateError), "the disk is full")
+        suspended(subscription)
+        subscription.resume()
+        until(lambda: places.load() == Place(2), "what lies behind it")
+    aside = [*read_dead_letters(tmp_path / "dead" / "shop-1.blocks")]
+    rows = [row for block in aside for row in block.bodies[0].batch.to_pylist()]
+    assert [(row["_scn"], row["_ord"]) for row in rows] == [(1, order) for order in range(2, 8)]
 
 
 @req("D97")
