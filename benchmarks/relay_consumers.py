@@ -45,7 +45,7 @@ class Watched(NoopOutput):
         self.ended_ns = time.time_ns()
         super().on_data_batch(batch)
         if self._keep:
-            # Noted and no more: to take a cell out costs as much as a tenth of what is measured.
+            # Noted and no more: to take a cell out is a part of what a small batch costs.
             self._seen.append((batch.rows.num_rows, self.ended_ns // 1000))
             self._first = self._first or batch
             self._last = batch
