@@ -7,6 +7,7 @@ import time
 from contextlib import closing
 from dataclasses import asdict
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,6 +107,17 @@ def test_each_command_shows_an_example(command: str) -> None:
     assert shown.exit_code == 0
     assert "Example" in shown.stdout
     assert f"headrace {command}" in shown.stdout
+
+
+def test_paragraphs_of_help_end_where_the_terminal_does() -> None:
+    runner = CliRunner(env={"COLUMNS": "60", "TERMINAL_WIDTH": "60"})
+    for words in (["run"], ["dump", "start"], ["source", "triggers", "install"]):
+        shown = runner.invoke(app, [*words, "--help"]).output.partition("Options")[0]
+        said = [line.rstrip() for line in shown.splitlines() if line.startswith(" ")]
+        for line, following in pairwise(said):
+            if line.strip() and following[1:2].strip() and line[1:2].strip():
+                # The next word would not have had room.
+                assert len(line) + 1 + len(following.split()[0]) >= 59, line
 
 
 def test_version_is_listed_behind_all_groups() -> None:

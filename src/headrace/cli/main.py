@@ -5,6 +5,7 @@ Each command imports what it needs when it is called, so that ``headrace --help`
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import typer
@@ -70,12 +71,32 @@ class _Commands(TyperGroup):
         return sorted(self.commands, key="version".__eq__)
 
 
+def _paragraphs(command: object) -> str:
+    """Return the help of a command with each paragraph on one line; indented lines stay as they are."""
+    lines: list[str] = []
+    for line in (inspect.getdoc(command) or "").splitlines():
+        if line[:1].strip() and lines and lines[-1][:1].strip():
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _let_wrap(commands: typer.Typer) -> None:
+    """Let the help of all commands wrap where the terminal ends, not where their source does."""
+    for command in commands.registered_commands:
+        command.help = _paragraphs(command.callback)
+    for added in commands.registered_groups:
+        if added.typer_instance is not None:
+            _let_wrap(added.typer_instance)
+
+
 app = typer.Typer(
     cls=_Commands,
     name="headrace",
     help=(
         "Keep a correct and fresh copy of a live database.\n\n"
-        "headrace reads PostgreSQL's log, copies the tables in small chunks while they change, "
+        "headrace reads a database's log, copies the tables in small chunks while they change, "
         "and folds everything into Delta tables with Spark.\n\n"
         "See it work: [bold]headrace demo[/bold]\n\n"
         "Use it: write a file with name, source and target, then\n"
@@ -118,6 +139,7 @@ for name, group in (
     *(("runtime", runtime), ("source", source)),
 ):
     app.add_typer(group, name=name)
+_let_wrap(app)
 
 
 if __name__ == "__main__":
