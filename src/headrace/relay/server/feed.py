@@ -68,14 +68,12 @@ class Feed:
         registry: its table versions.
         turns: in which streams are told of news.
         joining: of its small blocks.
-        streams: how many are open.
     """
 
     def __init__(self, source: ServedSource) -> None:
         self.source = source
         self.turns = tuple(Turn() for _ in range(_TURNS))
         self.joining = Joining()
-        self.streams = 0
         self.reader = StretchReader(source.log)
         self.registry = FileRegistry(source.registry)
         self._told, self._looked = 0, -1
@@ -91,6 +89,11 @@ class Feed:
     def is_awaited(self) -> bool:
         """Whether somebody waits for news."""
         return any(turn.is_awaited for turn in self.turns)
+
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return sum(turn.streams for turn in self.turns)
 
     @property
     def identity(self) -> str:
@@ -149,12 +152,10 @@ class Feed:
         fewest = min(self.turns, key=lambda turn: turn.streams)
         turn = next((turn for turn in self.turns if turn.streams < _TURN_STREAMS), fewest)
         turn.streams += 1
-        self.streams += 1
         try:
             yield turn
         finally:
             turn.streams -= 1
-            self.streams -= 1
 
     def wake(self, turns: Iterable[Turn] | None = None) -> None:
         """Let those look who wait: in all turns, or in some."""
