@@ -62,3 +62,33 @@ def test_batches_that_are_let_go_of_leave_no_holes_among_small_blocks() -> None:
         [sys.executable, "-c", BATCHES_AMONG_SMALL_BLOCKS], capture_output=True, text=True
     )
     assert (ran.returncode, ran.stdout) == (0, "True True\n"), ran.stderr
+
+
+SLICES = """
+import ctypes, os, struct, threading
+from headrace.replicator.lean import begin_lean
+
+def slice_ns():
+    asked = ctypes.create_string_buffer(56)
+    assert ctypes.CDLL(None).syscall({"x86_64": 315, "aarch64": 275}[os.uname().machine], 0, asked, 56, 0) == 0
+    return struct.unpack_from("=Q", asked.raw, 24)[0], struct.unpack_from("=i", asked.raw, 16)[0]
+
+os.nice(3)
+before, found = slice_ns(), []
+begin_lean()
+thread = threading.Thread(target=lambda: found.append(slice_ns()))
+thread.start()
+thread.join()
+print(before[0] > 300_000, slice_ns(), found)
+"""
+
+
+def _takes_slices() -> bool:
+    numbers = platform.release().partition("-")[0].split(".")[:2]
+    return sys.platform == "linux" and tuple(map(int, numbers)) >= (6, 12)
+
+
+@pytest.mark.skipif(not _takes_slices(), reason="Linux listens to it from 6.12 on")
+def test_every_thread_of_a_capture_asks_for_short_slices_and_keeps_its_niceness() -> None:
+    ran = subprocess.run([sys.executable, "-c", SLICES], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "True (300000, 3) [(300000, 3)]\n"), ran.stderr

@@ -15,13 +15,14 @@ from headrace.sources.postgres.decoder import engine
 
 __all__ = ["TCP_GATHER_S", "Intake", "gather_s", "make_intake"]
 
-_GATHER_S = 0.00015
-"""A Unix socket holds some hundred messages, half a thousandth of a second of a fast server's: with twice this pause
-that server waited a fifth of its time."""
+_GATHER_S = 0.0001
+"""A Unix socket holds some hundred messages, half a thousandth of a second of a fast server's: with three times this
+pause that server waited a fifth of its time."""
 
-TCP_GATHER_S = 0.0005
-"""TCP holds more, and answers its sender after each read: a third less of the processor than with the pause above, at
-the same rate. With pauses of more than a millisecond the kernel's queue of small segments overflows at times."""
+TCP_GATHER_S = 0.0003
+"""TCP holds more, and the server's kernel joins what it writes into large packets while it waits for our answers. With
+longer pauses, above all of more than a millisecond, it often stops doing so for the rest of the stream, which then
+costs both sides half as much again; with shorter ones each read brings less."""
 
 _RING_BYTES = 4 << 20
 _QUIET_MS = 20
