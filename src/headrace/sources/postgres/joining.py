@@ -36,8 +36,13 @@ _PAUSE_S = 0.05
 # Undefined table or schema: it was dropped meanwhile.
 _GONE = ("42P01", "3F000")
 
+# By their locks, and where they have a number by that too: one that is prepared is known by nothing else once the
+# server has started anew. One without a number has written nothing yet.
 _WRITERS = """
-SELECT DISTINCT l.virtualtransaction FROM pg_locks l
+SELECT DISTINCT unnest(ARRAY[l.virtualtransaction, '-1/' || x.transactionid::text])
+  FROM pg_locks l LEFT JOIN pg_locks x
+       ON x.locktype = 'transactionid' AND x.granted AND x.mode = 'ExclusiveLock'
+      AND x.virtualtransaction = l.virtualtransaction
  WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
@@ -49,7 +54,7 @@ SELECT DISTINCT l.virtualtransaction FROM pg_locks l
 def writers(session: Session, oids: Iterable[int]) -> frozenset[str]:
     """Return the transactions that may have written to some tables and whose end is not visible yet."""
     listed = "{" + ",".join(map(str, oids)) + "}"
-    return frozenset(row[0] or "" for row in session.rows(_WRITERS, listed))
+    return frozenset(row[0] for row in session.rows(_WRITERS, listed) if row[0])
 
 
 def await_writers(session: Session, settings: PostgresSettings, oids: Iterable[int]) -> None:
