@@ -26,7 +26,7 @@ from pathlib import Path
 from psycopg import pq
 
 from headrace.changelog.bell import Bell
-from headrace.sources.postgres.intake import gather_s
+from headrace.sources.postgres.intake import PROMPT_READS, PROMPT_S, gather_s
 from headrace.sources.postgres.lsn import parse_lsn
 
 __all__ = ["BELL_AT", "LOG", "TAIL"]
@@ -62,11 +62,15 @@ def _until(stream: _Stream, folder: Path, end: int) -> None:
     """Receive up to an end, as fast as it comes."""
     view = memoryview(bytearray(_ROOM))
     syncing: Future[None] | None = None
-    pause_s = gather_s(stream.socket)
+    pause_s, prompt = gather_s(stream.socket), PROMPT_READS
+    poller = select.poll()
+    poller.register(stream.socket.fileno(), select.POLLIN)
     at, synced_at = 0, time.perf_counter()
     wall, cpu = time.perf_counter(), time.process_time()
     with (folder / LOG).open("wb", buffering=0) as file, ThreadPoolExecutor(1) as beside:
         while True:
+            if not poller.poll(0):
+                prompt = PROMPT_READS
             size = stream.socket.recv_into(view)
             os.pwrite(file.fileno(), view[:size], at)
             at += size
@@ -75,7 +79,8 @@ def _until(stream: _Stream, folder: Path, end: int) -> None:
             if time.perf_counter() > synced_at + _SYNC_EACH_S and (not syncing or syncing.done()):
                 synced_at = time.perf_counter()
                 syncing = beside.submit(os.fdatasync, file.fileno())
-            time.sleep(pause_s)
+            time.sleep(PROMPT_S if prompt > 0 else pause_s)
+            prompt -= 1
         os.fdatasync(file.fileno())
     said = {"run_s": time.perf_counter() - wall, "run_cpu_s": time.process_time() - cpu}
     print(json.dumps(said), flush=True)

@@ -234,10 +234,10 @@ def test_what_fails_beside_is_told_by_the_next_poll(
         one.commit()
         first_piece(log)
 
-        def torn(_spool: Spool, view: memoryview) -> int:
+        def torn(_spool: Spool) -> memoryview | None:
             raise SourceError("torn", next_step="none")
 
-        monkeypatch.setattr(Spool, "read_into", torn)
+        monkeypatch.setattr(Spool, "next_part", torn)
         with pytest.raises(SourceError, match="torn"):
             log.collect()
 

@@ -9,7 +9,7 @@ bounds are reached in its middle, what is there leaves as a piece that is not th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.errors import ProtocolError
@@ -92,10 +92,23 @@ class _Relation:
 
 @dataclass(slots=True)
 class _Replay:
-    """A streamed transaction that has committed and is read again from its spool."""
+    """A streamed transaction that has committed and is read again from its spool.
+
+    Attributes:
+        spool: has what comes behind ``data``.
+        data: a part of it, of which ``start`` to its end is not decoded yet.
+    """
 
     spool: Spool
-    frames: FrameBuffer
+    data: memoryview = field(default_factory=lambda: memoryview(b""))
+    start: int = 0
+
+    def advance(self) -> bool:
+        """Go on to the next part; return whether there is one."""
+        part = self.spool.next_part()
+        if part is not None:
+            self.data, self.start = part, 0
+        return part is not None
 
 
 class Assembler:
@@ -236,7 +249,7 @@ class Assembler:
 
     # -- what the decoder leaves ------------------------------------------------------------------
 
-    def _cold(self, frames: FrameBuffer) -> None:
+    def _cold(self, frames: FrameBuffer | _Replay) -> None:
         """Take in the frame at which the decoder stopped."""
         decoder = self.decoder
         kind, data = decoder.cold_frame, decoder.cold
@@ -336,25 +349,26 @@ class Assembler:
         decoder.open(message.commit_lsn, message.commit_us, decoder.widen(message.xid))
         decoder.set_aborted(spool.aborted)
         decoder.prefixed = True
-        self._replay = _Replay(spool, FrameBuffer())
+        self._replay = _Replay(spool)
 
     def _go_on(self, replay: _Replay) -> bool:
         """Go on reading a spool; return whether it is read to its end."""
-        decoder, frames = self.decoder, replay.frames
+        decoder = self.decoder
         while not self.full:
-            frames.start = decoder.walk(frames.data, frames.start, frames.end)
+            replay.start = decoder.walk(replay.data, replay.start, len(replay.data))
             if decoder.stop == COLD:
                 if decoder.cold_frame != b"w":
                     raise _broken("a streamed transaction holds a foreign frame")
-                self._cold(frames)
-            elif decoder.stop == NEED and not frames.fill(replay.spool.read_into):
-                if frames.start != frames.end:
+                self._cold(replay)
+            elif decoder.stop == NEED:
+                if replay.start != len(replay.data):
                     raise _broken("a streamed transaction ends inside a frame")
-                decoder.prefixed = False
-                replay.spool.close()
-                self._replay = None
-                self._end_transaction()
-                return True
+                if not replay.advance():
+                    decoder.prefixed = False
+                    replay.spool.close()
+                    self._replay = None
+                    self._end_transaction()
+                    return True
         return False
 
     def _describe_pending(self, oid: int) -> bool:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from headrace.sources.postgres.decoder import engine
 
-__all__ = ["TCP_GATHER_S", "Intake", "gather_s", "make_intake"]
+__all__ = ["PROMPT_READS", "PROMPT_S", "TCP_GATHER_S", "Intake", "gather_s", "make_intake"]
 
 _GATHER_S = 0.0001
 """A Unix socket holds some hundred messages, half a thousandth of a second of a fast server's: with three times this
@@ -21,8 +21,14 @@ pause that server waited a fifth of its time."""
 
 TCP_GATHER_S = 0.0003
 """TCP holds more, and the server's kernel joins what it writes into large packets while it waits for our answers. With
-longer pauses, above all of more than a millisecond, it often stops doing so for the rest of the stream, which then
+pauses of half a millisecond it falls more often into sending each message by itself, for the rest of the stream, which
 costs both sides half as much again; with shorter ones each read brings less."""
+
+PROMPT_S = _GATHER_S
+PROMPT_READS = 30
+"""So many reads at the begin of a stream, and behind each moment in which nothing was there, follow each other this
+fast. By them the server's kernel learns how short the way is, and how little need be under way: it joins what comes
+behind. A reader that begins with long pauses teaches it the contrary, and it sends each message by itself."""
 
 _RING_BYTES = 4 << 20
 _QUIET_MS = 20
@@ -49,7 +55,7 @@ class Intake:
         from headrace.sources.postgres._native import NativeIntake
 
         self._ring = NativeIntake(source.fileno(), _RING_BYTES)
-        self._gather_us = round(gather_s(source) * 1e6)
+        self._pauses_us = round(gather_s(source) * 1e6), round(PROMPT_S * 1e6)
         self._thread = ThreadPoolExecutor(1, "headrace-intake")
         self._little = 0
 
@@ -62,7 +68,7 @@ class Intake:
         """Read from now on, until nothing comes for a while, or little."""
         self._little = 0
         self._ring.begin()
-        self._thread.submit(self._ring.run, self._gather_us, _QUIET_MS)
+        self._thread.submit(self._ring.run, *self._pauses_us, PROMPT_READS, _QUIET_MS)
 
     def read_into(self, view: memoryview, *, busy: bool = True) -> int:
         """Move what has come into ``view``, after a short wait for much; return its bytes.

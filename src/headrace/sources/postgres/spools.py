@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -28,17 +30,13 @@ class Spool:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._parts: list[bytes] = []
+        self._parts: deque[bytes] = deque()
         self._file: IO[bytes] | None = None
-        self._reading = False
         self.aborted: set[int] = set()
         self.memory = 0
 
     def add(self, data: bytes) -> None:
-        """Write behind what is there."""
-        if not data:
-            # A stretch may hold nothing; an empty part would be read as the end.
-            return
+        """Write whole frames behind what is there."""
         if self._file is None:
             self._parts.append(data)
             self.memory += len(data)
@@ -51,7 +49,7 @@ class Spool:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - `close` does
-        parts, self._parts, self.memory = self._parts, [], 0
+        parts, self._parts, self.memory = self._parts, deque(), 0
         for part in parts:
             self._write(part)
 
@@ -60,27 +58,21 @@ class Spool:
         with _refusals(self._folder):
             self._file.write(data)
 
-    def read_into(self, view: memoryview) -> int:
-        """Read the next bytes; 0 at the end."""
-        if self._file is None:
-            return self._from_memory(view)
-        if not self._reading:
-            self._reading = True
-            self._file.seek(0)
-        data = self._file.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+    def next_part(self) -> memoryview | None:
+        """Return the next frames, all of them whole; None at the end.
 
-    def _from_memory(self, view: memoryview) -> int:
-        if not self._parts:
-            return 0
-        part = self._parts[0]
-        if len(part) > len(view):
-            self._parts[0], part = part[len(view) :], part[: len(view)]
-        else:
-            self._parts.pop(0)
-        view[: len(part)] = part
-        return len(part)
+        Those on disk are mapped rather than read: they are looked at once, where they lie.
+        """
+        if self._parts:
+            return memoryview(self._parts.popleft())
+        file, self._file = self._file, None
+        if file is None:
+            return None
+        with file, _refusals(self._folder):
+            file.flush()
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped.madvise(mmap.MADV_SEQUENTIAL)
+        return memoryview(mapped)
 
     def close(self) -> None:
         """Let the memory or the file go."""

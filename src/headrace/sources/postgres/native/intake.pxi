@@ -76,9 +76,17 @@ cdef class NativeIntake:
         """Let `run` return soon."""
         hr_store(&self._stopped, 1)
 
-    def run(self, int64_t gather_us, int quiet_ms):
-        """Read until nothing comes for ``quiet_ms``, the socket fails, `leave` or `stop`; pause after each read."""
+    def run(self, int64_t gather_us, int64_t prompt_us, int prompt_reads, int quiet_ms):
+        """Read until nothing comes for ``quiet_ms``, the socket fails, `leave` or `stop`.
+
+        Args:
+            gather_us: pause after each read.
+            prompt_us: pause after the first ``prompt_reads`` of those that find something, and behind each lull.
+            prompt_reads: how many.
+            quiet_ms: longest lull.
+        """
         cdef int64_t got = 0, at, room, full_us = 1000
+        cdef int prompt = prompt_reads
         with nogil:
             while not hr_load(&self._stopped) and not hr_load(&self._left):
                 at = self._filled % self._size
@@ -94,9 +102,12 @@ cdef class NativeIntake:
                 got = hr_recv(self._fd, self._ring + at, room)
                 if got > 0:
                     hr_store(&self._filled, self._filled + got)
-                    hr_sleep_us(gather_us)
+                    hr_sleep_us(gather_us if prompt == 0 else prompt_us)
+                    prompt = max(0, prompt - 1)
                 elif got != -EAGAIN or not hr_readable(self._fd, quiet_ms):
                     break
+                else:
+                    prompt = prompt_reads
             hr_store(&self._ended, QUIET if got == -EAGAIN or got > 0 else -got)
 
     def take(self, uint8_t[::1] to, Py_ssize_t least, int64_t wait_us):
