@@ -149,18 +149,21 @@ def test_it_ends_when_little_comes_and_what_comes_then_stays_in_the_socket(
     assert found + ends[1].recv(300) == sent + b"!"
 
 
-def test_behind_each_lull_it_reads_promptly(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_at_first_and_behind_each_lull_it_reads_promptly(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     """By that the server's kernel learns to join what it sends. A read that gathers takes an hour here."""
     from headrace.sources.postgres._native import NativeIntake
 
     ring, hour_us = NativeIntake(ends[1].fileno(), 1 << 16), 3_600_000_000
     ring.begin()
+    ends[0].send(b"x")
     thread = threading.Thread(target=ring.run, args=(hour_us, 1_000, 2, 60_000), daemon=True)
     thread.start()
     with memoryview(bytearray(8)) as view:
         for _ in range(5):
-            ends[0].send(b"x")
             until(lambda: ring.take(view, 1, 0) == 1, "a byte behind a lull")
+            ends[0].send(b"x")
     ends[0].close()
     thread.join(LIMIT_S)
     assert not thread.is_alive()
