@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import ProtocolError
+from headrace.errors import DiskFull, ProtocolError
 from headrace.model.schema import KeyCheck
 from headrace.sources.postgres.assembler import Assembler
 from headrace.sources.postgres.decoder import ENGINES, make_decoder
 from headrace.sources.postgres.frames import FrameBuffer
 from headrace.sources.postgres.spools import Spool, Spools
+from tests.faults.disks import FULL, on_a_full_disk
 from tests.sources.postgres import wire
 from tests.sources.postgres.test_assembler import Versions, unexpected
 
@@ -42,6 +44,21 @@ def test_what_was_added_comes_back_once_and_in_order(
     assert read(spool) == []
     spool.close()
     assert not list(tmp_path.glob("spool/*"))
+
+
+@on_a_full_disk
+def test_what_finds_no_room_when_it_is_read_is_told_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last few bytes wait for more until then."""
+    full = FULL.open("w+b")
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_given: full)
+    spool = Spool(tmp_path)
+    spool.add(b"few")
+    spool.to_disk()
+    with pytest.raises(DiskFull, match="no room"):
+        spool.next_part()
+    assert full.closed
 
 
 def test_the_largest_go_to_disk_until_the_others_fit(tmp_path: Path) -> None:

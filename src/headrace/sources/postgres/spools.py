@@ -68,7 +68,8 @@ class Spool:
         file, self._file = self._file, None
         if file is None:
             return None
-        with file, _refusals(self._folder):
+        # In this order: a file that cannot be written refuses once more as it is closed.
+        with _refusals(self._folder), file:
             file.flush()
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         mapped.madvise(mmap.MADV_SEQUENTIAL)
