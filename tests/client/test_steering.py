@@ -379,7 +379,8 @@ def test_a_rewind_into_what_a_consumer_keeps_back_loses_nothing(log, relay):
     with running(subscription):
         until(lambda: consumer.windows and consumer.windows[-1] == 90, "all")
         subscription.rewind(45)
-        until(lambda: consumer.rollbacks == 1 and consumer.windows[-1] == 90, "all again")
+        until(lambda: consumer.windows.count(90) == 2, "all again")
+    assert consumer.rollbacks == 1
     assert sorted({told[0] for told in consumer.told}) == [*range(10, 100, 10)]
 
 
