@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.errors import SourceError
@@ -20,6 +20,7 @@ __all__ = [
     "PublishedTable",
     "add_tables",
     "add_tables_again",
+    "all_as_published",
     "as_published",
     "listed",
     "out_of_step",
@@ -83,38 +84,72 @@ def _tables(session: Session, name: str) -> dict[TableId, PublishedTable]:
 
 
 def as_published(session: Session, settings: PostgresSettings, facts: TableFacts) -> TableFacts:
-    """Return the facts with the columns that are captured.
+    """Return the facts of one table with the columns that are captured; see `all_as_published`."""
+    return all_as_published(session, settings, [facts])[0]
+
+
+def all_as_published(
+    session: Session, settings: PostgresSettings, tables: Sequence[TableFacts]
+) -> list[TableFacts]:
+    """Return the facts of tables with the columns that are captured.
 
     Those of an adopted publication's own list, or of ours, and of them what the configuration chooses, as text
     where it wants them so.
+    """
+    choosy = {
+        facts.oid
+        for facts in tables
+        if session.version >= CHOOSY_VERSION
+        and (settings.publication or settings.columns_of(facts.table))
+    }
+    columns = _lists(session, settings, choosy) if choosy else {}
+    generated = session.version < GENERATED_VERSION
+    return [
+        _chosen(settings, facts, columns.get(facts.oid), generated=generated) for facts in tables
+    ]
+
+
+def _lists(
+    session: Session, settings: PostgresSettings, oids: Collection[int]
+) -> dict[int, frozenset[str] | None]:
+    """Return the columns that the publication lists, by table."""
+    sql = (
+        f"SELECT oid, columns FROM ({published_sql(session.version)}) t WHERE oid = ANY ($2::oid[])"
+    )
+    asked = "{" + ",".join(map(str, sorted(oids))) + "}"
+    rows = session.rows(sql, settings.publication_name, asked)
+    return {int(oid or 0): _names(columns) for oid, columns in rows}
+
+
+def _chosen(
+    settings: PostgresSettings,
+    facts: TableFacts,
+    columns: frozenset[str] | None,
+    *,
+    generated: bool,
+) -> TableFacts:
+    """Return one table's facts as captured.
+
+    Args:
+        settings: what the configuration chooses.
+        facts: as the catalog has them.
+        columns: those that the publication lists; None for all.
+        generated: whether listed columns that are generated come without their values all the same.
     """
     if texts := settings.text_of(facts.table):
         marked = (replace(a, as_text=a.name in texts) for a in facts.attributes)
         facts = replace(facts, attributes=tuple(marked))
     if settings.summed and facts.identity.key:
         facts = replace(facts, identity=replace(facts.identity, check=KeyCheck.DEFERRED))
+    if columns is not None:
+        attributes = (a for a in facts.attributes if a.name in columns)
+        kept = tuple(replace(a, generated=a.generated and generated) for a in attributes)
+        facts = replace(facts, attributes=kept)
     choice = settings.columns_of(facts.table)
-    if session.version >= CHOOSY_VERSION and (settings.publication or choice):
-        facts = _of_list(session, settings, facts)
     if choice is None:
         return facts
     keep = {a.name for a in facts.attributes if choice.keeps(a.name)} | set(facts.identity.key)
     return replace(facts, attributes=tuple(a for a in facts.attributes if a.name in keep))
-
-
-def _of_list(session: Session, settings: PostgresSettings, facts: TableFacts) -> TableFacts:
-    sql = f"SELECT columns FROM ({published_sql(session.version)}) t WHERE oid = $2::oid"
-    rows = session.rows(sql, settings.publication_name, str(facts.oid))
-    columns = _names(rows[0][0]) if rows else None
-    if columns is None:
-        return facts
-    generated = session.version < GENERATED_VERSION
-    kept = tuple(
-        replace(a, generated=a.generated and generated)
-        for a in facts.attributes
-        if a.name in columns
-    )
-    return replace(facts, attributes=kept)
 
 
 def wanted_columns(

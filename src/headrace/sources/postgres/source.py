@@ -21,7 +21,7 @@ from headrace.sources.postgres.joining import await_writers
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.sources.postgres.marks import MarkWriter
 from headrace.sources.postgres.preflight import Preflight
-from headrace.sources.postgres.publication import as_published
+from headrace.sources.postgres.publication import all_as_published
 from headrace.sources.postgres.relations import CatalogVersions, LogFormat
 from headrace.sources.postgres.retained import SlotWatch
 from headrace.sources.postgres.settings import ColumnChoice, PostgresSettings
@@ -98,10 +98,8 @@ class PostgresSource:
         """Return the captured tables by name."""
         with connect(self.settings) as session:
             facts = read_tables(session, self.settings.filter)
-            return [
-                describe(session, self._types, as_published(session, self.settings, one))
-                for one in facts
-            ]
+            published = all_as_published(session, self.settings, facts)
+            return [describe(session, self._types, one) for one in published]
 
     def described(
         self, patterns: Sequence[str] | None = None, only: TableId | None = None
@@ -190,7 +188,8 @@ class PostgresSource:
         if self.settings.log_format == "text" or self._format.refused:
             return False
         facts = read_tables(session, self.settings.filter)
-        columns = [a for f in facts for a in as_published(session, self.settings, f).published]
+        tables = all_as_published(session, self.settings, facts)
+        columns = [a for table in tables for a in table.published]
         types = published_types(session, self._types, columns)
         return all(type_.form is not Form.UNKNOWN for _, type_ in types)
 
