@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from headrace.sources.postgres.spools import Spool, Spools
 from tests.faults.disks import FULL, on_a_full_disk
 from tests.sources.postgres import wire
 from tests.sources.postgres.test_assembler import Versions, unexpected
+from tests.waiting import until
 
 PARTS = [b"first" * 3000, b"", b"second", b"third" * 70_000, b"!"]
 
@@ -44,6 +46,21 @@ def test_what_was_added_comes_back_once_and_in_order(
     assert read(spool) == []
     spool.close()
     assert not list(tmp_path.glob("spool/*"))
+
+
+def test_a_file_and_its_map_are_given_up_with_the_spool(tmp_path: Path) -> None:
+    """They are larger than what is held in memory: nothing may keep them."""
+    spool = Spool(tmp_path)
+    spool.add(b"much")
+    spool.to_disk()
+    part = spool.next_part()
+    assert part is not None
+    mapped = part.obj
+    assert isinstance(mapped, mmap.mmap)
+    spool.close()
+    with pytest.raises(ValueError, match="released"):
+        bytes(part)
+    until(lambda: mapped.closed, "the map is gone")
 
 
 @on_a_full_disk
