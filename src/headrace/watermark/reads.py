@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# pyarrow does so with the first array that is made of one of numpy's: amid a window the log would wait for it.
+import numpy.ma  # noqa: F401
 import pyarrow as pa
 
 from headrace.changelog.refusals import write_refusals
@@ -140,9 +142,6 @@ class Reads:
             ConfigError: a predicate for a table without a key, which is only ever read whole.
             SourceError: the source refuses the predicate.
         """
-        # pyarrow does so with the first array that is made of one of numpy's: amid a window the log would wait for it.
-        import numpy.ma  # noqa: F401
-
         with self._slow.watched("catalog", table):
             schema = self._chunks.describe(table)
         if predicate and not schema.key:

@@ -186,11 +186,11 @@ class Spy:
                 self.look()
             return original(session, statement, *parameters, **more)
 
-        def copying(session: Session, statement: str, limit: int) -> Iterator[bytearray]:
+        def copying(session: Session, statement: str, *given: Any) -> Iterator[bytearray]:
             if not session.encrypted:
                 # Else it goes through `result` like any other.
                 self.statements.append(" ".join(statement.split()))
-            return copy_out(session, statement, limit)
+            return copy_out(session, statement, *given)
 
         monkeypatch.setattr(Session, "result", result)
         monkeypatch.setattr("headrace.sources.postgres.chunks.copy_out", copying)
@@ -234,10 +234,10 @@ def before_next_copy(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -
     """Act once, between a chunk's description and its select."""
     acts = [act]
 
-    def acting(session: Session, statement: str, limit: int) -> Iterator[bytearray]:
+    def acting(session: Session, statement: str, *given: Any) -> Iterator[bytearray]:
         while acts:
             acts.pop()()
-        return copy_out(session, statement, limit)
+        return copy_out(session, statement, *given)
 
     monkeypatch.setattr("headrace.sources.postgres.chunks.copy_out", acting)
 

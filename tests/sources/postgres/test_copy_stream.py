@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import struct
+import termios
+from array import array
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,11 +18,14 @@ from headrace.sources.postgres.connection import QueryFailed, Session, connect
 from headrace.sources.postgres.copy_binary import TRAILER
 from headrace.sources.postgres.copy_stream import append_copy_data, copy_out
 from headrace.sources.postgres.decoder import ENGINES
+from headrace.sources.postgres.transport import SocketTransport
 from headrace.testing.postgres_server import PostgresServer
 from tests.fixtures_postgres import name_of
+from tests.waiting import until
 
 ROWS = "COPY (SELECT g, repeat('x', g % 50) FROM generate_series(1, 20000) g) TO STDOUT (FORMAT binary)"
 
+LEAD = b"in front of each"
 
 Append = Callable[[bytearray, int, int, bytearray, int], int]
 
@@ -86,14 +92,57 @@ def test_the_socket_gives_what_libpq_gives(
     plain: Session, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_DECODER", engine)
-    by_socket = list(copy_out(plain, ROWS, 10_000))
+    by_socket = list(copy_out(plain, ROWS, 10_000, LEAD))
     assert plain.value("SELECT 1") == "1"
     plain.encrypted = True
-    by_libpq = list(copy_out(plain, ROWS, 10_000))
+    by_libpq = list(copy_out(plain, ROWS, 10_000, LEAD))
     assert by_socket == by_libpq
     assert len(by_socket) > 50
-    assert all(10_000 <= len(piece) < 10_100 for piece in by_socket[:-1])
-    assert by_socket[-1].endswith(TRAILER)
+    first, *others = by_socket
+    pieces = [first, *(piece.removeprefix(LEAD) for piece in others)]
+    assert b"".join(pieces) == b"".join(copy_out(plain, ROWS, 10_000_000))
+    assert [len(LEAD)] * len(others) == [
+        len(a) - len(b) for a, b in zip(others, pieces[1:], strict=True)
+    ]
+    assert all(10_000 <= len(piece) < 10_100 for piece in pieces[:-1])
+    assert pieces[-1].endswith(TRAILER)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_lead_counts_for_no_row(plain: Session, encrypted: bool) -> None:
+    """A piece of nothing but its lead would be followed by itself for ever."""
+    plain.encrypted = encrypted
+    pieces = list(copy_out(plain, "COPY (SELECT generate_series(1, 3)) TO STDOUT", 1, LEAD))
+    assert pieces == [b"1\n", LEAD + b"2\n", LEAD + b"3\n"]
+
+
+@pytest.mark.postgres
+def test_much_is_left_to_gather_and_little_is_taken_at_once(
+    plain: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered = 0
+
+    def gather(_stream: SocketTransport) -> None:
+        nonlocal gathered
+        gathered += 1
+
+    monkeypatch.setattr(SocketTransport, "gather", gather)
+    pieces = copy_out(plain, ROWS, 10_000)
+    size = len(next(pieces))
+    until(lambda: waiting(plain.pgconn.socket) > 50_000, "much has come")
+    size += sum(map(len, pieces))
+    assert 0 < gathered <= size / 8_000
+    gathered = 0
+    assert list(copy_out(plain, "COPY (SELECT repeat('x', 5000)) TO STDOUT", 100_000))
+    assert gathered == 0
+
+
+def waiting(socket: int) -> int:
+    """Return how many bytes a socket has for its reader."""
+    count = array("i", [0])
+    fcntl.ioctl(socket, termios.FIONREAD, count)
+    return count[0]
 
 
 @pytest.mark.postgres

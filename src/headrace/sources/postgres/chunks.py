@@ -62,6 +62,7 @@ _BAD_LITERAL = "22"
 _BATCH_BYTES = 4 << 20
 # Rows that are decoded at once; the socket holds about as much meanwhile.
 _PIECE_BYTES = 256 << 10
+_NO_ROWS = HEADER + TRAILER
 
 # How many heaps of the table were written anew since the snapshot, how many of its columns are no more what they were
 # called, and which partitions it has. Functions look at the present catalog, tables of the catalog at the snapshot's.
@@ -407,14 +408,13 @@ def _copy(sql: str) -> str:
 def _pieces(session: Session, sql: str, limit: int) -> Iterator[bytearray]:
     """Yield the rows of a select as binary COPY that ends with the row that reaches ``limit`` bytes; at least one."""
     held: bytearray | None = None
-    for piece in copy_out(session, _copy(sql), limit):
-        if held is None:
-            held = piece
-        elif piece == TRAILER:
-            held += piece
-        else:
-            yield held + TRAILER
-            held = bytearray(HEADER) + piece
+    for piece in copy_out(session, _copy(sql), limit, HEADER):
+        if held is not None:
+            held += TRAILER
+            if piece == _NO_ROWS:
+                continue
+            yield held
+        held = piece
     if held is not None:
         yield held
 

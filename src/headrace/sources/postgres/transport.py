@@ -199,11 +199,15 @@ class SocketTransport(_Common):
             return size
         self.lull = False
         if busy and self._intake is None:
-            time.sleep(self._gather_s)
+            self.gather()
         size = self.frames.fill(self._read_into)
         if busy and size and self._intake is not None:
             self._intake.begin()
         return size
+
+    def gather(self) -> None:
+        """Leave what comes a moment, so that the next read finds much."""
+        time.sleep(self._gather_s)
 
     def _is_taken_in(self) -> bool:
         return self._intake is not None and self._intake.running
