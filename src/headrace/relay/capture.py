@@ -177,18 +177,11 @@ class Capture:
             telling=self._telling,
         )
         self._ensure_dumped(catalog)
-        self.coordinator.ask()
-        brings_all = not self._leaves_out
-        if brings_all:
-            # While the catalog is looked at.
-            self._open()
         self.coordinator.begin()
         self._telling.requests(self._state.requests)
         # Before the first block: moves into tables under dump must find their dump running.
         self._queue.current()
-        if not brings_all:
-            # Only now is there somebody who can take note of the rest.
-            self.open_connections()
+        self.open_connections()
 
     def _ensure_dumped(self, catalog: Catalog | None) -> None:
         is_first = self._state.get("tables") is None
@@ -302,29 +295,22 @@ class Capture:
         Raises:
             SlotLost: the source was told of more than the change log holds, and will not send it again.
         """
-        if self._leaves_out:
-            self._observe_again()
-        self._open()
-
-    def _open(self) -> None:
+        self._observe_again()
         reader = self._source.open(self._registry)
         offset = self._life.offset
         self._reader = RenumberedReader(reader, offset) if offset else reader
         # Only now: while the log is open nobody else can move the position.
         self._again = sent_again(self._source, self._log, offset)
 
-    @property
-    def _leaves_out(self) -> bool:
-        """Whether the source goes on elsewhere, and will not bring again all that the change log holds."""
-        return isinstance(self._source, FollowsOthers) and self._source.leaves_out
-
     def _observe_again(self) -> None:
-        """Take note again of what the log holds and the source will not bring again."""
+        """Take note again of what the log holds and the source, which goes on elsewhere, will not bring again."""
         assert self.coordinator is not None
-        for block in self._log_blocks(self._source.acknowledged_scn() + self._life.offset):
-            self.coordinator.observe(block)
-        # Before the source's position moves behind it.
-        self._write_pending()
+        source = self._source
+        if isinstance(source, FollowsOthers) and source.leaves_out:
+            for block in self._log_blocks(source.acknowledged_scn() + self._life.offset):
+                self.coordinator.observe(block)
+            # Before the source's position moves behind it.
+            self._write_pending()
 
     # -- one round --------------------------------------------------------------------------------
 

@@ -112,7 +112,6 @@ class Coordinator:
         self._last_scn = start_scn
         self._catalog = catalog
         self._look_at = 0.0
-        self._asked: Future[CatalogLook] | None = None
         self._looked: CatalogLook | None = None
 
     # -- the log side -----------------------------------------------------------------------------
@@ -493,23 +492,15 @@ class Coordinator:
 
     # -- tables that come and go ------------------------------------------------------------------
 
-    def ask(self) -> None:
-        """Begin the first look at the catalog; `begin` waits for it."""
-        if self._catalog is not None:
-            self._asked = self._look_now(self._catalog)
-
     def begin(self) -> None:
-        """Take the first look before the first block: whoever waits for what happened meanwhile sees it wait."""
-        if self._catalog is None or self._asked is None:
+        """Look at the catalog before the first block: whoever waits for what happened meanwhile sees it wait."""
+        if self._catalog is None:
             return
-        asked, self._asked = self._asked, None
+        catalog = self._catalog
         self._look_at = self._clock() + self._settings.look_interval_s
-        self._compare(asked.result())
+        self._compare(self._reads.look(*catalog.ask(self._queue.tables)))
         if self._looked is not None:
-            self._carry_out(self._catalog, self._looked)
-
-    def _look_now(self, catalog: Catalog) -> Future[CatalogLook]:
-        return self._executor.submit(self._reads.look, *catalog.ask(self._queue.tables))
+            self._carry_out(catalog, self._looked)
 
     def _look(self, catalog: Catalog, now: float) -> bool:
         """Carry out what the last look found; return whether another one was begun."""
@@ -519,7 +510,9 @@ class Coordinator:
         if now < self._look_at:
             return False
         self._look_at = now + self._settings.look_interval_s
-        self._job = Job(self._look_now(catalog), None)
+        self._job = Job(
+            self._executor.submit(self._reads.look, *catalog.ask(self._queue.tables)), None
+        )
         return True
 
     def _compare(self, look: CatalogLook) -> None:
