@@ -121,3 +121,24 @@ def test_a_table_that_somebody_keeps_locked_holds_no_other_up(
         sql("INSERT INTO t VALUES (2, 'c', 'd')")
         assert log.collect().changes("t") == [("+I", 2, "c")]
         log.close()
+
+
+@req("N22")
+@pytest.mark.since(15)
+def test_each_table_has_the_columns_of_its_own_list(database: str, sql: Sql) -> None:
+    """They are asked for together."""
+    sql(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v text, w text)" for name in ("t", "u", "x")),
+        "CREATE PUBLICATION theirs FOR TABLE t (id, v), u (id, w), x",
+    )
+    found = {
+        schema.table.name: schema.names
+        for schema in PostgresSource(database, publication="theirs").tables()
+    }
+    assert found == {"t": ["id", "v"], "u": ["id", "w"], "x": ["id", "v", "w"]}
+    chosen = PostgresSource(
+        database,
+        publication="theirs",
+        columns=(ColumnChoice(U, exclude=frozenset({"w"})),),
+    )
+    assert [schema.names for schema in chosen.tables()] == [["id", "v"], ["id"], ["id", "v", "w"]]
