@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# pyarrow does so with the first array that is made of one of numpy's: amid a window the log would wait for it.
+# pyarrow loads it with the first array that is made of one of numpy's: amid a window the log would wait for that.
 import numpy.ma  # noqa: F401
 import pyarrow as pa
 

@@ -101,9 +101,7 @@ def test_the_socket_gives_what_libpq_gives(
     first, *others = by_socket
     pieces = [first, *(piece.removeprefix(LEAD) for piece in others)]
     assert b"".join(pieces) == b"".join(copy_out(plain, ROWS, 10_000_000))
-    assert [len(LEAD)] * len(others) == [
-        len(a) - len(b) for a, b in zip(others, pieces[1:], strict=True)
-    ]
+    assert all(piece.startswith(LEAD) for piece in others)
     assert all(10_000 <= len(piece) < 10_100 for piece in pieces[:-1])
     assert pieces[-1].endswith(TRAILER)
 

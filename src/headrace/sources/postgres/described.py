@@ -18,7 +18,7 @@ from headrace.sources.description import (
 )
 from headrace.sources.postgres.catalog import Attribute, TableFacts, TypeCache, read_tables
 from headrace.sources.postgres.connection import Session
-from headrace.sources.postgres.publication import as_published
+from headrace.sources.postgres.publication import all_as_published
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.types import Form, ResolvedType
 
@@ -64,11 +64,11 @@ def read_description(
     not_null = {(oid, number) for oid, number in session.rows(_NOT_NULL, oids)}
     primary = {oid: (key or "").split() for oid, key in session.rows(_PRIMARY, oids)}
     found = []
-    for facts in tables:
+    for facts, published in zip(tables, all_as_published(session, settings, tables), strict=True):
         oid = str(facts.oid)
         names = {str(attribute.number): attribute.name for attribute in facts.attributes}
         rows, size = statistics.get(oid, (None, None))
-        columns = _columns(session, settings, types, facts)
+        columns = _columns(session, types, facts, published)
         found.append(
             TableDescription(
                 facts.table,
@@ -95,12 +95,12 @@ def written_bytes(session: Session) -> int:
 
 
 def _columns(
-    session: Session, settings: PostgresSettings, types: TypeCache, facts: TableFacts
+    session: Session, types: TypeCache, facts: TableFacts, published: TableFacts
 ) -> list[ColumnDescription]:
-    published = {a.name: a for a in as_published(session, settings, facts).attributes}
-    attributes = [published.get(a.name, a) for a in facts.attributes]
+    captured = {a.name: a for a in published.attributes}
+    attributes = [captured.get(a.name, a) for a in facts.attributes]
     resolved = types.resolve(session, ((a.type_oid, a.modifier) for a in attributes))
-    return [_column(attribute, resolved, published) for attribute in attributes]
+    return [_column(attribute, resolved, captured) for attribute in attributes]
 
 
 def _column(

@@ -14,7 +14,7 @@ from headrace.sources.postgres.ddl import TRIGGER_SQL, TRIGGERS
 from headrace.sources.postgres.plan import check_plan
 from headrace.sources.postgres.publication import (
     PublicationFacts,
-    as_published,
+    all_as_published,
     read_publication,
 )
 from headrace.sources.postgres.settings import MARKS_SCHEMA, MARKS_TABLE, PostgresSettings
@@ -358,6 +358,8 @@ class Preflight:
             )
         adopted = publication if self._settings.publication is not None else None
         types = TypeCache()
+        selects = [f for f in tables if f.readable and f.schema_usable and not f.row_security]
+        published = {f.oid: f for f in all_as_published(self._session, self._settings, selects)}
         for facts in tables:
             self._findings += check_table(
                 facts,
@@ -368,7 +370,6 @@ class Preflight:
                 owns_publication=self._settings.publication is None,
                 choice=self._settings.columns_of(facts.table),
             )
-            if facts.readable and facts.schema_usable and not facts.row_security:
-                published = as_published(self._session, self._settings, facts)
-                if finding := check_plan(self._session, types, published):
-                    self._findings.append(finding)
+            selected = published.get(facts.oid)
+            if selected and (finding := check_plan(self._session, types, selected)):
+                self._findings.append(finding)
