@@ -31,6 +31,7 @@ from headrace.sources.postgres.decoder import engine
 
 _PARTS = ("backlog", "heap", "idle", "rates")
 _HEAPS = ("4g", "2g", "1g", "512m", "384m", "256m", "192m", "128m", "96m", "64m")
+_TRANSACTION_ROWS = 1_000_000
 _LATENCY_SETTINGS = ("connect", "connect-poll-1ms", "connect-default")
 
 Record = dict[str, Any]
@@ -51,7 +52,7 @@ class _Bench:
         given = self._given
         for name in given.loads if {"backlog", "heap"} & set(given.parts) else ():
             with self._steps.step(f"{name}: {WORKLOADS[name].title} is played"):
-                region = record(self._server, WORKLOADS[name], given.rows)
+                region = record(self._server, WORKLOADS[name], _rows(name, given))
             if "backlog" in given.parts:
                 self._backlog(name, region)
             if "heap" in given.parts and given.debezium and name == given.heap_load:
@@ -134,6 +135,12 @@ class _Bench:
                     self._keep(part, f"debezium {setting}", round_, found, rate=rate)
 
 
+def _rows(load: str, given: argparse.Namespace) -> int:
+    """Return the size of a load: the one transaction is no larger than the one that its goal speaks of."""
+    rows: int = given.rows
+    return min(rows, _TRANSACTION_ROWS) if load == "w5" else rows
+
+
 def _rates(given: argparse.Namespace) -> list[int]:
     return ([0] if "idle" in given.parts else []) + (
         list(given.rates) if "rates" in given.parts else []
@@ -169,7 +176,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         # Runs of some seconds: connecting and the last sync are a hundredth of them, and not a tenth.
         default=3_000_000,
-        help="changes of a load (3,000,000; w1 80 %%, w4 20 %%)",
+        help="changes of a load (3,000,000; w1 80 %%, w4 20 %%, w5 1,000,000 at most)",
     )
     add("--peer-runs", type=int, default=3, help="rounds in which Debezium takes part (3)")
     add("--seconds", type=float, default=20, help="of a latency run (20)")
