@@ -19,7 +19,8 @@ from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId
 from headrace.observe import failpoints
 from headrace.sources.postgres import PostgresSource
-from headrace.state.store import RequestState
+from headrace.state.records import OPEN, DumpRequest
+from headrace.state.store import RequestState, Scope
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.faults.faulty import AtWork, at_work, copied, follows
 from tests.fixtures_postgres import Sql
@@ -261,6 +262,36 @@ def test_drop_rename_and_schemas_are_told_at_places_behind_their_rows(
         sql("INSERT INTO c VALUES (3, 'z')")
         follows(running, database, TableId("public", "c"))
         assert len(told(tmp_path, *kinds)) == 5
+
+
+@req("P02", "C30")
+def test_a_request_for_all_tables_reads_those_that_are_there(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    """Neither the name of one that was dropped nor the former name of another ends it."""
+    sql(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE b (id int PRIMARY KEY)",
+        "CREATE TABLE d (id int PRIMARY KEY)",
+    )
+    now = TableId("public", "c")
+    with at_work(PostgresSource(database, name="tables"), tmp_path) as running:
+        until(running.dumped, "the first copy")
+        sql("DROP TABLE a", "ALTER TABLE b RENAME TO c", "INSERT INTO c VALUES (1)")
+        until(lambda: settled(running, now), "the dump of c")
+        name = running.state.submit(Scope.ALL_TABLES)
+
+        def ended() -> DumpRequest | None:
+            assert running.error is None, running.error
+            found = running.state.request(name)
+            return None if found is None or found.state in OPEN else found
+
+        until(lambda: ended() is not None, "the request")
+        request = ended()
+        assert request is not None
+        assert (request.state, request.reason) == (RequestState.COMPLETED, "")
+        read = {progress.table for progress in running.state.progress(name)}
+        assert read == {now, TableId("public", "d")}
 
 
 @req("C30")

@@ -195,6 +195,31 @@ def test_a_table_made_anew_is_told_of_once_whatever_look_was_under_way(state: St
     ]
 
 
+@req("P02", "C30")
+def test_a_request_for_all_tables_leaves_one_out_that_has_yet_to_join(state: StateStore) -> None:
+    """Its changes pass by until then; when it joins, it is dumped for that."""
+    catalog, queue = Catalog(state), TaskQueue(state, TABLES)
+    queue.away = catalog.away
+    assert not catalog.away(TABLES), "nothing is known before the first look"
+    catalog.ask(queue.tables)
+    joining = {"8": TWO.table}
+    state.write(catalog.work_off(CatalogLook({"7": ONE_AS_SEEN}, {}, joining), queue))
+    name = state.submit(Scope.ALL_TABLES)
+    task = queue.current()
+    assert task is not None
+    assert [one.progress.table for one in queue.dumps_of(ONE.table)] == [ONE.table]
+    assert queue.dumps_of(TWO.table) == []
+    written(state, queue)
+    assert [progress.table for progress in state.progress(name)] == [ONE.table]
+
+    there = {"7": ONE_AS_SEEN, "8": CatalogEntry(TWO.table, "1|")}
+    catalog.ask(queue.tables)
+    joined = CatalogLook(there, {}, joining, joined=frozenset({"8"}))
+    state.write(catalog.work_off(joined, queue))
+    assert open_requests(state) == [None, TWO.table]
+    assert not catalog.away(TABLES)
+
+
 def test_another_life_of_the_source_begins_without_identities(state: StateStore) -> None:
     known = '{"tables": {"7": ["public", "one", "1|"]}, "schemas": {}, "joining": {}}'
     state.write([lambda w: w.set("catalog", known)])

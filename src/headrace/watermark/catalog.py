@@ -77,6 +77,10 @@ class Catalog:
         """Identities of the tables that may join: what there was to say of their names was said."""
         return frozenset(self._joining.values())
 
+    def away(self, tables: Collection[TableId]) -> set[TableId]:
+        """Return those of the tables that are not captured now: they are gone, or have to join first."""
+        return set(tables) - self.names if self.begun else set()
+
     def forget(self, tables: Iterable[TableId]) -> None:
         """Take tables for strangers, which have to join anew: their changes passed by for a while."""
         gone = set(tables)

@@ -111,6 +111,8 @@ class Coordinator:
         self._snapshot_at = 0.0
         self._last_scn = start_scn
         self._catalog = catalog
+        if catalog is not None:
+            queue.away = catalog.away
         self._look_at = 0.0
         self._looked: CatalogLook | None = None
 

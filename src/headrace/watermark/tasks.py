@@ -148,6 +148,8 @@ class TaskQueue:
         self._look_at = 0.0
         self._store = store
         self._tables = list(tables)
+        self.away: Callable[[Collection[TableId]], Collection[TableId]] = lambda _tables: ()
+        """Returns which captured tables are not there: gone, or yet to join. Replace it before the first turn."""
         self.pending: list[Change] = []
         self._line: list[Turn] = []
         self._heard: list[Turn] | None = None
@@ -497,8 +499,12 @@ class TaskQueue:
         return request.table if request.table and request.table not in self._tables else None
 
     def _tasks_of(self, request: DumpRequest, known: dict[TableId, DumpProgress]) -> list[Task]:
-        """Return what is left to do of a request."""
-        tables = [request.table] if request.table else self._tables
+        """Return what is left to do of a request.
+
+        One for all tables leaves those out that are not there: whoever comes later is dumped for that reason.
+        """
+        away = () if request.table else set(self.away(self._tables)) - known.keys()
+        tables = [request.table] if request.table else [t for t in self._tables if t not in away]
         tasks = []
         for position, table in enumerate(tables):
             progress = known.get(table, DumpProgress(request.request_id, table))
