@@ -35,7 +35,15 @@ from headrace.relay.log import Log, streamed
 from headrace.relay.renumbered import RenumberedReader
 from headrace.relay.settings import CaptureSettings
 from headrace.relay.status import CaptureStatus
-from headrace.sources.base import FollowsOthers, LogItem, LogReader, SchemaStore, Source
+from headrace.sources.base import (
+    FollowsOthers,
+    LogItem,
+    LogReader,
+    Opening,
+    OpensAhead,
+    SchemaStore,
+    Source,
+)
 from headrace.state.incarnation import Incarnation
 from headrace.state.pace import Pace
 from headrace.state.store import DumpProgress, StateStore
@@ -106,6 +114,7 @@ class Capture:
         self._on_status = on_status
         self._executor = executor or ThreadPoolExecutor(1, "headrace-chunks")
         self._owns_executor = executor is None
+        self._opening: Opening | None = None
         self._reader: LogReader | None = None
         self._reads: Reads | None = None
         self._pace = Pace()
@@ -146,6 +155,8 @@ class Capture:
             ChangeLogLost: the state speaks of a log that is not there.
             SourceReplaced: the source lacks what the log holds.
         """
+        if isinstance(self._source, OpensAhead):
+            self._opening = self._source.opening()
         self._life = life_of(self._source, self._log, self._state)
         check_log(self._log, self._state)
         self._recall_streamed()
@@ -203,7 +214,11 @@ class Capture:
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set; waits for a lost source and for room on disk by itself."""
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         try:
             while not stop.is_set():
                 try:
@@ -230,6 +245,9 @@ class Capture:
             self._executor.shutdown(wait=False, cancel_futures=True)
         if self.coordinator is not None:
             self.coordinator.close()
+        if self._opening is not None:
+            self._opening.close()
+            self._opening = None
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -296,7 +314,8 @@ class Capture:
             SlotLost: the source was told of more than the change log holds, and will not send it again.
         """
         self._observe_again()
-        reader = self._source.open(self._registry)
+        opening, self._opening = self._opening, None
+        reader = (opening or self._source).open(self._registry)
         offset = self._life.offset
         self._reader = RenumberedReader(reader, offset) if offset else reader
         # Only now: while the log is open nobody else can move the position.

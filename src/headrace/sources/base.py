@@ -34,6 +34,8 @@ __all__ = [
     "FollowsOthers",
     "LogItem",
     "LogReader",
+    "Opening",
+    "OpensAhead",
     "ReceivedMark",
     "SchemaStore",
     "Severity",
@@ -443,4 +445,25 @@ class Source(Protocol):
 
     def drop(self) -> None:
         """Remove what `prepare` created; what was named in the configuration stays."""
+        ...
+
+
+class Opening(Protocol):
+    """A log that is about to be opened."""
+
+    def open(self, schemas: SchemaStore) -> LogReader:
+        """See `Source.open`; once only."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what was made for it, where it is not opened."""
+        ...
+
+
+@runtime_checkable
+class OpensAhead(Protocol):
+    """What a source also is that can make the connections of its log while other things are asked and written."""
+
+    def opening(self) -> Opening:
+        """Begin to connect, on a thread; what goes wrong is told by `Opening.open`."""
         ...

@@ -20,6 +20,7 @@ from headrace.sources.postgres.digest import SourceView
 from headrace.sources.postgres.joining import await_writers
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.sources.postgres.marks import MarkWriter
+from headrace.sources.postgres.opening import Connections, PostgresOpening
 from headrace.sources.postgres.preflight import Preflight
 from headrace.sources.postgres.publication import all_as_published
 from headrace.sources.postgres.relations import CatalogVersions, LogFormat
@@ -151,36 +152,54 @@ class PostgresSource:
             SlotLost: the slot does not exist or was invalidated.
             SourceUnavailable: the server cannot be reached, or another reader holds the slot.
         """
+        return self._reading(self._connected(), schemas)
+
+    def opening(self) -> PostgresOpening:
+        """Begin to connect; see `headrace.sources.base.OpensAhead`."""
+        return PostgresOpening(self._connected, self._reading)
+
+    def _connected(self) -> Connections:
+        """Make the connections of a log, and ask what is to be known of the server.
+
+        Raises:
+            SlotLost: as `open`, as do the others.
+        """
         side = SideSession(self.settings)
-        session: Session | None = None
         try:
             catalog = side.get()
             slot.check_slot(catalog, self.settings)
             xmax = int(catalog.value("SELECT pg_snapshot_xmax(pg_current_snapshot())"))
             feedback_s = _feedback_interval(catalog, self.settings)
+            binary = self._comes_in_binary(catalog)
             session = connect(self.settings, replication=True)
-            self._format.binary = self._comes_in_binary(catalog)
-            versions = CatalogVersions(
-                self.settings, side, self._types, schemas, self._seen, self._format
-            )
-            return PostgresLogReader(
-                session,
-                side,
-                self.settings,
-                versions,
-                xmax,
-                feedback_s,
-                binary=self._format.binary,
-            )
         except BaseException as error:
             side.close()
-            if session is not None:
-                session.close()
             if isinstance(error, QueryFailed):
                 raise SourceError(
                     f"The log cannot be opened: {error.message}",
                     next_step="run `headrace preflight FILE`, which lists what is missing.",
                 ) from error
+            raise
+        return Connections(session, side, xmax, feedback_s, binary)
+
+    def _reading(self, made: Connections, schemas: SchemaStore) -> PostgresLogReader:
+        """Begin to stream; the connections are the reader's, or released."""
+        self._format.binary = made.binary
+        versions = CatalogVersions(
+            self.settings, made.side, self._types, schemas, self._seen, self._format
+        )
+        try:
+            return PostgresLogReader(
+                made.session,
+                made.side,
+                self.settings,
+                versions,
+                made.xmax,
+                made.feedback_s,
+                binary=made.binary,
+            )
+        except BaseException:
+            made.close()
             raise
 
     def _comes_in_binary(self, session: Session) -> bool:
