@@ -20,6 +20,7 @@ from headrace.replicator import config_file, runner
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
 from headrace.sources.base import LogItem, LogReader, SchemaStore
+from headrace.sources.postgres.opening import PostgresOpening
 from headrace.sources.postgres.source import PostgresSource
 from headrace.state.store import RequestState, StateStore
 from tests.requirements import req
@@ -54,6 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Give what is asked of the source from here on, in order."""
     told: list[str] = []
     made, prepare, opened = PostgresSource.__init__, PostgresSource.prepare, PostgresSource.open
+    opened_ahead = PostgresOpening.open
 
     def configured(self: PostgresSource, *given: Any, **named: Any) -> None:
         told.append("configure")
@@ -67,6 +69,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         told.append("open")
         return Recorded(opened(self, schemas), told)
 
+    def recorded_ahead(self: PostgresOpening, schemas: SchemaStore) -> Recorded:
+        told.append("open")
+        return Recorded(opened_ahead(self, schemas), told)
+
+    monkeypatch.setattr(PostgresOpening, "open", recorded_ahead)
     monkeypatch.setattr(PostgresSource, "__init__", configured)
     monkeypatch.setattr(PostgresSource, "prepare", prepared)
     monkeypatch.setattr(PostgresSource, "open", recorded)
