@@ -162,7 +162,7 @@ class PostgresSource:
         """Make the connections of a log, and ask what is to be known of the server.
 
         Raises:
-            SlotLost: as `open`, as do the others.
+            HeadraceError: as `open`.
         """
         side = SideSession(self.settings)
         try:
