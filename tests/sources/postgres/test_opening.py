@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import ChangeLogLost, SlotLost
 from headrace.registry.file import FileRegistry
-from headrace.sources.base import Opening, OpensAhead
+from headrace.sources.base import LogReader, Opening, OpensAhead
 from headrace.sources.postgres import PostgresSource
 from headrace.state.store import StateStore
 from tests.faults.faulty import at_work
@@ -39,6 +39,20 @@ def source(database: str, sql: Sql) -> PostgresSource:
     return made
 
 
+def streams(reader: LogReader) -> None:
+    """Wait for the one row that was inserted."""
+    got: list[int] = []
+
+    def came() -> bool:
+        item = reader.poll(0.1)
+        got.extend(
+            item.block.bodies[0].batch["id"].to_pylist() if item and item.block.bodies else ()
+        )
+        return got == [1]
+
+    until(came, "the row")
+
+
 def test_a_log_that_was_opened_ahead_streams(
     source: PostgresSource, sql: Sql, tmp_path: Path, database: str
 ) -> None:
@@ -47,20 +61,32 @@ def test_a_log_that_was_opened_ahead_streams(
     sql("INSERT INTO t VALUES (1, 'one')")
     reader = opening.open(FileRegistry(tmp_path / "schemas"))
     try:
-        got: list[int] = []
-
-        def came() -> bool:
-            item = reader.poll(0.1)
-            got.extend(
-                item.block.bodies[0].batch["id"].to_pylist() if item and item.block.bodies else ()
-            )
-            return got == [1]
-
-        until(came, "the row")
+        streams(reader)
         assert sessions(database) == 2
     finally:
         reader.close()
     until(lambda: not sessions(database), "both connections are gone")
+
+
+@pytest.mark.parametrize("kind", ["walsender", "client backend"])
+def test_connections_that_the_server_has_ended_meanwhile_are_made_again(
+    source: PostgresSource, sql: Sql, tmp_path: Path, database: str, kind: str
+) -> None:
+    """As one does that lets nobody be idle for long."""
+    opening = source.opening()
+    until(lambda: sessions(database) == 2, "both connections")
+    sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+        f"AND application_name LIKE 'headrace%' AND backend_type = '{kind}'",
+        "INSERT INTO t VALUES (1, 'one')",
+    )
+    until(lambda: sessions(database) == 1, "one is gone")
+    reader = opening.open(FileRegistry(tmp_path / "schemas"))
+    try:
+        streams(reader)
+        assert sessions(database) == 2
+    finally:
+        reader.close()
 
 
 def test_what_goes_wrong_is_told_when_the_log_is_opened(

@@ -220,6 +220,16 @@ class Session:
         return self.pgconn.status == pq.ConnStatus.OK
 
     @property
+    def ended(self) -> bool:
+        """Whether the server has ended the connection while nothing was asked of it."""
+        try:
+            while wait_socket(self.pgconn.socket, 0.0):
+                self.pgconn.consume_input()
+        except psycopg.Error:
+            return True
+        return not self.usable
+
+    @property
     def in_transaction(self) -> bool:
         """Whether a transaction block is open."""
         return self.pgconn.transaction_status in (

@@ -33,6 +33,11 @@ class Connections:
     feedback_s: float
     binary: bool
 
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended one of them, which were idle for as long as a look took."""
+        return self.session.ended or self.side.get().ended
+
     def close(self) -> None:
         """Release both."""
         self.session.close()
@@ -52,6 +57,7 @@ class PostgresOpening:
         connected: Callable[[], Connections],
         reading: Callable[[Connections, SchemaStore], PostgresLogReader],
     ) -> None:
+        self._connected = connected
         self._reading = reading
         beside = ThreadPoolExecutor(1, "headrace-opening")
         self._connections = beside.submit(connected)
@@ -60,7 +66,11 @@ class PostgresOpening:
 
     def open(self, schemas: SchemaStore) -> PostgresLogReader:
         """Start reading the log; once only. See `headrace.sources.base.Source.open`."""
-        return self._reading(self._connections.result(), schemas)
+        made = self._connections.result()
+        if made.ended:
+            made.close()
+            made = self._connected()
+        return self._reading(made, schemas)
 
     def close(self) -> None:
         """Release the connections where the log is not opened."""
