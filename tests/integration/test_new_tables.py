@@ -286,8 +286,7 @@ def test_a_request_for_all_tables_reads_those_that_are_there(
             found = running.state.request(name)
             return None if found is None or found.state in OPEN else found
 
-        until(lambda: ended() is not None, "the request")
-        request = ended()
+        request = until(ended, "the request")
         assert request is not None
         assert (request.state, request.reason) == (RequestState.COMPLETED, "")
         read = {progress.table for progress in running.state.progress(name)}

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,7 @@ class Recorded:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Give what is asked of the source from here on, in order."""
     told: list[str] = []
-    made, prepare, opened = PostgresSource.__init__, PostgresSource.prepare, PostgresSource.open
-    opened_ahead = PostgresOpening.open
+    made, prepare = PostgresSource.__init__, PostgresSource.prepare
 
     def configured(self: PostgresSource, *given: Any, **named: Any) -> None:
         told.append("configure")
@@ -65,18 +64,18 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         told.append("prepare")
         prepare(self, fresh=fresh)
 
-    def recorded(self: PostgresSource, schemas: SchemaStore) -> Recorded:
-        told.append("open")
-        return Recorded(opened(self, schemas), told)
+    def recorded(opened: Callable[[Any, SchemaStore], LogReader]) -> Callable[..., Recorded]:
+        def recording(self: Any, schemas: SchemaStore) -> Recorded:
+            told.append("open")
+            return Recorded(opened(self, schemas), told)
 
-    def recorded_ahead(self: PostgresOpening, schemas: SchemaStore) -> Recorded:
-        told.append("open")
-        return Recorded(opened_ahead(self, schemas), told)
+        return recording
 
-    monkeypatch.setattr(PostgresOpening, "open", recorded_ahead)
     monkeypatch.setattr(PostgresSource, "__init__", configured)
     monkeypatch.setattr(PostgresSource, "prepare", prepared)
-    monkeypatch.setattr(PostgresSource, "open", recorded)
+    # At a start it is opened ahead.
+    for kind in (PostgresSource, PostgresOpening):
+        monkeypatch.setattr(kind, "open", recorded(kind.open))
     return told
 
 

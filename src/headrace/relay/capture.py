@@ -214,30 +214,25 @@ class Capture:
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set; waits for a lost source and for room on disk by itself."""
-        try:
+        with contextlib.closing(self):
             self.start()
-        except BaseException:
-            self.close()
-            raise
-        try:
-            while not stop.is_set():
-                try:
-                    self.step(self._settings.poll_s)
-                    self._waits = ""
-                    self._report(self.doing, "")
-                except SourceUnavailable as error:
-                    self._wait("waiting for source", error)
-                    self._reopen(stop)
-                except (DiskFull, DiskBudgetReached) as error:
-                    self._wait("waiting for room", error)
-                    self._reopen(stop)
-            self._settle()
-            self._pay()
-        except Exception as error:
-            self._telling.failed(error)
-            raise
-        finally:
-            self.close()
+            try:
+                while not stop.is_set():
+                    try:
+                        self.step(self._settings.poll_s)
+                        self._waits = ""
+                        self._report(self.doing, "")
+                    except SourceUnavailable as error:
+                        self._wait("waiting for source", error)
+                        self._reopen(stop)
+                    except (DiskFull, DiskBudgetReached) as error:
+                        self._wait("waiting for room", error)
+                        self._reopen(stop)
+                self._settle()
+                self._pay()
+            except Exception as error:
+                self._telling.failed(error)
+                raise
 
     def close(self) -> None:
         """Release connections; bounded."""

@@ -39,8 +39,8 @@ def source(database: str, sql: Sql) -> PostgresSource:
     return made
 
 
-def streams(reader: LogReader) -> None:
-    """Wait for the one row that was inserted."""
+def streams(reader: LogReader, url: str) -> None:
+    """Wait for the one row that was inserted, over two connections, and close the log."""
     got: list[int] = []
 
     def came() -> bool:
@@ -50,7 +50,11 @@ def streams(reader: LogReader) -> None:
         )
         return got == [1]
 
-    until(came, "the row")
+    try:
+        until(came, "the row")
+        assert sessions(url) == 2
+    finally:
+        reader.close()
 
 
 def test_a_log_that_was_opened_ahead_streams(
@@ -59,12 +63,7 @@ def test_a_log_that_was_opened_ahead_streams(
     assert isinstance(source, OpensAhead)
     opening = source.opening()
     sql("INSERT INTO t VALUES (1, 'one')")
-    reader = opening.open(FileRegistry(tmp_path / "schemas"))
-    try:
-        streams(reader)
-        assert sessions(database) == 2
-    finally:
-        reader.close()
+    streams(opening.open(FileRegistry(tmp_path / "schemas")), database)
     until(lambda: not sessions(database), "both connections are gone")
 
 
@@ -81,12 +80,7 @@ def test_connections_that_the_server_has_ended_meanwhile_are_made_again(
         "INSERT INTO t VALUES (1, 'one')",
     )
     until(lambda: sessions(database) == 1, "one is gone")
-    reader = opening.open(FileRegistry(tmp_path / "schemas"))
-    try:
-        streams(reader)
-        assert sessions(database) == 2
-    finally:
-        reader.close()
+    streams(opening.open(FileRegistry(tmp_path / "schemas")), database)
 
 
 def test_what_goes_wrong_is_told_when_the_log_is_opened(
