@@ -75,6 +75,10 @@ bench-freshness: setup ## Measure source commit to visible in the Delta table
 bench-capture: setup ## Measure capture beside pg_recvlogical and Debezium
 	@$(BIN)/python -m benchmarks.bench_capture $(ARGS)
 
+.PHONY: bench-sender
+bench-sender: setup ## Measure what the server does while capture reads by a Unix socket
+	@$(BIN)/python -m benchmarks.bench_sender $(ARGS)
+
 .PHONY: bench-mysql
 bench-mysql: setup-tests ## Measure binary logs and tables of MySQL and MariaDB beside four other readers
 	@$(BIN)/python -m benchmarks.bench_mysql $(ARGS)

@@ -42,6 +42,8 @@ class Figure:
 _OURS = "ours over theirs, rows/s"
 _FASTER = "theirs with deletion vectors over ours, s"
 
+_SENT = (("w1", "pgbench"), ("w5", "one transaction"))
+
 _RELAY_GOALS = {
     ("p50", 1, 1000): 1.0,
     ("p50", 40, 1000): 5.0,
@@ -353,6 +355,34 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "capture_sockets_vs_burners": Figure(
             "the first over the second: what moving bytes costs a capture, whoever moves them"
         ),
+    },
+    "sender": {
+        **{
+            f"{load}_vs_pg_recvlogical": Figure(f"{title}, {_OURS}", least=1.0)
+            for load, title in _SENT
+        },
+        **{
+            f"{load}_bare_vs_pg_recvlogical": Figure(
+                f"{title}, a client that only keeps bytes over theirs, rows/s"
+            )
+            for load, title in _SENT
+        },
+        **{
+            f"{load}_sender_{share}{label}": Figure(
+                f"{title}, the server's sending process {does}{beside}"
+            )
+            for load, title in _SENT
+            for share, does in (
+                ("runs", "runs: share of its time"),
+                ("ready", "is ready and others run: share of its time"),
+                ("waits", "waits: share of its time"),
+            )
+            for label, beside in (
+                ("", ""),
+                ("_pg_recvlogical", ", beside pg_recvlogical"),
+                ("_bare", ", beside a client that only keeps bytes"),
+            )
+        },
     },
     "fanout": {
         figure: Figure(f"{what}, {count} consumers of a log that is there")

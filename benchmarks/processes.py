@@ -17,6 +17,7 @@ from typing import Any
 
 __all__ = [
     "Child",
+    "Turns",
     "Usage",
     "anonymous_mib",
     "cpu_s",
@@ -25,6 +26,7 @@ __all__ = [
     "python",
     "running",
     "tree_cpu_s",
+    "turns",
 ]
 
 _SAMPLE_S = 0.02
@@ -48,6 +50,33 @@ class Usage:
     rss_mib: float
     began_us: int
     said: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What a process had of the processors until a moment.
+
+    Attributes:
+        at_s: that moment, by the monotonic clock.
+        ran_s: it ran.
+        ready_s: it could have run, and others did.
+        preempted: how often the processor was taken from it.
+    """
+
+    at_s: float
+    ran_s: float
+    ready_s: float
+    preempted: int
+
+
+def turns(pid: int) -> Turns | None:
+    """Return what a process with one thread had of the processors, None when it is gone or the system does not say."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        ran, ready, _ = Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        taken = next(line for line in lines if line.startswith("nonvoluntary"))
+        return Turns(time.monotonic(), int(ran) / 1e9, int(ready) / 1e9, int(taken.split()[1]))
+    return None
 
 
 def anonymous_mib(pid: int) -> float:

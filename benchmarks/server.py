@@ -175,6 +175,12 @@ class BenchServer(EmbeddedPostgres):
             self.value(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'")
         )
 
+    def senders(self) -> list[int]:
+        """Return the processes that send the log to somebody."""
+        with self.connect() as connection:
+            rows = connection.execute("SELECT pid FROM pg_stat_replication ORDER BY 1").fetchall()
+        return [pid for (pid,) in rows]
+
     def drop_slot(self, name: str) -> None:
         """Remove a slot as soon as its reader is gone."""
         deadline = time.monotonic() + _DEADLINE_S

@@ -23,6 +23,7 @@ from benchmarks import (
     bench_memory,
     bench_mysql,
     bench_relay,
+    bench_sender,
     contenders,
     harness,
     latency,
@@ -135,6 +136,7 @@ def test_the_lock_holds_one_version_of_everything_debezium_needs(connector: str)
         bench_memory,
         bench_mysql,
         bench_relay,
+        bench_sender,
     ],
 )
 def test_every_benchmark_explains_itself(bench: object, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,6 +207,16 @@ def test_what_a_capture_loses_can_be_measured(tmp_path: Path) -> None:
     assert bench_beside.main(["--quick", "--out", str(tmp_path)]) == 0
     result = json.loads((tmp_path / "beside.json").read_text(encoding="utf-8"))
     assert result["summary"]["capture_consumers_vs_burners"] > 0
+
+
+@pytest.mark.postgres
+def test_what_the_server_does_can_be_measured(tmp_path: Path) -> None:
+    assert bench_sender.main(["--quick", "--loads", "w1", "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "sender.json").read_text(encoding="utf-8"))["summary"]
+    assert found["w1_vs_pg_recvlogical"] > 0
+    for beside in ("", "_pg_recvlogical", "_bare"):
+        shares = [found[f"w1_sender_{share}{beside}"] for share in ("runs", "ready", "waits")]
+        assert sum(shares) == pytest.approx(1, abs=0.01)
 
 
 def test_what_a_relay_sends_can_be_measured(tmp_path: Path) -> None:
