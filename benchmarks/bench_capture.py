@@ -31,7 +31,6 @@ from headrace.sources.postgres.decoder import engine
 
 _PARTS = ("backlog", "heap", "idle", "rates")
 _HEAPS = ("4g", "2g", "1g", "512m", "384m", "256m", "192m", "128m", "96m", "64m")
-_TRANSACTION_ROWS = 1_000_000
 _LATENCY_SETTINGS = ("connect", "connect-poll-1ms", "connect-default")
 
 Record = dict[str, Any]
@@ -52,7 +51,7 @@ class _Bench:
         given = self._given
         for name in given.loads if {"backlog", "heap"} & set(given.parts) else ():
             with self._steps.step(f"{name}: {WORKLOADS[name].title} is played"):
-                region = record(self._server, WORKLOADS[name], _rows(name, given))
+                region = record(self._server, WORKLOADS[name], given.rows)
             if "backlog" in given.parts:
                 self._backlog(name, region)
             if "heap" in given.parts and given.debezium and name == given.heap_load:
@@ -133,12 +132,6 @@ class _Bench:
                 with self._steps.step(f"{title}, Debezium {setting}, round {round_ + 1}"):
                     found = latency.debezium_latency(self._server, SETTINGS[setting], rate, seconds)
                     self._keep(part, f"debezium {setting}", round_, found, rate=rate)
-
-
-def _rows(load: str, given: argparse.Namespace) -> int:
-    """Return the size of a load: the one transaction is no larger than the one that its goal speaks of."""
-    rows: int = given.rows
-    return min(rows, _TRANSACTION_ROWS) if load == "w5" else rows
 
 
 def _rates(given: argparse.Namespace) -> list[int]:

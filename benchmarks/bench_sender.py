@@ -119,7 +119,10 @@ def summary(runs: Sequence[Record]) -> dict[str, float]:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = harness.parser("sender", __doc__ or "", runs=15)
     parser.add_argument(
-        "--rows", type=int, default=1_000_000, help="changes of a load (1,000,000; w1 80 %%)"
+        "--rows",
+        type=int,
+        default=3_000_000,
+        help="changes of a load (3,000,000; w1 80 %%, w5 1,000,000 at most)",
     )
     parser.add_argument("--loads", nargs="+", choices=list(WORKLOADS), default=list(_LOADS))
     given = parser.parse_args(arguments)

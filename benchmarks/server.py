@@ -176,9 +176,10 @@ class BenchServer(EmbeddedPostgres):
         )
 
     def senders(self) -> list[int]:
-        """Return the processes that send the log to somebody."""
+        """Return the processes that are sending the log to somebody."""
+        sending = "SELECT pid FROM pg_stat_replication WHERE state IN ('catchup', 'streaming')"
         with self.connect() as connection:
-            rows = connection.execute("SELECT pid FROM pg_stat_replication ORDER BY 1").fetchall()
+            rows = connection.execute(sending).fetchall()
         return [pid for (pid,) in rows]
 
     def drop_slot(self, name: str) -> None:

@@ -14,9 +14,9 @@ import ctypes
 import gc
 import importlib.abc
 import os
-import platform
-import struct
 import sys
+
+from headrace.processors import ask_for_slices
 
 __all__ = ["begin_lean", "leave_to_stay"]
 
@@ -31,9 +31,6 @@ a commit into the log, on which the lock is let go and taken again a dozen times
 _SLICE_NS = 300_000
 """How long this process works at a stretch where others want its processor too. In return it need not wait until they
 have had theirs: Linux lets who asks for little go first, from 6.12 on, and takes no notice before."""
-# Source: Linux, include/uapi/linux/sched/types.h and the tables of system calls.
-_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
-_SCHED_ATTR = struct.Struct("=IIQiIQQQII")
 
 
 class _NoPandas(importlib.abc.MetaPathFinder):
@@ -49,21 +46,8 @@ def begin_lean() -> None:
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _NoPandas())
     sys.setswitchinterval(_SWITCH_S)
-    _ask_for_short_slices()
+    ask_for_slices(_SLICE_NS)
     _keep_large_blocks_apart()
-
-
-def _ask_for_short_slices() -> None:
-    """Let the system hand the processor over soon, in both directions; threads begun later inherit it.
-
-    Nobody needs a privilege for it, and capture only answers later where it is refused.
-    """
-    number = _SCHED_SETATTR.get(platform.machine())
-    if sys.platform != "linux" or number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        return
-    nice = os.getpriority(os.PRIO_PROCESS, 0)
-    asked = _SCHED_ATTR.pack(_SCHED_ATTR.size, os.SCHED_OTHER, 0, nice, 0, _SLICE_NS, 0, 0, 0, 0)
-    ctypes.CDLL(None).syscall(number, 0, asked, 0)
 
 
 def _keep_large_blocks_apart() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import random
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -158,7 +161,7 @@ def test_at_first_and_behind_each_lull_it_reads_promptly(
     ring, hour_us = NativeIntake(ends[1].fileno(), 1 << 16), 3_600_000_000
     ring.begin()
     ends[0].send(b"x")
-    thread = threading.Thread(target=ring.run, args=(hour_us, 1_000, 2, 60_000), daemon=True)
+    thread = threading.Thread(target=ring.run, args=(hour_us, 1_000, 2, 60_000, False), daemon=True)
     thread.start()
     with memoryview(bytearray(8)) as view:
         for _ in range(5):
@@ -183,7 +186,9 @@ class _Ring:
     def stop(self) -> None:
         """Nothing runs."""
 
-    def run(self, gather_us: int, prompt_us: int, prompt_reads: int, quiet_ms: int) -> None:
+    def run(
+        self, gather_us: int, prompt_us: int, prompt_reads: int, quiet_ms: int, follow: bool
+    ) -> None:
         """Nothing runs."""
 
     def take(self, to: memoryview, least: int, wait_us: int) -> int:
@@ -208,3 +213,51 @@ def test_only_a_trickle_that_is_urgent_ends_it(
     for _ in range(3):
         intake.read_into(memoryview(bytearray(8)), busy=busy)
     assert bool(ring.left) is left
+
+
+@pytest.fixture
+def two() -> Iterator[set[int]]:
+    """Let this thread, and those that it begins, have two processors."""
+    allowed = os.sched_getaffinity(0) if sys.platform == "linux" else set()
+    if len(allowed) < 2:
+        pytest.skip("needs two processors")
+    os.sched_setaffinity(0, sorted(allowed)[:2])
+    yield os.sched_getaffinity(0)
+    os.sched_setaffinity(0, allowed)
+
+
+def stays_on(intake: Intake, sender: socket.socket) -> set[int]:
+    """Let a byte come, and return the processors that the thread of the socket may have while it runs."""
+    if not intake.running:
+        intake.begin()
+    sender.send(b"x")
+    with memoryview(bytearray(8)) as view:
+        until(lambda: intake.read_into(view), "the byte", pause_s=0)
+    return processors_of_reader()
+
+
+def processors_of_reader() -> set[int]:
+    (thread,) = readers()
+    return os.sched_getaffinity(thread.native_id or 0)
+
+
+def test_one_of_two_processors_is_left_to_a_server_of_this_machine(two: set[int]) -> None:
+    writer, reader = socket.socketpair()
+    reader.setblocking(False)
+    with writer, reader, contextlib.closing(Intake(reader)) as intake:
+        stays_on(intake, writer)
+        for processor in (*two, *two):
+            os.sched_setaffinity(0, {processor})
+            until(lambda: stays_on(intake, writer) == {processor}, "it follows", pause_s=0)  # noqa: B023
+        ended(intake)
+        until(lambda: processors_of_reader() == two, "it may have both again")
+
+
+def test_a_server_elsewhere_is_read_on_any_processor(two: set[int]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        writer = socket.create_connection(server.getsockname())
+        reader, _ = server.accept()
+    reader.setblocking(False)
+    with writer, reader, contextlib.closing(Intake(reader)) as intake:
+        for _ in range(20):
+            assert stays_on(intake, writer) == two

@@ -4,6 +4,7 @@ cdef extern from * nogil:
     """
     #include <errno.h>
     #include <poll.h>
+    #include <sched.h>
     #include <sys/socket.h>
     #include <time.h>
     static int64_t hr_load(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
@@ -22,6 +23,19 @@ cdef extern from * nogil:
         struct pollfd one = {fd, POLLIN, 0};
         return poll(&one, 1, timeout_ms);
     }
+    #ifdef __linux__
+    static int64_t hr_here(void) { return sched_getcpu(); }
+    static void hr_stay_on(int64_t processor) {
+        cpu_set_t one;
+        if (processor < 0 || processor >= CPU_SETSIZE) return;
+        CPU_ZERO(&one);
+        CPU_SET(processor, &one);
+        sched_setaffinity(0, sizeof one, &one);
+    }
+    #else
+    static int64_t hr_here(void) { return -1; }
+    static void hr_stay_on(int64_t processor) { (void) processor; }
+    #endif
     """
     int EAGAIN
     int64_t hr_load(const int64_t *p)
@@ -29,6 +43,8 @@ cdef extern from * nogil:
     void hr_sleep_us(int64_t us)
     int64_t hr_recv(int fd, void *to, size_t size)
     int hr_readable(int fd, int timeout_ms)
+    int64_t hr_here()
+    void hr_stay_on(int64_t processor)
 
 cdef enum:
     RUNNING = -1
@@ -40,7 +56,7 @@ cdef class NativeIntake:
 
     cdef int _fd
     cdef uint8_t *_ring
-    cdef int64_t _size, _filled, _taken, _ended, _left, _stopped
+    cdef int64_t _size, _filled, _taken, _ended, _left, _stopped, _taker
 
     def __cinit__(self, int fd, Py_ssize_t size):
         self._fd = fd
@@ -49,6 +65,7 @@ cdef class NativeIntake:
         if self._ring == NULL:
             raise MemoryError
         self._ended = QUIET
+        self._taker = -1
 
     def __dealloc__(self):
         free(self._ring)
@@ -76,7 +93,7 @@ cdef class NativeIntake:
         """Let `run` return soon."""
         hr_store(&self._stopped, 1)
 
-    def run(self, int64_t gather_us, int64_t prompt_us, int prompt_reads, int quiet_ms):
+    def run(self, int64_t gather_us, int64_t prompt_us, int prompt_reads, int quiet_ms, bint follow):
         """Read until nothing comes for ``quiet_ms``, the socket fails, `leave` or `stop`.
 
         Args:
@@ -84,11 +101,16 @@ cdef class NativeIntake:
             prompt_us: pause after the first ``prompt_reads`` of those that find something, and behind each lull.
             prompt_reads: how many.
             quiet_ms: longest lull.
+            follow: stay on the processor on which `take` was last called; the thread's choice is not widened again.
         """
-        cdef int64_t got = 0, at, room, full_us = 1000
+        cdef int64_t got = 0, at, room, full_us = 1000, here = -1, taker
         cdef int prompt = prompt_reads
         with nogil:
             while not hr_load(&self._stopped) and not hr_load(&self._left):
+                taker = hr_load(&self._taker)
+                if follow and taker != here:
+                    hr_stay_on(taker)
+                    here = taker
                 at = self._filled % self._size
                 room = self._size - (self._filled - hr_load(&self._taken))
                 if room > self._size - at:
@@ -117,6 +139,7 @@ cdef class NativeIntake:
         if not room:
             return 0
         with nogil:
+            hr_store(&self._taker, hr_here())
             while True:
                 held = hr_load(&self._filled) - self._taken
                 if held >= least or waited >= wait_us or hr_load(&self._ended) != RUNNING:
