@@ -170,3 +170,30 @@ def test_tables_that_come_while_a_capture_runs_are_dumped_and_those_that_go_are_
         sql("INSERT INTO fresh VALUES (3)")
         settled(running, server, fresh, moved)
     server.execute(f"DROP DATABASE {database}_x")
+
+
+@req("P33", "N08")
+def test_a_dump_of_all_tables_leaves_out_those_that_are_gone_until_they_are_there_again(
+    server: MysqlProtocolServer, database: str, sql: Sql, source: MysqlSource, tmp_path: Path
+) -> None:
+    kept, moved, again = (TableId(database, name) for name in ("kept", "moved", "again"))
+    for name in ("kept", "moving", "dropped", "again"):
+        sql(f"CREATE TABLE {name} (id int PRIMARY KEY)", f"INSERT INTO {name} VALUES (1), (2)")
+    with at_work(source, tmp_path) as running:
+        until(running.dumped, "the first copy")
+        sql("DROP TABLE dropped, again", "RENAME TABLE moving TO moved")
+        settled(running, server, kept, moved)
+        without = running.state.submit(Scope.ALL_TABLES)
+        settled(running, server, kept, moved)
+        assert read_by(running, without) == {kept, moved}
+        sql("CREATE TABLE again (id int PRIMARY KEY)", "INSERT INTO again VALUES (3)")
+        settled(running, server, kept, moved, again)
+        with_it = running.state.submit(Scope.ALL_TABLES)
+        settled(running, server, kept, moved, again)
+        assert read_by(running, with_it) == {kept, moved, again}
+        assert [r.reason for r in running.state.requests() if r.reason] == []
+
+
+def read_by(running: AtWork, request_id: str) -> set[TableId]:
+    """Return the tables that a dump has read whole."""
+    return {p.table for p in running.state.progress(request_id) if p.state == "done"}

@@ -111,8 +111,9 @@ class Coordinator:
         self._snapshot_at = 0.0
         self._last_scn = start_scn
         self._catalog = catalog
-        if catalog is not None:
-            queue.away = catalog.away
+        # What the log said is gone, where no catalog is looked at; a start asks the server itself.
+        self._gone: set[TableId] = set()
+        queue.away = self._gone.intersection if catalog is None else catalog.away
         self._look_at = 0.0
         self._looked: CatalogLook | None = None
 
@@ -566,8 +567,10 @@ class Coordinator:
         if job is not None and job.task is not None and job.task.progress.table == table:
             job.void = True
         if event.kind is SystemKind.TRUNCATE:
+            self._gone.discard(table)
             self._queue.begin_anew(table)
         else:
+            self._gone.add(table)
             self._queue.give_up(table, f"{table} was dropped or renamed.")
 
     def _is_to_be_emptied(self, task: Task) -> bool:
