@@ -46,21 +46,18 @@ class _Sender:
     def _look(self) -> None:
         pid: int | None = None
         while not self._stopped.wait(_SAMPLE_S):
-            if pid is None:
-                pid = next(iter(self._server.senders()), None)
+            pid = pid or self._server.sender()
             if pid is not None and (now := turns(pid)) is not None:
                 self._seen.append(now)
 
     def shares(self) -> Record:
         """Return what it did with its time, as shares of it; nothing where the system does not say."""
-        if len(self._seen) < 2 or self._seen[-1].at_s == self._seen[0].at_s:
+        if len(self._seen) < 2:
             return {}
         first, last = self._seen[0], self._seen[-1]
         lasted_s = last.at_s - first.at_s
-        runs, ready = (
-            (last.ran_s - first.ran_s) / lasted_s,
-            (last.ready_s - first.ready_s) / lasted_s,
-        )
+        runs = (last.ran_s - first.ran_s) / lasted_s
+        ready = (last.ready_s - first.ready_s) / lasted_s
         return {
             "sender_runs": round(runs, 4),
             "sender_ready": round(ready, 4),

@@ -175,12 +175,12 @@ class BenchServer(EmbeddedPostgres):
             self.value(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'")
         )
 
-    def senders(self) -> list[int]:
-        """Return the processes that are sending the log to somebody."""
+    def sender(self) -> int | None:
+        """Return the process that is sending the log to somebody, None while there is none."""
         sending = "SELECT pid FROM pg_stat_replication WHERE state IN ('catchup', 'streaming')"
         with self.connect() as connection:
-            rows = connection.execute(sending).fetchall()
-        return [pid for (pid,) in rows]
+            row = connection.execute(sending).fetchone()
+        return row[0] if row else None
 
     def drop_slot(self, name: str) -> None:
         """Remove a slot as soon as its reader is gone."""
