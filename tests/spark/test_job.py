@@ -1,10 +1,11 @@
-"""The apply job as a whole: a streaming query whose checkpoint does not matter."""
+"""The apply job as a whole."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -75,28 +76,21 @@ class Job:
 
 
 @req("C12", "C13", "C43", "C44")
-def test_the_ledger_rules_whatever_spark_remembers(
+def test_the_ledger_rules_from_start_to_start(
     spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
     job = Job(spark, log, tmp_path)
     log.write(TABLE, "+I(1,a,b) +I(2,c,d) | =U(1,x,?) | -U(2) +U(3,y,?)")
     log.complete(TABLE)
     job.run()
-    older = tmp_path / "older"
-    shutil.copytree(job.spark_dir, older)
     log.write(TABLE, "=U(3,?,z) | +I(4,e,f)")
     job.run()
     expected = Counter({(1, "x", "b"): 1, (3, "y", "z"): 1, (4, "e", "f"): 1})
     assert job.rows() == expected
     version = DeltaTable(job.lake / "public" / "t").latest_version()
-    newer = tmp_path / "newer"
-    shutil.copytree(job.spark_dir, newer)
-    for remembered in (older, newer, None):
-        shutil.rmtree(job.spark_dir)
-        if remembered is not None:
-            shutil.copytree(remembered, job.spark_dir)
-        job.run()
-        assert DeltaTable(job.lake / "public" / "t").latest_version() == version
+    # Another start has nothing to go by but what the tables say, and finds that nothing is left to do.
+    job.run()
+    assert DeltaTable(job.lake / "public" / "t").latest_version() == version
     assert job.rows() == expected
     check_reports(job)
     check_reads(spark, job)
@@ -204,6 +198,16 @@ def test_workers_are_kept_while_there_is_nothing_to_do(
     finally:
         timer.cancel()
     assert kept.is_set()
+
+
+def test_a_spark_that_dies_while_nothing_comes_ends_the_job_by_name(
+    log: Log, tmp_path: Path
+) -> None:
+    """Else nobody would hear of it before the next batch, whose tables would fail and be tried for ever."""
+    log.write(TABLE, "+I(1,a,b)")
+    program = [sys.executable, "-m", "tests.spark.orphaned_job", str(log.folder.parent)]
+    found = subprocess.run(program, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert found.stdout.startswith("TIMED: The apply job of test ended: ")
 
 
 def test_a_damaged_log_ends_the_job_by_name(spark: SparkSession, log: Log, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +29,8 @@ TABLE = table_of(2)
 def stream(log: Log, **options: Any) -> Any:
     """Return a stream reader as Spark makes one."""
     given = {name: str(value) for name, value in options.items()}
-    return HeadraceSource({"path": str(log.folder), **given}).streamReader(None)  # type: ignore[arg-type]
+    options = {"path": str(log.folder), "table": str(TABLE.table), **given}
+    return HeadraceSource(options).streamReader(None)  # type: ignore[arg-type]
 
 
 @req("C56", "T14")
@@ -81,51 +81,18 @@ def test_an_open_transaction_is_not_offered(log: Log) -> None:
     assert reader.latestOffset({"scn": 10}, ReadAllAvailable()) == {"scn": 10}
 
 
-def test_the_first_batches_do_not_cross_first_end(log: Log) -> None:
-    log.write(TABLE, "+I(1,a) | +I(2,a) | +I(3,a)")
-    reader = stream(log, first_end=20, trigger_s=3600)
-    limit = reader.getDefaultReadLimit()
-    assert reader.latestOffset({"scn": 0}, limit) == {"scn": 20}
-    assert reader.latestOffset({"scn": 20}, limit) == {"scn": 20}, "the pause holds once we keep up"
-    assert stream(log).latestOffset({"scn": 20}, limit) == {"scn": 30}
-
-
-@req("C87")
-def test_a_batch_is_due_by_the_clock_and_no_traffic_is_needed(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The flush of the design is the trigger: what waits goes when its time has come; a quiet log gives none."""
-    now = [1_000.0]
-    monkeypatch.setattr("headrace.spark.source.time", SimpleNamespace(monotonic=lambda: now[0]))
-    reader = stream(log, trigger_s=60)
-    limit = reader.getDefaultReadLimit()
-    log.write(TABLE, "+I(1,a)")
-    assert reader.latestOffset({"scn": 0}, limit) == {"scn": 10}
-    ends: list[tuple[int, int]] = []
-    for second in range(1, 181):
-        now[0] = 1_000.0 + second
-        if second == 5:
-            log.write(TABLE, "+I(2,a)")
-        if second in (61, 62, 63):
-            # Traffic neither hastens the next flush nor puts it off.
-            log.write(TABLE, "+I(3,a)")
-        at = ends[-1][1] if ends else 10
-        if (end := reader.latestOffset({"scn": at}, limit)["scn"]) > at:
-            ends.append((second, end))
-    assert ends == [(60, 20), (120, 50)]
-
-
 def test_a_stream_to_the_end_of_the_moment_stops_there(spark: SparkSession, log: Log) -> None:
     log.write(TABLE, " | ".join(f"+I({key},a)" for key in range(6)))
     register_source(spark)
     ends: list[int] = []
 
     def take(frame: DataFrame, _batch_id: int) -> None:
-        ends.extend(row.to_scn for row in frame.collect())
+        ends.append(max(row._scn for row in frame.collect()))
 
     query = (
         spark.readStream.format("headrace")
         .option("path", str(log.folder))
+        .option("table", str(TABLE.table))
         .option("max_rows", "4")
         .load()
         .writeStream.foreachBatch(take)
@@ -199,7 +166,7 @@ def test_options_are_checked(log: Log) -> None:
     with pytest.raises(ConfigError, match="path"):
         HeadraceSource({}).schema()
     with pytest.raises(ConfigError, match="number"):
-        HeadraceSource({"path": str(log.folder), "from_scn": "soon"}).schema()
+        HeadraceSource({"path": str(log.folder), "table": "public.t", "from_scn": "soon"}).schema()
 
 
 def log_refs(log: Log, after_scn: int) -> Any:

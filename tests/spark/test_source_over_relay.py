@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import random
 import re
 import threading
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -152,20 +154,28 @@ def stored(log: LogFolder, table: TableId) -> list[tuple[int, int]]:
 
 @req("C56", "C57", "T14")
 @pytest.mark.parametrize("seed", range(3))
-def test_micro_batches_end_where_those_of_the_folder_do(shop, url, seed):
+def test_micro_batches_end_between_transactions_and_hold_one_block_or_what_they_may(
+    shop, url, seed
+):
     blocks = random_blocks(seed + 300)
     # Of a transaction in pieces a relay tells the whole; a folder's blocks may begin with its last piece.
     shop.append(*whole(blocks))
+    table: dict[str, Any] = {"table": PATCHY.table}
+    cuts = [block.covered_scn for block in whole(blocks)]
+    places = [row["_scn"] for row in rows_of(of_folder(shop, **table))]
     for most in (1, 7, 50, 10_000):
-        here = ends_of(of_folder(shop), most)
-        assert ends_of(of_relay(url), most) == here
-        assert here[-1] == blocks[-1].covered_scn
-    assert len(ends_of(of_relay(url), 7)) > 5
+        ends = ends_of(of_relay(url, **table), most)
+        assert ends[-1] == blocks[-1].covered_scn
+        for after, upto in itertools.pairwise(ends):
+            scns = [scn for scn in places if after < scn <= upto]
+            assert len(scns) <= most or len({bisect_left(cuts, scn) for scn in scns}) == 1
+    assert len(ends_of(of_relay(url, **table), 7)) > 5
 
 
 def test_bytes_limit_a_micro_batch_too(shop, url):
     shop.append(*whole(random_blocks(4)))
-    reader: Any = of_relay(url, max_bytes=1).streamReader(None)  # type: ignore[arg-type]
+    of_table: dict[str, Any] = {"table": PATCHY.table}
+    reader: Any = of_relay(url, max_bytes=1, **of_table).streamReader(None)  # type: ignore[arg-type]
     first = shop.blocks[0].last_scn
     assert reader.latestOffset({"scn": 0}, ReadMaxRows(10**6)) == {"scn": first}
     newest = {"scn": shop.blocks[-1].covered_scn}
@@ -338,7 +348,7 @@ def test_options_that_do_not_go_together_are_named(tmp_path, url):
         ({"relay": url}, "source"),
         ({"relay": " , ", "source": "shop"}, "address"),
         ({"relay": url, "source": "shop", "patience_s": "long"}, "number"),
-        (path | {"filter": "{}"}, "filter"),
+        (path, "table"),
         (path | {"filter": "k > 1", "table": "public.patchy"}, "filter"),
         (path | {"filter": '{"tables": []}', "table": "public.patchy"}, "filter"),
     ):

@@ -7,19 +7,20 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from headrace.changelog.jobs import jobs
+from headrace.changelog.reader import ChangeLogReader
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.frontier import FrontierStore
 from headrace.lake.snapshot import Snapshot
 from headrace.model.block import ORIGIN_LOG, Block, Body, transaction_index
 from headrace.model.schema import KeyCheck, TableSchema
 from headrace.spark.apply import Applier, ApplyOptions
-from headrace.spark.source import HeadraceSource
+from headrace.spark.clock import BatchClock
+from headrace.spark.slices import Limits
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
 from tests.requirements import req
@@ -59,7 +60,7 @@ def write(log: Log, schema: TableSchema, transaction: str, cuts: Sequence[int], 
 
 
 class Job:
-    """Appliers that come and go, and take the batches that the stream's reader gives: as small as may be.
+    """Appliers that come and go, and take the batches that the job's clock gives: as small as may be.
 
     Args:
         spark: the session.
@@ -72,18 +73,14 @@ class Job:
         self._lake = folder / "lake"
         self._options = ApplyOptions("test", log.folder, self._lake)
         self._target = DeltaTarget(spark, self._lake, "test")
-        options = {"path": str(log.folder), "max_rows": str(max_rows), "trigger_s": "0"}
-        self._source = HeadraceSource(options)
+        self._clock = BatchClock(ChangeLogReader(log.folder), Limits(max_rows, 1 << 40), 0.0)
 
     def run(self) -> None:
         """Apply, batch by batch, what the log has to give."""
         applier = Applier(self._options, self._target)
-        reader: Any = self._source.streamReader(None)  # type: ignore[arg-type]
         try:
             begin = applier.begin().from_scn
-            while (
-                end := reader.latestOffset({"scn": begin}, reader.getDefaultReadLimit())["scn"]
-            ) > begin:
+            while (end := self._clock.due(begin)) is not None:
                 applier.process(begin, end)
                 begin = end
         finally:

@@ -53,7 +53,7 @@ class StatePaths:
 
     @property
     def spark(self) -> Path:
-        """Spark's own checkpoint; it may be deleted at any time."""
+        """Spark's own files; they may be deleted whenever nothing runs."""
         return self.root / "spark"
 
     @property

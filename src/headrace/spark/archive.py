@@ -13,19 +13,12 @@ import argparse
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 __all__ = ["archive_options", "archive_path", "main"]
-
-_LIMIT_S = 60.0
 
 
 def archive_path() -> Path:
@@ -57,21 +50,6 @@ def _typical_job(folder: Path, archive: Path) -> None:
     )
     rows = session.range(0, 100, 1, 1).mapInArrow(_same, "id BIGINT")
     rows.repartition(1).mapInArrow(_same, "id BIGINT").collect()
-    clock = session.readStream.format("rate").option("rowsPerSecond", "1000").load()
-    passed = threading.Event()
-
-    def batch(ticks: DataFrame, _number: int) -> None:
-        ticks.collect()
-        passed.set()
-
-    query = (
-        clock.writeStream.foreachBatch(batch)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(processingTime="0 seconds")
-        .start()
-    )
-    passed.wait(_LIMIT_S)
-    query.stop()
     session.stop()
 
 

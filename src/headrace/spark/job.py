@@ -1,24 +1,19 @@
-"""The apply job: a Structured Streaming query over the change log whose batches `headrace.spark.apply` carries out.
+"""The apply job: cuts the change log into batches and has `headrace.spark.apply` carry them out, one after the other.
 
-The query is the clock: it says when a batch is due and where it ends; over Spark Connect, `headrace.spark.polled` is.
-What was applied is the tables' own word, so the query's checkpoint is thrown away at each start, and one that is older,
-newer or gone changes nothing.
+Spark does the work of a batch. When one is due, and where it ends, is said here, with `headrace.spark.clock`. What was
+applied is the tables' own word: nothing else is remembered from one start to the next.
 """
 
 from __future__ import annotations
 
-import logging
-import shutil
 import threading
-import uuid
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 from headrace.changelog.reader import ChangeLogReader
 from headrace.errors import ApplyInterrupted
@@ -29,11 +24,11 @@ from headrace.spark.again import Ask
 from headrace.spark.apply import Applier, ApplyOptions
 from headrace.spark.aside import Replayed
 from headrace.spark.at_work import Patience
+from headrace.spark.clock import BatchClock
 from headrace.spark.failures import known
 from headrace.spark.maintenance import MaintenanceSettings
-from headrace.spark.polled import PolledQuery
-from headrace.spark.session import SessionSettings, build_session, is_remote
-from headrace.spark.source import register_source
+from headrace.spark.session import SessionSettings, assure_alive, build_session
+from headrace.spark.slices import Limits
 from headrace.spark.status import ApplyStatus
 from headrace.spark.targets.base import Target
 from headrace.spark.targets.delta import DeltaTarget
@@ -44,14 +39,8 @@ from headrace.store import Location
 
 __all__ = ["ApplySettings", "run_apply"]
 
-_LOG = logging.getLogger(__name__)
-_TURN_S = 0.1
-_ATTEMPTS = 6
-"""Starts of the query without one batch between them after which the process is better started anew.
-
-Spark gives a Python process ten seconds to come up, which a busy machine may need for other things.
-"""
-_STOP_LIMIT_S = 15.0
+_TURN_S = 0.05
+"""How often the log is asked for news: a small part of the time that the smallest batch takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +152,17 @@ def run_apply(
             with closing(
                 Applier(settings.options(), _target(settings, session), on_status, ask, replayed)
             ) as applier:
-                _Clock(settings, session, applier, stop).run()
+                _Job(settings, session, applier, stop).run()
     except (Py4JError, ConnectionError) as error:
-        raise _interrupted(settings, error) from error
+        raise ApplyInterrupted(
+            f"The apply job of {settings.pipeline} ended: {type(error).__name__}.",
+            next_step="nothing is lost, it is started again; HEADRACE_DEBUG=1 puts the whole error into the log.",
+        ) from error
+    except Exception as error:
+        # Tasks hand errors of ours over as text.
+        if (ours := known(error)) is None or ours is error:
+            raise
+        raise ours from error
     finally:
         if spark is None:
             # A Spark that has died cannot be stopped; how it died is the error that counts.
@@ -207,13 +204,6 @@ def _in_warehouse(warehouse: Warehouse, session: SparkSession, name: str, parall
     return PostgresTarget(session, warehouse, name, parallel=parallel)
 
 
-def _interrupted(settings: ApplySettings, error: BaseException | None) -> ApplyInterrupted:
-    return ApplyInterrupted(
-        f"The apply job of {settings.pipeline} ended: {type(error).__name__}.",
-        next_step="nothing is lost, it is started again; HEADRACE_DEBUG=1 puts the whole error into the log.",
-    )
-
-
 def _await_log(folder: Path, stop: threading.Event) -> None:
     """Return when the log has begun: before that there is no position to begin at."""
     reader = ChangeLogReader(folder)
@@ -221,8 +211,8 @@ def _await_log(folder: Path, stop: threading.Event) -> None:
         pass
 
 
-class _Clock:
-    """One streaming query and the thread that watches it."""
+class _Job:
+    """Batches one after the other, and what is done in the pauses between them."""
 
     def __init__(
         self,
@@ -236,9 +226,6 @@ class _Clock:
         self._applier = applier
         self._stop = stop
         self._warm = Warm(spark)
-        self._busy = threading.Lock()
-        self._ending = False
-        self._error: Exception | None = None
         self._applied_scn = 0
 
     def run(self) -> None:
@@ -247,104 +234,38 @@ class _Clock:
         Raises:
             HeadraceError: the job cannot go on.
         """
-        start = self._applier.begin()
+        settings, start = self._settings, self._applier.begin()
         self._applied_scn = start.from_scn
-        attempts = 0
-        while True:
-            begun_at = self._applied_scn
-            ended = self._watch(self._query(start.first_end))
-            if ended is None:
-                break
-            attempts = 1 if self._applied_scn > begun_at else attempts + 1
-            if (ours := known(ended)) is not None:
-                raise ours from ended
-            if attempts >= _ATTEMPTS:
-                raise _interrupted(self._settings, ended) from ended
-            _LOG.warning("the clock of %s stopped and is started again", self._settings.pipeline)
-        reached = self._settings.stop_at_scn is not None and not self._stop.is_set()
-        if reached and self._applier.failing:
-            raise self._applier.failing[0]
-
-    def _watch(self, query: StreamingQuery | PolledQuery) -> Exception | None:
-        """Return when the query is over: None when it was ended on purpose, else what ended it."""
-        try:
-            while not self._over(query):
+        limits = Limits(settings.max_rows_per_batch, settings.max_bytes_per_batch)
+        log = ChangeLogReader(settings.changelog)
+        clock = BatchClock(log, limits, settings.trigger_s, start.first_end)
+        while not self._over():
+            end = clock.due(self._applied_scn)
+            if end is not None:
+                self._carry_out(end)
+            else:
                 self._use_pause()
                 self._stop.wait(_TURN_S)
-        finally:
-            self._end(query)
-        if self._error is not None:
-            raise known(self._error) or self._error
-        return query.exception()
-
-    def _query(self, first_end: int) -> StreamingQuery | PolledQuery:
-        settings = self._settings
-        self._ending = False
-        options = {
-            "path": str(settings.changelog),
-            "from_scn": str(self._applied_scn),
-            "first_end": str(first_end),
-            "max_rows": str(settings.max_rows_per_batch),
-            "max_bytes": str(settings.max_bytes_per_batch),
-            "trigger_s": str(settings.trigger_s),
-        }
-        if is_remote(self._spark):
-            return PolledQuery(options, self._carry_out)
-        register_source(self._spark)
-        envelopes = self._spark.readStream.format("headrace").options(**options).load()
-        return (
-            envelopes.writeStream.foreachBatch(self._batch)
-            .option("checkpointLocation", str(self._fresh_checkpoint()))
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
-
-    def _fresh_checkpoint(self) -> Path:
-        folder = self._settings.spark_dir / "checkpoints"
-        shutil.rmtree(folder, ignore_errors=True)
-        return folder.absolute() / uuid.uuid4().hex
-
-    def _batch(self, envelopes: DataFrame, _batch_id: int) -> None:
-        """Carry out one batch. Its number means nothing: after a restart the same number is another batch."""
-        # A handful of positions; the rows themselves are read in tasks, by each table's own job.
-        self._carry_out(max(row.to_scn for row in envelopes.select("to_scn").collect()))
+        if not self._stop.is_set() and self._applier.failing:
+            raise self._applier.failing[0]
 
     def _carry_out(self, end: int) -> None:
-        """Apply what lies up to an SCN, unless there is a reason to end."""
-        with self._busy:
-            if self._ending or self._error is not None:
-                return
-            try:
-                with span("apply.batch", from_scn=self._applied_scn, scn=end):
-                    self._applier.process(self._applied_scn, end)
-                self._applied_scn = end
-                self._warm.used()
-            except Exception as error:  # noqa: BLE001 - handed to the watching thread
-                self._error = error
+        """Apply what lies up to an SCN."""
+        with span("apply.batch", from_scn=self._applied_scn, scn=end):
+            self._applier.process(self._applied_scn, end)
+        self._applied_scn = end
+        self._warm.used()
 
     def _use_pause(self) -> None:
         """Try failed tables again, bring files into order and keep workers, while no batch is at work."""
-        if not self._busy.acquire(blocking=False):
-            return
-        try:
-            if self._error is None:
-                self._applier.retry(self._applied_scn)
-                self._applier.maintain()
-                self._warm.keep()
-        except Exception as error:  # noqa: BLE001 - raised by `_raise`
-            self._error = error
-        finally:
-            self._busy.release()
+        self._applier.retry(self._applied_scn)
+        self._applier.maintain()
+        self._warm.keep()
 
-    def _over(self, query: StreamingQuery | PolledQuery) -> bool:
-        if self._stop.is_set() or self._error is not None or not query.isActive:
-            return True
+    def _over(self) -> bool:
         goal = self._settings.stop_at_scn
-        return goal is not None and self._applier.status.frontier_scn >= goal
-
-    def _end(self, query: StreamingQuery | PolledQuery) -> None:
-        """Let the batch at work finish, then stop the query between two batches."""
-        self._ending = True
-        if self._busy.acquire(timeout=_STOP_LIMIT_S):
-            self._busy.release()
-        query.stop()
+        if self._stop.is_set() or (goal is not None and self._applier.status.frontier_scn >= goal):
+            return True
+        # Tables that fail are tried again and again, which is of no use where their Spark is gone.
+        assure_alive(self._spark)
+        return False

@@ -48,7 +48,7 @@ class OpenedLog:
         if isinstance(options.place, RelayAddress):
             self._ranges = _ranges(options.place)
             self._registry = RelayRegistry(self._ranges)
-            whole = Filter(tables=(str(options.table),)) if options.table else Filter()
+            whole = Filter(tables=(str(options.table),))
             self.log = RelayLog(self._ranges, whole)
             self._rows = self.log if filter_ is None else RelayLog(self._ranges, filter_)
         else:
@@ -74,7 +74,6 @@ class OpenedLog:
         options = self._options
         if options.schema_id:
             return self._narrowed.get(options.schema_id)
-        assert options.table is not None
         tail = self.log.tail()
         # A stream that goes on from its checkpoint may have begun before what the log still holds.
         begin, end = max(options.from_scn, tail.oldest_scn), self._end(tail)

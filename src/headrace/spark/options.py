@@ -45,15 +45,13 @@ class SourceOptions:
     """The options; `headrace.spark.source` says what they mean."""
 
     place: Path | RelayAddress
-    table: TableId | None
+    table: TableId
     filter: Filter | None
     from_scn: int
     to_scn: int | None
     schema_id: int
     slices: int
     limits: Limits
-    first_end: int
-    trigger_s: float
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -63,10 +61,10 @@ class SourceOptions:
             ConfigError: an option is missing, does not go with another one, is no number, or names no certificate.
             BadFilter: the filter does not read.
         """
-        table = TableId.parse(options["table"]) if options.get("table") else None
         try:
+            place, table = _place(options), _table(options)
             return cls(
-                _place(options),
+                place,
                 table,
                 _filter(options.get("filter"), table),
                 int(options.get("from_scn", 0)),
@@ -77,8 +75,6 @@ class SourceOptions:
                     int(options.get("max_rows", _MAX_ROWS)),
                     int(options.get("max_bytes", _MAX_BYTES)),
                 ),
-                int(options.get("first_end", 0)),
-                float(options.get("trigger_s", 0)),
             )
         except ValueError as error:
             raise ConfigError(
@@ -116,7 +112,16 @@ def _place(options: Mapping[str, str]) -> Path | RelayAddress:
     return RelayAddress(urls, options["source"], options.get("token"), patience_s, authority)
 
 
-def _filter(text: str | None, table: TableId | None) -> Filter | None:
+def _table(options: Mapping[str, str]) -> TableId:
+    if not options.get("table"):
+        raise ConfigError(
+            'format("headrace") wants option table.',
+            next_step="name one: .option('table', 'schema.name').",
+        )
+    return TableId.parse(options["table"])
+
+
+def _filter(text: str | None, table: TableId) -> Filter | None:
     """Return the filter that is asked for, which speaks of the table alone."""
     if text is None:
         return None
@@ -124,10 +129,9 @@ def _filter(text: str | None, table: TableId | None) -> Filter | None:
         said = json.loads(text)
     except ValueError:
         said = None
-    if table is None or not isinstance(said, dict) or "tables" in said:
+    if not isinstance(said, dict) or "tables" in said:
         raise ConfigError(
-            'format("headrace") wants in option filter a JSON object with columns, partition or where, '
-            "and the table in option table.",
+            'format("headrace") wants in option filter a JSON object with columns, partition or where.',
             next_step="correct the option; docs/relay_protocol.md describes filters.",
         )
     return parse_filter({**said, "tables": [str(table)]})

@@ -21,7 +21,7 @@ from headrace.errors import ApplyInterrupted, ConfigError
 from headrace.spark.archive import archive_options
 from headrace.spark.jars import delta_jars
 
-__all__ = ["SessionSettings", "build_session", "is_remote"]
+__all__ = ["SessionSettings", "assure_alive", "build_session", "is_remote"]
 
 _LOCAL_JVM = (
     # The collector's own threads would only compete with the tasks on the few cores of one host.
@@ -110,6 +110,22 @@ def is_remote(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
+def assure_alive(session: SparkSession) -> None:
+    """Look whether a session's Spark still works; a server of Spark Connect says so at the next batch.
+
+    Raises:
+        ApplyInterrupted: it was stopped.
+        Py4JError, ConnectionError: its process is gone.
+    """
+    if is_remote(session):
+        return
+    java: Any = session._jsparkSession
+    if java.sparkContext().isStopped():
+        raise ApplyInterrupted(
+            "Spark was stopped.", next_step="nothing is lost, it is started again."
+        )
+
+
 def _connected(settings: SessionSettings) -> SparkSession:
     """Return a session of a server, with what a client may set."""
     try:
@@ -175,12 +191,6 @@ def _defaults(settings: SessionSettings, jvm_options: str) -> dict[str, str]:
         "spark.sql.ui.retainedExecutions": "5",
         "spark.ui.retainedJobs": "20",
         "spark.ui.retainedStages": "20",
-        "spark.sql.streaming.numRecentProgressUpdates": "5",
-        "spark.sql.streaming.minBatchesToRetain": "2",
-        # The clock asks its source for news this often; the source itself decides what a batch is.
-        "spark.sql.streaming.pollingDelay": "50ms",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.streaming.metricsEnabled": "false",
         "spark.python.worker.reuse": "true",
     }
     if settings.master.startswith("local"):

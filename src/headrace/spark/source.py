@@ -8,15 +8,13 @@ Options::
     token       with relay: sent to it; never logged or shown
     ca          with relay: PEM file of the authority that signed its certificate; read where the driver runs
     patience_s  with relay: how long one that does not answer or go on is waited for, and others are asked; 60
-    table       "schema.name"; without it the rows are slices of the log, not changes (the clock of the apply job)
-    filter      JSON object with columns, partition or where, as a relay's filters have them; needs table
+    table       "schema.name"
+    filter      JSON object with columns, partition or where, as a relay's filters have them
     from_scn    exclusive begin of a batch read, and of a new stream; 0 is the beginning of time
     to_scn      inclusive end of a batch read; what the log covers by default
     schema_id   version of the table to read in; the newest in the range by default
     slices      most tasks of a read
     max_rows, max_bytes   most of a micro-batch, before the filter; a larger transaction is a micro-batch of its own
-    first_end   SCN that the first micro-batches after a start do not cross
-    trigger_s   least time between two micro-batches while the stream keeps up
 
 Offsets are ``{"scn": n}``; each stands between two transactions. Rows are typed by the registry and go to
 Spark as Arrow. Of a folder and of a relay over it the rows are the same.
@@ -24,7 +22,6 @@ Spark as Arrow. Of a folder and of a relay over it the rows are the same.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,15 +50,6 @@ from headrace.spark.slices import Limits, Slice, batch_end
 
 __all__ = ["HeadraceSource", "register_source"]
 
-_ENVELOPE = pa.schema(
-    [
-        pa.field("from_scn", pa.int64()),
-        pa.field("to_scn", pa.int64()),
-        pa.field("rows", pa.int64()),
-        pa.field("bytes", pa.int64()),
-    ]
-)
-
 
 def register_source(spark: SparkSession) -> None:
     """Make ``format("headrace")`` known to a session; sessions do not inherit it."""
@@ -80,10 +68,7 @@ class HeadraceSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of the rows that the options ask for, as DDL."""
-        options = SourceOptions.parse(self.options)
-        if options.table is None:
-            return spark_ddl(_ENVELOPE)
-        log = OpenedLog(options)
+        log = OpenedLog(SourceOptions.parse(self.options))
         try:
             # Readers keep to what is said here, whatever the log says later.
             self._version = log.version()
@@ -107,15 +92,10 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _envelope(part: Slice[Any]) -> pa.RecordBatch:
-    values = (part.after_scn, part.upto_scn, part.rows, part.bytes)
-    return pa.record_batch([pa.array([value], pa.int64()) for value in values], schema=_ENVELOPE)
-
-
 class _Partition(InputPartition):
     """A slice on its way to a task."""
 
-    def __init__(self, value: Slice[Any], version: TableSchema | None) -> None:
+    def __init__(self, value: Slice[Any], version: TableSchema) -> None:
         super().__init__(value)
         self.version = version
 
@@ -128,7 +108,7 @@ class _Reader:
         self._version = version
 
     def _partitions(self, log: OpenedLog, after_scn: int, upto_scn: int) -> list[InputPartition]:
-        if self._options.table is not None and self._version is None:
+        if self._version is None:
             # Somebody gave the columns to Spark, which then does not ask for them.
             self._version = log.version()
         return [_Partition(part, self._version) for part in log.slices(after_scn, upto_scn)]
@@ -136,9 +116,6 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one slice."""
         assert isinstance(partition, _Partition)
-        if self._options.table is None or partition.version is None:
-            yield _envelope(partition.value)
-            return
         log = OpenedLog(self._options)
         try:
             for batch in log.batches(partition.value, self._options.table, partition.version):
@@ -167,7 +144,6 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         super().__init__(options, version)
         self._log: OpenedLog | None = None
         self._last_end: int | None = None
-        self._next_at = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave open files and connections behind: tasks open their own."""
@@ -191,25 +167,14 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._last_end = self._open().end()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return where the next micro-batch ends, ``start`` when it is not yet time for one."""
+        """Return where the next micro-batch ends, ``start`` when there is none."""
         begin = start["scn"]
         log = self._open()
-        newest = log.end()
-        end = newest if self._last_end is None else self._last_end
-        options = self._options
-        if begin < options.first_end:
-            end = min(end, options.first_end)
+        end = log.end() if self._last_end is None else self._last_end
         if end <= begin:
             return start
         allowed = self._limits(limit)
-        if allowed is not None:
-            end = min(end, batch_end(log.log, begin, end, allowed))
-        behind = end < newest
-        now = time.monotonic()
-        if not behind and self._last_end is None and now < self._next_at:
-            return start
-        self._next_at = now + options.trigger_s
-        return {"scn": end}
+        return {"scn": end if allowed is None else batch_end(log.log, begin, end, allowed)}
 
     def _limits(self, limit: ReadLimit) -> Limits | None:
         """Return what Spark's limit leaves of ours; None when it wants all."""
