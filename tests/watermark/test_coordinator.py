@@ -10,11 +10,12 @@ import pytest
 from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind, transaction_index
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.registry.file import FileRegistry
-from headrace.sources.base import ReceivedMark
+from headrace.sources.base import CatalogEntry, CatalogLook, ReceivedMark
 from headrace.sources.scripted import ScriptedDatabase, ScriptedSource
 from headrace.state.store import RequestState, Scope, StateStore
 from headrace.testing.notation import table_of
 from headrace.testing.scripted import InlineExecutor
+from headrace.watermark.catalog import Catalog
 from headrace.watermark.coordinator import Coordinator
 from headrace.watermark.reads import Reads
 from headrace.watermark.reconciler import Reconciler
@@ -30,14 +31,21 @@ NEW = replace(OLD, columns=(*OLD.columns, Column("fresh", OLD.columns[1].type, "
 class Stage:
     """A coordinator over a scripted database, and its state."""
 
-    def __init__(self, folder: Path, table: TableSchema = OLD) -> None:
+    def __init__(
+        self, folder: Path, table: TableSchema = OLD, catalog: CatalogLook | None = None
+    ) -> None:
         self.registry = FileRegistry(folder / "schemas")
         self.state = StateStore(folder / "state.db")
         self.queue = TaskQueue(self.state, [table.table])
         self.database = ScriptedDatabase([table])
         source = ScriptedSource(self.database)
+        chunks = source.chunks()
+        if catalog is not None:
+            # What every look finds.
+            chunks.look = lambda *_: catalog  # type: ignore[attr-defined]
         self.coordinator = Coordinator(
-            reads=Reads(source.chunks(), source.watermarks(), "run", folder),
+            reads=Reads(chunks, source.watermarks(), "run", folder),
+            catalog=None if catalog is None else Catalog(self.state),
             executor=InlineExecutor(),
             queue=self.queue,
             reconciler=Reconciler(self.registry.get),
@@ -159,3 +167,32 @@ def test_a_read_is_void_when_the_log_left_its_shape_in_a_transaction_that_it_did
     (progress,) = stage.state.progress()
     assert (progress.rows_voided, progress.rows_read) == ((2, 0) if void else (0, 2))
     assert [body.schema_id for b in blocks for body in b.bodies] == [read.schema_id] * (not void)
+
+
+@req("P49")
+@pytest.mark.parametrize(
+    ("kind", "table", "more", "void"),
+    [
+        (SystemKind.DROP_TABLE, OLD.table, {}, True),
+        (SystemKind.RENAME_TABLE, OLD.table, {"to": "public.other"}, True),
+        (SystemKind.DROP_TABLE, TableId("public", "other"), {}, False),
+    ],
+)
+def test_nothing_is_said_of_a_table_behind_the_word_that_it_is_gone(
+    kind: SystemKind, table: TableId, more: dict[str, object], void: bool, tmp_path: Path
+) -> None:
+    """An event trigger tells the place of DDL in the log, and a window may be open around it."""
+    catalog = CatalogLook({"7": CatalogEntry(OLD.table, "")}, {})
+    stage = Stage(tmp_path, catalog=catalog)
+    stage.database.load(OLD.table, [(1, "a"), (2, "b")])
+    stage.state.submit("TABLE", OLD.table)
+    # The catalog is looked at first.
+    for _ in range(3):
+        stage.read()
+    low, high = stage.read()
+    assert list(stage.coordinator.receive(low)) == []
+    event = SystemEvent(UNSEEN, 0, kind, table, {"identity": "7", **more})
+    index = transaction_index([(UNSEEN, 0, UNSEEN, 1, ORIGIN_LOG, 1)])
+    stage.coordinator.observe(Block(index, (), (event,), UNSEEN))
+    blocks = list(stage.coordinator.receive(high))
+    assert [body.table for b in blocks for body in b.bodies] == [OLD.table] * (not void)

@@ -131,7 +131,7 @@ class Coordinator:
             elif self._catalog is not None:
                 self._note_catalog(self._catalog, event)
             elif _ends(event):
-                self._void(event)
+                self._give_up(event)
         for body in block.bodies:
             dumps = self._queue.dumps_of(body.table)
             for task in dumps:
@@ -560,12 +560,19 @@ class Coordinator:
         if "identity" in event.payload:
             catalog.note(event)
             self._look_at = 0.0
+            if _ends(event):
+                self._void(event.table)
 
-    def _void(self, event: SystemEvent) -> None:
-        """Let nothing come of what is read of a table that the log says is no more what it was."""
-        job, table = self._job, event.table
+    def _void(self, table: TableId) -> None:
+        """Let nothing come of what is being read of a table: it is no more what it was."""
+        job = self._job
         if job is not None and job.task is not None and job.task.progress.table == table:
             job.void = True
+
+    def _give_up(self, event: SystemEvent) -> None:
+        """Follow what the log says of a table, where no catalog is looked at."""
+        table = event.table
+        self._void(table)
         if event.kind is SystemKind.TRUNCATE:
             self._gone.discard(table)
             self._queue.begin_anew(table)
