@@ -259,6 +259,20 @@ def test_the_audit_log_is_read_from_its_end(store: ControlStore, lease: Lease) -
     assert [line.object for line in store.audit(9, newest[-1].number)] == ["a"]
 
 
+def test_refusals_push_nothing_that_was_done_out_of_the_audit_log(
+    store: ControlStore, lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.replicator.control.store.AUDIT_LINES", 3)
+    monkeypatch.setattr("headrace.replicator.control.store._TRIM_EVERY", 10)
+    with store.writing(lease) as writer:
+        for number in range(1, 31):
+            outcome = "done" if number % 6 == 0 else "NotAllowed"
+            writer.note(Who("ada", "deploy", str(number)), outcome)
+    kept = [int(line.object) for line in reversed(store.audit(100))]
+    # Of each kind the newest three.
+    assert kept == [18, 24, 27, 28, 29, 30]
+
+
 # -- the lease ------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 
 from headrace.errors import CommandRefused, NotFound
 from headrace.observe.failpoints import failpoint
@@ -25,7 +25,9 @@ from headrace.replicator.control.records import Audited, Deployed, Draft, Lease,
 __all__ = ["AUDIT_LINES", "ControlStore", "Writer"]
 
 AUDIT_LINES = 100_000
-"""How many lines of the audit log are kept."""
+"""How many lines of the audit log are kept of what was done, and as many of what was refused."""
+_DONE = "done"
+_TRIM_EVERY = 1_000
 
 
 class ControlStore:
@@ -137,8 +139,8 @@ class Writer:
 
     # -- people -----------------------------------------------------------------------------------
 
-    def note(self, who: Who, outcome: str = "done") -> None:
-        """Add a line to the audit log; the oldest goes when there are too many."""
+    def note(self, who: Who, outcome: str = _DONE) -> None:
+        """Add a line to the audit log; the oldest of its kind go, now and then, when there are too many."""
         added = self._connection.execute(
             insert(t.audit).values(
                 at_ms=_now_ms(),
@@ -148,8 +150,17 @@ class Writer:
                 outcome=outcome[:400],
             )
         )
-        number = added.inserted_primary_key[0] if added.inserted_primary_key else 0
-        self._connection.execute(delete(t.audit).where(t.audit.c.number <= number - AUDIT_LINES))
+        if added.inserted_primary_key and added.inserted_primary_key[0] % _TRIM_EVERY == 0:
+            # Apart, so that nobody can ask what was done out of the log by asking for what they may not.
+            self._trim(t.audit.c.outcome == _DONE)
+            self._trim(t.audit.c.outcome != _DONE)
+
+    def _trim(self, of_kind: ColumnElement[bool]) -> None:
+        number = t.audit.c.number
+        newest_first = select(number).where(of_kind).order_by(number.desc())
+        beyond = self._connection.execute(newest_first.offset(AUDIT_LINES).limit(1)).scalar()
+        if beyond is not None:
+            self._connection.execute(delete(t.audit).where(of_kind, number <= beyond))
 
     # -- namespaces and drafts --------------------------------------------------------------------
 
