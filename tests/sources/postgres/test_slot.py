@@ -85,6 +85,9 @@ def test_a_quiet_database_still_moves_its_slot_on(
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
     with opened(database, tmp_path) as log:
+        # No message of our own helps.
+        object.__setattr__(log.source.settings, "heartbeat_s", 3_600.0)
+        log.reopen()
         log.collect()
         before = confirmed(log, database)
         # Somebody else's database fills the log; nothing of it is ours.
@@ -92,14 +95,31 @@ def test_a_quiet_database_still_moves_its_slot_on(
             "CREATE TABLE IF NOT EXISTS noise AS SELECT generate_series(1, 5000) n",
             "DROP TABLE noise",
         )
-        ((end,),) = ask(database, "SELECT pg_current_wal_insert_lsn()::text")
+        end = log.source.end_scn()
         started = time.monotonic()
-        quiet = log.until(lambda item: item.block.covered_scn >= parse_lsn(str(end)) - 1)
+        quiet = log.until(lambda item: item.block.covered_scn >= end)
         assert all(not len(block.index) and not block.bodies for block in quiet.blocks)
         covered = [block.covered_scn for block in quiet.blocks]
         assert covered == sorted(covered)
         assert len(covered) <= 3 * (time.monotonic() - started) + 3
         until(lambda: confirmed(log, database) > before, "the slot moved", DEADLINE_S)
+
+
+def test_the_end_lies_between_the_commits_before_it_and_those_that_come(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    """Of an idle log nothing more is told than what lies before its end, so nobody may wait for that end itself."""
+    sql("CREATE TABLE t (id int PRIMARY KEY)")
+    with opened(database, tmp_path) as log, psycopg.connect(database) as connection:
+        log.collect()
+        sql("INSERT INTO t VALUES (1)")
+        connection.execute("INSERT INTO t VALUES (2)")
+        end = log.source.end_scn()
+        # The commit is the next record.
+        connection.commit()
+        index = [entry for block in log.collect().blocks for entry in block.index]
+        first, second = (int(entry["scn"]) for entry in index)
+        assert first <= end < second
 
 
 def test_a_heartbeat_moves_a_database_where_nothing_happens_at_all(

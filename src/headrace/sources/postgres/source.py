@@ -239,9 +239,9 @@ class PostgresSource:
         return list(zip(*(render_text(rows.column(name)) for name in schema.key), strict=True))
 
     def end_scn(self) -> int:
-        """Return the insert position of the log."""
+        """Return an SCN at or below which every commit of until now lies; the next record begins behind it."""
         with connect(self.settings) as session:
-            return parse_lsn(session.value("SELECT pg_current_wal_insert_lsn()"))
+            return parse_lsn(session.value("SELECT pg_current_wal_insert_lsn()")) - 1
 
     def scn_of(self, position: str) -> int:
         """Return the SCN of an LSN: a commit is numbered by where its record begins, which is behind the snapshot."""
