@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 import headrace
@@ -208,6 +209,18 @@ def test_a_spark_that_dies_while_nothing_comes_ends_the_job_by_name(
     program = [sys.executable, "-m", "tests.spark.orphaned_job", str(log.folder.parent)]
     found = subprocess.run(program, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert found.stdout.startswith("TIMED: The apply job of test ended: ")
+
+
+def test_an_error_of_ours_that_spark_hands_over_as_text_ends_the_job_by_its_name(
+    spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def thrown(*_: object) -> None:
+        raise Py4JError("Job aborted: headrace.errors.CorruptSegment: x is damaged. Next step: y.")
+
+    monkeypatch.setattr("headrace.spark.job.Applier.process", thrown)
+    log.write(TABLE, "+I(1,a,b)")
+    with pytest.raises(CorruptSegment, match="x is damaged"):
+        Job(spark, log, tmp_path).run()
 
 
 def test_a_damaged_log_ends_the_job_by_name(spark: SparkSession, log: Log, tmp_path: Path) -> None:

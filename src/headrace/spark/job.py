@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ApplyInterrupted
+from headrace.errors import ApplyInterrupted, HeadraceError
 from headrace.lake.settings import SettingsByTable
 from headrace.lake.sql.session import Warehouse
 from headrace.observe.spans import span
@@ -153,16 +153,18 @@ def run_apply(
                 Applier(settings.options(), _target(settings, session), on_status, ask, replayed)
             ) as applier:
                 _Job(settings, session, applier, stop).run()
-    except (Py4JError, ConnectionError) as error:
+    except HeadraceError:
+        raise
+    except Exception as error:
+        # Tasks hand errors of ours over as text.
+        if (ours := known(error)) is not None:
+            raise ours from error
+        if not isinstance(error, Py4JError | ConnectionError):
+            raise
         raise ApplyInterrupted(
             f"The apply job of {settings.pipeline} ended: {type(error).__name__}.",
             next_step="nothing is lost, it is started again; HEADRACE_DEBUG=1 puts the whole error into the log.",
         ) from error
-    except Exception as error:
-        # Tasks hand errors of ours over as text.
-        if (ours := known(error)) is None or ours is error:
-            raise
-        raise ours from error
     finally:
         if spark is None:
             # A Spark that has died cannot be stopped; how it died is the error that counts.
