@@ -145,5 +145,6 @@ def running_capture(
         thread.join(60)
         log.close()
         running.state.close()
-    if running.error is not None:
-        raise running.error
+        if running.error is not None:
+            # Also where the test failed: it waited for what an ended capture never brings.
+            raise running.error

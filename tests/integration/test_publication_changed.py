@@ -49,6 +49,16 @@ def looked_again(running: Running, sql: Sql) -> None:
     until(lambda: running.state.get("catalog") != look, "another look")
 
 
+def told_columns(running: Running) -> set[tuple[str, ...]]:
+    """Return the columns of each shape in which the change log holds rows of the table."""
+    return {
+        tuple(running.registry.get(body.schema_id).names)
+        for block in running.reader.blocks(0)
+        for body in block.bodies
+        if body.table == T
+    }
+
+
 @pytest.fixture
 def table(sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, v text, w text)")
@@ -127,7 +137,9 @@ def test_columns_that_a_publication_is_given_are_read_for_every_row(
         until(running.dumped, "the first copy")
         writer.execute("UPDATE t SET v = 'early' WHERE id = 7")
         sql("ALTER PUBLICATION theirs SET TABLE t", "UPDATE t SET v = 'late' WHERE id = 8")
-        until(lambda: (8, "late", "w") in running.content(T), "the new shape")
+        # Not the content: a look may find by now that the publication holds the table by another entry, and empties it
+        # until this writer is gone.
+        until(lambda: told_columns(running) == {("id", "v"), ("id", "v", "w")}, "the new shape")
         writer.commit()
         follows(running, database)
 
