@@ -32,7 +32,6 @@ def headrace(server: BenchServer, region: Region, transport: str) -> tuple[Recor
     Raises:
         SystemExit: the change log does not hold what was played.
     """
-    options: dict[str, str] = {}
     before = server.ended_children_cpu_s()
     with (
         server.slot_copy(region) as slot,
@@ -45,9 +44,9 @@ def headrace(server: BenchServer, region: Region, transport: str) -> tuple[Recor
     ):
         run.skip_dump(region.tables)
         child = Child(run.until_scn(region.until))
-        while child.alive and not options:
-            options = server.stream_options(slot)
+        while child.alive and server.sender() is None:
             time.sleep(0.02)
+        options = server.stream_options(slot)
         usage = child.wait(_LIMIT_S)
         counted = count_changes(run.changelog)
     if counted != region.changes:

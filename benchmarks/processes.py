@@ -20,6 +20,7 @@ __all__ = [
     "Turns",
     "Usage",
     "anonymous_mib",
+    "child_titled",
     "cpu_s",
     "family_cpu_s",
     "family_mib",
@@ -163,6 +164,17 @@ def _children(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += map(int, thread.read_text(encoding="utf-8").split())
     return found
+
+
+def child_titled(pid: int, title: str) -> int | None:
+    """Return a child of a process whose command line, which a program may set, holds a text; None without one."""
+    for child in _children(pid):
+        with contextlib.suppress(OSError):
+            if title in Path(f"/proc/{child}/cmdline").read_text(
+                encoding="utf-8", errors="replace"
+            ):
+                return child
+    return None
 
 
 def python(module: str, *arguments: str) -> list[str]:

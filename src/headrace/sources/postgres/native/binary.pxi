@@ -165,19 +165,49 @@ cdef int _put_time(Col *c, uint64_t us) except -1 nogil:
 cdef const char *HEX = b"0123456789abcdef"
 
 
-cdef bint _add_binary_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n) except -1 nogil:
-    """Add a cell from its binary form; False when it is for Python to judge."""
+# How a column's binary form becomes its values: one choice for kind and form together, made once for a table.
+cdef enum:
+    W_UNKNOWN = 0
+    W_INT16 = 1
+    W_INT32 = 2
+    W_INT64 = 3
+    W_TIMESTAMP = 4
+    W_DOUBLE = 5
+    W_FLOAT = 6
+    W_DATE = 7
+    W_BOOL = 8
+    W_TEXT = 9
+    W_BYTES = 10
+    W_DECIMAL = 11
+    W_JSONB = 12
+    W_UUID = 13
+    W_NUMERIC = 14
+    W_OID = 15
+    W_TIME = 16
+    W_SKIPPED = 17
+
+cdef dict _WAYS_OF_FORMS = {
+    F_UUID: W_UUID, F_JSONB: W_JSONB, F_OID: W_OID, F_TIME: W_TIME, F_SKIPPED: W_SKIPPED, F_UNKNOWN: W_UNKNOWN,
+}
+cdef dict _WAYS_OF_KINDS = {
+    K_TEXT: W_TEXT, K_BYTES: W_BYTES, K_BOOL: W_BOOL, K_INT16: W_INT16, K_INT32: W_INT32, K_INT64: W_INT64,
+    K_FLOAT: W_FLOAT, K_DOUBLE: W_DOUBLE, K_DATE: W_DATE, K_TIMESTAMP: W_TIMESTAMP, K_TIMESTAMP_TZ: W_TIMESTAMP,
+    K_DECIMAL: W_DECIMAL,
+}
+
+
+def _way_of(kind, form):
+    """Return how the values of a column are made of their binary form."""
+    if form == F_NUMERIC and kind == K_TEXT:
+        return W_NUMERIC
+    return _WAYS_OF_FORMS.get(form, _WAYS_OF_KINDS[kind])
+
+
+cdef bint _add_made_text(Col *c, const uint8_t *s, Py_ssize_t n) except -1 nogil:
+    """Add a text that the value's binary form is not yet; False when it is for Python to judge."""
     cdef uint8_t[36] text
-    cdef int kind = c.kind
-    cdef int form = c.form
     cdef int i, at = 0
-    cdef uint16_t two
-    cdef uint32_t four
-    cdef uint64_t eight
-    cdef int64_t wide
-    cdef double real
-    cdef float single
-    if form == F_UUID:
+    if c.way == W_UUID:
         if n != 16:
             return False
         for i in range(16):
@@ -188,75 +218,98 @@ cdef bint _add_binary_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t
             text[at + 1] = HEX[s[i] & 15]
             at += 2
         _put(&c.data, text, 36)
-        _end_text(c)
-    elif form == F_SKIPPED:
-        _end_text(c)
-    elif form == F_NUMERIC and kind == K_TEXT:
+    elif c.way == W_NUMERIC:
         if not _numeric_text(c, s, n):
             return False
-        _end_text(c)
-    elif form == F_OID:
+    elif c.way == W_OID:
         if n != 4:
             return False
         _put_number(c, hr_be32(s), 1)
-        _end_text(c)
-    elif form == F_TIME:
+    elif c.way == W_TIME:
         if n != 8 or hr_be64(s) > <uint64_t> DAY_US:
             return False
         _put_time(c, hr_be64(s))
-        _end_text(c)
-    elif kind == K_TEXT:
-        if form == F_JSONB:
-            if n < 1 or s[0] != 1:
-                return False
-            s += 1
-            n -= 1
-        if not _is_utf8(s, n):
+    elif c.way == W_JSONB:
+        if n < 1 or s[0] != 1 or not _is_utf8(s + 1, n - 1):
             return False
-        _put(&c.data, s, n)
-        _end_text(c)
-    elif kind == K_BYTES:
-        _put(&c.data, s, n)
-        _end_text(c)
-    elif kind == K_DECIMAL:
+        _put(&c.data, s + 1, n - 1)
+    _end_text(c)
+    return True
+
+
+cdef inline bint _add_binary_value(Col *c, Py_ssize_t row, const uint8_t *s, Py_ssize_t n) except -1 nogil:
+    """Add a cell from its binary form; False when it is for Python to judge."""
+    cdef uint16_t two
+    cdef uint32_t four
+    cdef uint64_t eight
+    cdef int64_t wide
+    cdef double real
+    cdef float single
+    if c.way == W_INT64:
+        if n != 8:
+            return False
+        eight = hr_be64(s)
+        _put(&c.data, &eight, 8)
+    elif c.way == W_INT32:
+        if n != 4:
+            return False
+        four = hr_be32(s)
+        _put(&c.data, &four, 4)
+    elif c.way == W_INT16:
+        if n != 2:
+            return False
+        two = hr_be16(s)
+        _put(&c.data, &two, 2)
+    elif c.way == W_TIMESTAMP:
+        if n != 8:
+            return False
+        wide = <int64_t> hr_be64(s)
+        if wide != LAST_US and wide != FIRST_US:
+            if wide >= LAST_US - US_TO_2000:
+                return False
+            wide += US_TO_2000
+        _put(&c.data, &wide, 8)
+    elif c.way == W_DOUBLE:
+        if n != 8:
+            return False
+        eight = hr_be64(s)
+        memcpy(&real, &eight, 8)
+        if real != real:
+            eight = <uint64_t> 0x7FF8000000000000
+        _put(&c.data, &eight, 8)
+    elif c.way == W_FLOAT:
+        if n != 4:
+            return False
+        four = hr_be32(s)
+        memcpy(&single, &four, 4)
+        if single != single:
+            four = 0x7FC00000
+        _put(&c.data, &four, 4)
+    elif c.way == W_DATE:
+        if n != 4:
+            return False
+        four = hr_be32(s)
+        wide = <int32_t> four
+        if wide != LAST_DAY and wide != FIRST_DAY:
+            if wide >= LAST_DAY - DAYS_TO_2000:
+                return False
+            four = <uint32_t> (wide + DAYS_TO_2000)
+        _put(&c.data, &four, 4)
+    elif c.way == W_BOOL:
+        if n != 1 or s[0] > 1:
+            return False
+        _bit(&c.data, row, s[0])
+    elif c.way == W_DECIMAL:
         _room(&c.data, 16)
         if not _numeric_decimal(s, n, c.precision, c.scale, c.data.p + c.data.n):
             return False
         c.data.n += 16
-    elif kind == K_BOOL:
-        if n != 1 or s[0] > 1:
+    elif c.way == W_TEXT or c.way == W_BYTES:
+        if c.way == W_TEXT and not _is_utf8(s, n):
             return False
-        _bit(&c.data, row, s[0])
-    elif n != c.width:
+        _put(&c.data, s, n)
+        _end_text(c)
+    elif not _add_made_text(c, s, n):
         return False
-    elif kind == K_INT16:
-        two = hr_be16(s)
-        _put(&c.data, &two, 2)
-    elif kind == K_INT32 or kind == K_FLOAT or kind == K_DATE:
-        four = hr_be32(s)
-        if kind == K_DATE:
-            wide = <int32_t> four
-            if wide != LAST_DAY and wide != FIRST_DAY:
-                if wide >= LAST_DAY - DAYS_TO_2000:
-                    return False
-                four = <uint32_t> (wide + DAYS_TO_2000)
-        elif kind == K_FLOAT:
-            memcpy(&single, &four, 4)
-            if single != single:
-                four = 0x7FC00000
-        _put(&c.data, &four, 4)
-    else:
-        eight = hr_be64(s)
-        if kind == K_DOUBLE:
-            memcpy(&real, &eight, 8)
-            if real != real:
-                eight = <uint64_t> 0x7FF8000000000000
-        elif kind != K_INT64:
-            wide = <int64_t> eight
-            if wide != LAST_US and wide != FIRST_US:
-                if wide >= LAST_US - US_TO_2000:
-                    return False
-                eight = <uint64_t> (wide + US_TO_2000)
-        _put(&c.data, &eight, 8)
     _valid(c, row)
     return True

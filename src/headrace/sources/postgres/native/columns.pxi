@@ -4,6 +4,7 @@
 cdef struct Col:
     int kind
     int form
+    int way        # how the binary form is read
     int width      # bytes of a fixed-width value
     int precision
     int scale

@@ -61,6 +61,7 @@ cdef class NativeRows:
             c = &self.rows.cols[i]
             c.kind, c.width, c.precision, c.scale = _kind_of(column.type)
             c.form = forms[i] if forms else F_UNKNOWN
+            c.way = _way_of(c.kind, c.form)
             if c.kind != K_TEXT and c.form in (F_UUID, F_JSONB, F_OID, F_TIME, F_SKIPPED):
                 raise ValueError("a form that makes text for a column that is none")
             c.in_key = column.name in schema.key
@@ -229,7 +230,7 @@ cdef int _add_tuple(
                 return 0
             if kind == c't':
                 taken = _add_text_value(&r.cols[i], row, msg + place, size)
-            elif r.cols[i].form == F_UNKNOWN:
+            elif r.cols[i].way == W_UNKNOWN:
                 return 0
             else:
                 taken = _add_binary_value(&r.cols[i], row, msg + place, size)
