@@ -163,6 +163,26 @@ def test_every_row_is_read_once_in_the_order_of_the_index(
     assert reader.upper_bound(table).key == keys[-1]
 
 
+@req("A-14")
+def test_keys_are_taken_as_their_rows_have_them(
+    server: MysqlProtocolServer, database: str, sql: Sql, reader: MysqlChunkReader
+) -> None:
+    """What a collation does not tell apart was written otherwise, and is not told missing."""
+    sql(
+        "CREATE TABLE t (b varchar(9) COLLATE utf8mb4_general_ci, a int, PRIMARY KEY (a, b))",
+        "INSERT INTO t VALUES ('Straße', 7), ('other', 7)",
+    )
+    table = TableId(database, "t")
+    written = [(f"no {n}", "7") for n in range(120)]
+    written[77:77] = [("STRAßE", "7"), ("straße  ", "07"), ("straße", "8")]
+    keys = reader.canonical_keys(table, written)
+    assert keys[76:80] == [("no 76", "7"), ("Straße", "7"), ("straße", "8"), ("no 77", "7")]
+    assert len(keys) == len(written) - 1
+    assert reader.render_keys(reader.describe(table), reader.read_keys(table, keys).rows) == [
+        ("Straße", "7")
+    ]
+
+
 @req("T3")
 @pytest.mark.parametrize("limit", [1, 3, 7, 1000])
 def test_keys_of_several_columns_in_another_order_than_the_table(

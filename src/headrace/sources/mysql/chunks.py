@@ -52,6 +52,7 @@ __all__ = ["MysqlChunkReader", "rows_batch"]
 _T = TypeVar("_T")
 
 _ATTEMPTS = 5
+_KEYS_AT_ONCE = 50
 # The table's shape changed after the snapshot; unknown column; no such table.
 _CHANGED = frozenset({1412, 1054, 1146})
 
@@ -106,14 +107,8 @@ class MysqlChunkReader:
         def read(session: Session, facts: TableFacts, _: Visibility) -> Bound:
             keyset = keyset_of(facts)
             rows = session.rows(keyset.last(predicate))
-            if not rows:
-                return Bound(None, keyset.order)
-            # As a row of which only the key is known, so that every key is rendered in one way.
-            cells: dict[str, bytes | None] = dict(zip(facts.key, rows[0], strict=True))
-            schema = facts_schema(facts)
-            row = tuple(cells.get(column.name) for column in facts.columns)
-            batch = rows_batch(facts, schema, [row], self._settings.zero_dates)
-            return Bound(key_texts(schema, batch)[0], keyset.order)
+            key = self._rendered(facts, rows)[0] if rows else None
+            return Bound(key, keyset.order)
 
         return self._once(table, read, predicate)
 
@@ -168,9 +163,41 @@ class MysqlChunkReader:
     def canonical_keys(
         self, table: TableId, keys: Sequence[Sequence[str]]
     ) -> list[tuple[str, ...]]:
-        """Return keys that people wrote as the database renders them, each once, in the order given."""
-        schema = self.describe(table)
-        return list(dict.fromkeys(key_texts(schema, row_of_keys(schema, keys))))
+        """Return keys that people wrote, each once, in the order given.
+
+        As their rows have them, which a collation may not tell from what was written, or else as the database renders
+        them.
+        """
+
+        def read(session: Session, facts: TableFacts, _: Visibility) -> list[tuple[str, ...]]:
+            schema = facts_schema(facts)
+            keyset = keyset_of(facts)
+            found = key_texts(schema, row_of_keys(schema, keys))
+            for start in range(0, len(found), _KEYS_AT_ONCE):
+                asked = [
+                    _in_index_order(facts, key) for key in found[start : start + _KEYS_AT_ONCE]
+                ]
+                rows = session.rows(keyset.spelled(asked))
+                places = [start + int(row[0] or 0) for row in rows]
+                for place, key in zip(
+                    places, self._rendered(facts, [r[1:] for r in rows]), strict=True
+                ):
+                    found[place] = key
+            return list(dict.fromkeys(found))
+
+        return self._once(table, read)
+
+    def _rendered(
+        self, facts: TableFacts, keys: Sequence[Sequence[bytes | None]]
+    ) -> list[tuple[str, ...]]:
+        """Return keys that were selected in index order as texts, in the order of the schema's key."""
+        # As rows of which only the key is known, so that every key is rendered in one way.
+        schema = facts_schema(facts)
+        rows = []
+        for key in keys:
+            cells = dict(zip(facts.key, key, strict=True))
+            rows.append(tuple(cells.get(column.name) for column in facts.columns))
+        return key_texts(schema, rows_batch(facts, schema, rows, self._settings.zero_dates))
 
     def key_rows(self, schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.RecordBatch:
         """Return a row for each rendered key, all other columns null."""

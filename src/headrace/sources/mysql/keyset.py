@@ -100,9 +100,7 @@ class Keyset:
         """Return a select of the last key in index order, of rows for which a condition holds."""
         where = f" WHERE {_condition(predicate)}" if predicate else ""
         order = ", ".join(f"{name} DESC" for name in self.names)
-        pairs = zip(self.types, self.names, strict=True)
-        wanted = ", ".join(selected(type_, name) for type_, name in pairs)
-        return f"SELECT {wanted} FROM {self.table}{where} ORDER BY {order} LIMIT 1"
+        return f"SELECT {self._wanted()} FROM {self.table}{where} ORDER BY {order} LIMIT 1"
 
     def page(
         self,
@@ -128,6 +126,18 @@ class Keyset:
         """Return a select of the rows whose keys equal given ones, each row once."""
         rows = " OR ".join(f"({self._equal(self.names, key)})" for key in keys)
         return f"SELECT {wanted} FROM {self.table} WHERE {rows or 'FALSE'}"
+
+    def spelled(self, keys: Sequence[Sequence[str]]) -> str:
+        """Return a select of the keys of rows whose keys equal given ones, each behind the place of the given one."""
+        return " UNION ALL ".join(
+            f"(SELECT {place}, {self._wanted()} FROM {self.table} WHERE {self._equal(self.names, key)})"
+            for place, key in enumerate(keys)
+        )
+
+    def _wanted(self) -> str:
+        """Return the key's columns as they are selected."""
+        pairs = zip(self.types, self.names, strict=True)
+        return ", ".join(selected(type_, name) for type_, name in pairs)
 
     def delete(self, key: Sequence[str]) -> str:
         """Return the statement that removes the row of a key."""
