@@ -127,8 +127,9 @@ def test_version_is_listed_behind_all_groups() -> None:
     assert shown.index("│ demo ") < min(groups)
 
 
-def test_version() -> None:
-    assert f"headrace {__version__}" in call("version").stdout
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_version(word: str) -> None:
+    assert f"headrace {__version__}" in call(word).stdout
 
 
 def test_versions_of_what_is_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

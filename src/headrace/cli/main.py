@@ -6,7 +6,7 @@ Each command imports what it needs when it is called, so that ``headrace --help`
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -112,6 +112,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _versions(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def headrace(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_versions,
+            is_eager=True,
+            help="Print the versions, as [bold]headrace version[/bold] does.",
+        ),
+    ] = False,
+) -> None:
+    """Begin every command line."""
+
 
 for command in (
     *(demo, tables, assess, preflight, run, relay, tail, consume),

@@ -166,6 +166,8 @@ def test_the_openapi_document_is_one_and_answers_are_as_it_says(url: str, operat
     ReplicatorList.model_validate(operator.one(f"{NS}/replicators"))
     page = Asking(url)("GET", "/docs").text
     assert "openapi.json" in page
+    # Whoever types its address into a browser sees what there is.
+    assert Asking(url)("GET", "/").headers["location"] == "/docs"
     # Nothing of it comes from elsewhere: where a control plane runs, there may be no way out.
     needed = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert len(needed) >= 3

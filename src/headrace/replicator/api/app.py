@@ -15,7 +15,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp
 
 from headrace import __version__
@@ -109,6 +109,11 @@ def api(plane: ControlPlane, ending: Callable[[], bool] = lambda: False) -> Fast
         """Say whether the control plane answers, and whether it is the active one."""
         plane.store.lease()
         return Health(status="ok", role="active" if plane.active else "standby")
+
+    @app.get("/", include_in_schema=False)
+    def start() -> RedirectResponse:
+        """Show people who open the control plane in a browser what it can be asked."""
+        return RedirectResponse("/docs")
 
     for router in (
         *(contexts, drafts, replicators, numbers, lineage, logs),

@@ -30,7 +30,7 @@ MOST_BODY_BYTES = 2**20
 """Bytes of a request's body; a configuration has thousands."""
 DOCS_FILES = "/docs/files"
 """Where the files are that the page of the API needs."""
-_OPEN = ("/healthz", "/docs", "/openapi.json")
+_OPEN = ("/", "/docs", "/healthz", "/openapi.json")
 _HEADERS = {
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",
