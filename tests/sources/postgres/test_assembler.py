@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ProtocolError, WatermarkOutOfOrder
+from headrace.model.block import SystemKind
 from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.sources.base import LogItem
-from headrace.sources.postgres.assembler import Assembler, TableVersion
+from headrace.sources.postgres.assembler import Assembler, Event, TableVersion
+from headrace.sources.postgres.ddl import DDL_PREFIX
 from headrace.sources.postgres.decoder import ENGINES, make_decoder
 from headrace.sources.postgres.frames import FrameBuffer
 from headrace.sources.postgres.messages import UNCHANGED, Cell, Relation
@@ -47,8 +49,8 @@ class Versions:
             return TableVersion()
         return TableVersion(self._schema, 99)
 
-    def migrated(self, content: bytes) -> tuple[()]:
-        return ()
+    def migrated(self, content: bytes) -> tuple[Event, ...]:
+        return ((SystemKind.DROP_TABLE, TableId("public", content.decode()), {}),)
 
 
 @pytest.fixture(scope="module", params=ENGINES, autouse=True)
@@ -273,3 +275,21 @@ def test_a_broken_sequence_stops_with_its_name(what: str, messages: list[bytes])
     made = assembler()
     with pytest.raises(ProtocolError, match=what):
         feed(made, *messages)
+
+
+@pytest.mark.parametrize("rolled_back", [True, False])
+def test_migrations_beside_a_part_that_was_rolled_back_are_left_to_the_looks(
+    rolled_back: bool,
+) -> None:
+    """The server names the transaction with what the event trigger says, and not the part of it."""
+    made = assembler()
+    told = wire.message(1, DDL_PREFIX, b"gone", transactional=True)
+    parts = [relation(T, "t"), wire.insert(T, [b"1", b"x"]), told]
+    feed(made, wire.stream_start(2, first=True), *(wire.in_stream(part, 2) for part in parts))
+    feed(made, wire.stream_stop())
+    if rolled_back:
+        feed(made, wire.stream_abort(2, 3))
+    feed(made, wire.stream_commit(2, 30, 34, 5))
+    item = made.take()
+    assert [row[2:] for row in rows(item)] == [("+I", 1, "x")]
+    assert [event.table.name for event in item.block.system] == ([] if rolled_back else ["gone"])

@@ -462,7 +462,7 @@ class Assembler:
             self._needs_transaction()
             if ours:
                 self._note_mark(marks.from_message(message.content))
-            elif message.prefix == DDL_PREFIX:
+            elif message.prefix == DDL_PREFIX and not self._doubtful:
                 for kind, table, payload in self._versions.migrated(message.content):
                     self._event(kind, table, payload, len(message.content))
             return
@@ -482,6 +482,14 @@ class Assembler:
         decoder.covered = max(decoder.covered, scn - 1)
         mark = marks.from_message(message.content)
         self._mark = ReceivedMark(mark, scn, decoder.sent_us)
+
+    @property
+    def _doubtful(self) -> bool:
+        """Whether what the event trigger says may have been rolled back: the server names no subtransaction with it.
+
+        A look at the catalog, and the tables' own descriptions, tell what is true.
+        """
+        return self._replay is not None and bool(self._replay.spool.aborted)
 
     def _note_mark(self, mark: Mark) -> None:
         if self._tx_mark is not None:

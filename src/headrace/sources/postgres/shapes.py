@@ -109,12 +109,12 @@ def passed_by(before: str, now: str) -> bool:
     """Return whether changes of a table may have passed by between two looks that both found it published.
 
     They did where the publication holds the table by none of the entries of before. Somebody who altered the
-    publication may have left out kinds of change for a while; a new owner is another reason to have altered it.
+    publication itself may have left out kinds of change for a while, whatever else was altered with it.
     """
     old, new = _parse(before).published, _parse(now).published
     if not (old and new and new.entries):
         return False
-    return not old.entries & new.entries or (old.writer != new.writer and old.owner == new.owner)
+    return not old.entries & new.entries or old.writer != new.writer
 
 
 def rekeys(before: str, now: str) -> bool:
@@ -205,7 +205,6 @@ class _Published(NamedTuple):
     """How the publication holds a table."""
 
     writer: str
-    owner: str
     entries: frozenset[str]
 
 
@@ -236,6 +235,6 @@ def _parse(shape: str) -> _Shape:
         letter, altered, constraint, *numbers = identity.split()
         key = _Key(letter, altered, constraint, frozenset("".join(numbers).split(",")))
     if told:
-        by, owner, *entries = told.split()
-        published = _Published(by, owner, frozenset(entries))
+        by, _owner, *entries = told.split()
+        published = _Published(by, frozenset(entries))
     return _Shape(int(storage), columns, generated, key, published)

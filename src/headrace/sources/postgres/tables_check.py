@@ -345,7 +345,8 @@ def _notes(facts: TableFacts, name: str) -> Iterator[Finding]:
             "partition-maintenance",
             f"{name} is partitioned: ATTACH, DETACH and DROP of a partition and TRUNCATE of one "
             "partition are not in the log.",
-            f"After one of them: headrace dump start FILE --table {name}",
+            f"After ATTACH: headrace dump start FILE --table {name}. After the others, whose rows a dump would leave: "
+            "headrace resync FILE, which compares the tables and repairs what differs.",
             Severity.WARNING,
             table=name,
         )
