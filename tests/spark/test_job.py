@@ -11,16 +11,20 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import CorruptSegment, HeadraceError, TargetError
+from headrace.errors import ApplyInterrupted, CorruptSegment, HeadraceError, TargetError
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.frontier import FrontierStore
 from headrace.observe.failpoints import arm, disarm
+from headrace.spark.failures import translate
 from headrace.spark.job import ApplySettings, run_apply
 from headrace.spark.read import frontier_at, read
 from headrace.spark.status import ApplyStatus
@@ -221,6 +225,51 @@ def test_an_error_of_ours_that_spark_hands_over_as_text_ends_the_job_by_its_name
     log.write(TABLE, "+I(1,a,b)")
     with pytest.raises(CorruptSegment, match="x is damaged"):
         Job(spark, log, tmp_path).run()
+
+
+class Elsewhere:
+    """A session of a server of Spark Connect that is gone."""
+
+    def range(self, *_: object) -> None:
+        raise SparkConnectGrpcException("StatusCode.UNAVAILABLE")
+
+
+Elsewhere.__module__ = "pyspark.sql.connect.session"
+
+
+def elsewhere(log: Log, folder: Path) -> None:
+    """Run a job whose Spark is elsewhere, and gone."""
+    gone: Any = Elsewhere()
+    settings = ApplySettings("test", log.folder, folder / "lake", folder / "spark")
+    stop = threading.Event()
+    timer = threading.Timer(60.0, stop.set)
+    timer.start()
+    try:
+        run_apply(settings, stop, spark=gone)
+    finally:
+        timer.cancel()
+
+
+def test_a_server_that_goes_away_while_nothing_comes_ends_the_job_by_name(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.spark.warm.KEEP_S", 0.0)
+    monkeypatch.setattr("headrace.spark.job.Applier.process", lambda *_: None)
+    log.write(TABLE, "+I(1,a,b)")
+    with pytest.raises(ApplyInterrupted, match="SparkConnectGrpcException"):
+        elsewhere(log, tmp_path)
+
+
+def test_a_table_of_a_server_that_was_started_anew_ends_the_job(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our session went with the old server; others of its tables may have nothing to do for hours."""
+    said = PySparkException("[NO_ACTIVE_SESSION] No active Spark session found.")
+    failing = [translate(said, TABLE.table, None)]
+    monkeypatch.setattr("headrace.spark.job.Applier.failing", failing)
+    log.write(TABLE, "+I(1,a,b)")
+    with pytest.raises(ApplyInterrupted, match="NO_ACTIVE_SESSION"):
+        elsewhere(log, tmp_path)
 
 
 def test_a_damaged_log_ends_the_job_by_name(spark: SparkSession, log: Log, tmp_path: Path) -> None:

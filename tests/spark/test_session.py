@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -42,3 +44,21 @@ def test_a_client_without_its_packages_is_told_what_to_install(
     with pytest.raises(ConfigError, match="needs packages that are not installed") as caught:
         build_session(SessionSettings(master="sc://127.0.0.1:1"))
     assert "headrace[connect]" in caught.value.next_step
+
+
+def test_without_java_it_is_said_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "from headrace.errors import ConfigError\n"
+        "from headrace.spark.session import build_session\n"
+        "try:\n    build_session()\n"
+        "except ConfigError as error:\n    print(error.next_step)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "install a Java runtime" in told.stdout

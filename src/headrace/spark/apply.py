@@ -203,12 +203,7 @@ class Applier:
         """Take note of new tables, of gaps, of dumps that end in the batch, and of tables that come and go."""
         for table in batch.tables():
             if table not in self._tables and self._wanted(table):
-                state = self._target.state(table)
-                at = Position(max(state.applied_scn if state else 0, batch.after_scn), None, state)
-                entry = self._tables[table] = TableAtWork.of(table, at)
-                self._fits(entry, state)
-                self._tally.learn(table, batch.after_scn)
-                entry.waits = self._awaits_adoption(entry)
+                self._learn_of(table, batch.after_scn)
         for event in batch.events:
             if event.table not in self._tables:
                 continue
@@ -230,6 +225,22 @@ class Applier:
             if entry.waits and (entry.complete_scn or entry.left or event.kind is SystemKind.GAP):
                 self._wait_no_more(entry)
 
+    def _learn_of(self, table: TableId, after_scn: int) -> None:
+        """Take note of a table of which the log speaks for the first time."""
+        state = problem = None
+        try:
+            state = self._target.state(table)
+        except Exception as error:  # noqa: BLE001 - the table's, no other's
+            problem = translate(error, table, None)
+        at = Position(max(state.applied_scn if state else 0, after_scn), None, state)
+        entry = self._tables[table] = TableAtWork.of(table, at)
+        if problem is not None:
+            self._fail(entry, problem)
+        else:
+            self._fits(entry, state)
+        self._tally.learn(table, after_scn)
+        entry.waits = self._awaits_adoption(entry)
+
     def _awaits_adoption(self, table: TableAtWork) -> bool:
         """Return whether a dump that is made elsewhere is still to bring a table's first rows."""
         adopted = settings_for(table.id, self._options.settings).adopted
@@ -238,7 +249,11 @@ class Applier:
     def _wait_no_more(self, table: TableAtWork) -> None:
         """Go on behind the dump that was adopted, or from where a table waited when headrace dumped it after all."""
         table.waits = False
-        state = self._target.state(table.id)
+        try:
+            state = self._target.state(table.id)
+        except Exception as error:  # noqa: BLE001 - the table's, no other's
+            self._fail(table, translate(error, table.id, None))
+            return
         if state is not None:
             self._fits(table, state)
             # Up to where it waited the log has said nothing of it.
@@ -258,8 +273,7 @@ class Applier:
             part = batch
             if table.position < batch.after_scn:
                 part = Range(self._reader, self._registry, table.position, batch.upto_scn)
-            # A patch without its row heals when the row was read again, which may be far behind it.
-            most = 2**62 if table.error is not None else self._options.max_rows
+            most = 2**62 if table.heals_by_rows else self._options.max_rows
             current = self._registry.get(table.schema_id) if table.schema_id else None
             steps = self._aside.steps(part, table, most, current)
             if steps or table.error is not None:
@@ -313,7 +327,7 @@ class Applier:
             for (item, _), outcome in zip(due, outcomes, strict=True):
                 self._take(item, outcome)
         for item in work:
-            if not item.failed:
+            if not item.failed and self._end_copy(item.table):
                 item.table.recover()
 
     def _prepare(self, item: Work) -> TableBatch | HeadraceError | None:
@@ -396,12 +410,14 @@ class Applier:
     def _policies(self, table: TableId) -> Policies:
         return settings_for(table, self._options.settings).policies
 
-    def _end_copy(self, table: TableAtWork) -> None:
-        """Put the new copy of a table in its place, if it has one that is whole."""
+    def _end_copy(self, table: TableAtWork) -> bool:
+        """Put the new copy of a table in its place, if it has one that is whole; False when that failed."""
         try:
             self._again.end(table)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
             self._fail(table, translate(error, table.id, None))
+            return False
+        return True
 
     def _slices(self, step: Step) -> int:
         """Return how many tasks fold a step."""

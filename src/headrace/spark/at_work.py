@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import ChangeLogError, HeadraceError, RetriesExhausted, Retry
+from headrace.errors import ChangeLogError, HeadraceError, RetriesExhausted, Retry, TargetError
 from headrace.lake.copies import Copy
 from headrace.lake.counts import TableCounts
 from headrace.lake.frontier import TableEntry, TableMode
@@ -122,6 +122,16 @@ class TableAtWork:
     def given_up(self) -> bool:
         """Whether it is not tried again before the next start."""
         return self.error is not None and self.retry_at == math.inf
+
+    @property
+    def heals_by_rows(self) -> bool:
+        """Whether rows that come behind those at which it failed may mend it, however far behind them they are.
+
+        A patch without its row heals when the row was read again, and rows that fit nothing when the table is copied
+        anew. A target that could not be written takes its rows in steps of the usual size.
+        """
+        error = self.error
+        return not (error is None or error.retry is Retry.TIMED or type(error) is TargetError)
 
     @property
     def said(self) -> dict[str, str] | None:

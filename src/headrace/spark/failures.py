@@ -35,6 +35,8 @@ _INTERRUPTED = re.compile(
     r"Python worker failed to connect back|Python worker exited unexpectedly|ExecutorLostFailure"
     r"|SparkContext was shut down|ConnectionRefusedError|Py4JNetworkError|FetchFailed"
     r"|SparkConnectGrpcException|RetriesExceeded|StatusCode\.UNAVAILABLE"
+    # Of a server of Spark Connect that was started anew and knows nothing of us.
+    r"|NO_ACTIVE_SESSION|NO_ACTIVE_EXECUTOR|INVALID_HANDLE\.SESSION_\w+"
 )
 _UNWRITABLE = re.compile(
     r"Permission denied|No space left|Read-only file system|Mkdirs failed|AccessDenied|Not a directory"

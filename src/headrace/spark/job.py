@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.changelog.reader import ChangeLogReader
@@ -27,7 +28,7 @@ from headrace.spark.at_work import Patience
 from headrace.spark.clock import BatchClock
 from headrace.spark.failures import known
 from headrace.spark.maintenance import MaintenanceSettings
-from headrace.spark.session import SessionSettings, assure_alive, build_session
+from headrace.spark.session import SessionSettings, assure_alive, build_session, is_remote
 from headrace.spark.slices import Limits
 from headrace.spark.status import ApplyStatus
 from headrace.spark.targets.base import Target
@@ -137,15 +138,7 @@ def run_apply(
     Raises:
         HeadraceError: the job cannot go on; what was committed stays and the next start goes on from there.
     """
-    session = spark or build_session(
-        SessionSettings(
-            app_name=f"headrace-{settings.pipeline}",
-            master=settings.master,
-            driver_memory=settings.driver_memory,
-            scratch=settings.spark_dir,
-            extra=settings.spark_conf,
-        )
-    )
+    session = spark or build_session(_session_settings(settings))
     try:
         _await_log(settings.changelog, stop)
         if not stop.is_set():
@@ -159,7 +152,7 @@ def run_apply(
         # Tasks hand errors of ours over as text.
         if (ours := known(error)) is not None:
             raise ours from error
-        if not isinstance(error, Py4JError | ConnectionError):
+        if not isinstance(error, Py4JError | ConnectionError | PySparkException):
             raise
         raise ApplyInterrupted(
             f"The apply job of {settings.pipeline} ended: {type(error).__name__}.",
@@ -168,8 +161,18 @@ def run_apply(
     finally:
         if spark is None:
             # A Spark that has died cannot be stopped; how it died is the error that counts.
-            with suppress(Py4JError, ConnectionError):
+            with suppress(Py4JError, ConnectionError, PySparkException):
                 session.stop()
+
+
+def _session_settings(settings: ApplySettings) -> SessionSettings:
+    return SessionSettings(
+        app_name=f"headrace-{settings.pipeline}",
+        master=settings.master,
+        driver_memory=settings.driver_memory,
+        scratch=settings.spark_dir,
+        extra=settings.spark_conf,
+    )
 
 
 def _target(settings: ApplySettings, session: SparkSession) -> Target:
@@ -270,4 +273,16 @@ class _Job:
             return True
         # Tables that fail are tried again and again, which is of no use where their Spark is gone.
         assure_alive(self._spark)
+        if is_remote(self._spark):
+            self._assure_known()
         return False
+
+    def _assure_known(self) -> None:
+        """Give a session up in which a table was interrupted: its server may have been started anew without it.
+
+        Raises:
+            ApplyInterrupted: there is such a table.
+        """
+        for error in self._applier.failing:
+            if isinstance(error, ApplyInterrupted):
+                raise error

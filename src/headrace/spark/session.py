@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from headrace.errors import ApplyInterrupted, ConfigError
@@ -68,7 +68,7 @@ def build_session(
 
     Raises:
         ApplyInterrupted: a server of Spark Connect does not answer, or refuses a setting.
-        ConfigError: what a client of it needs is not installed.
+        ConfigError: what a client of it needs is not installed, or Java does not start.
     """
     settings = settings or SessionSettings()
     if settings.master.startswith(_REMOTE):
@@ -86,7 +86,14 @@ def build_session(
     for name, value in (_defaults(settings, options) | dict(settings.extra)).items():
         builder = builder.config(name, value)
     begins = SparkContext._active_spark_context is None
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise ConfigError(
+            f"Spark cannot be started: {error.getCondition() or type(error).__name__}.",
+            next_step="install a Java runtime of version 17 or 21, or set JAVA_HOME to one; what it printed stands "
+            "above in this log.",
+        ) from error
     if begins:
         _find_no_sources(session)
     return session

@@ -1,0 +1,201 @@
+"""A table that is left behind harms no other, and comes back as if it had been with them; on a simulated clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
+from headrace.lake.capabilities import DELTA
+from headrace.lake.copies import Copy
+from headrace.lake.errors import CorruptTable
+from headrace.model.block import SystemKind
+from headrace.model.schema import TableId, TableSchema
+from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.at_work import Patience
+from headrace.spark.targets.base import TableBatch, TargetState
+from headrace.testing.notation import table_of
+from tests.requirements import req
+from tests.spark.log import Log, lent
+
+GOOD, BAD = table_of(2, name="good"), table_of(2, name="bad")
+
+
+@dataclass
+class Faulty:
+    """A target that keeps positions alone, and fails where it is told to.
+
+    Attributes:
+        states: of its tables.
+        steps: rows that each commit of a table took.
+        refuses: what becomes of commits of the bad table; ``unread``: of looks at it; ``stays``: of its copy's end.
+        tries: ends of copies that were asked for.
+    """
+
+    states: dict[TableId, TargetState] = field(default_factory=dict)
+    steps: dict[TableId, list[int]] = field(default_factory=dict)
+    refuses: HeadraceError | None = None
+    unread: HeadraceError | None = None
+    stays: HeadraceError | None = None
+    tries: int = 0
+    capabilities: Any = DELTA
+    copies: Any = None
+
+    def __post_init__(self) -> None:
+        self.copies = self
+
+    def session(self, _table: TableId) -> None:
+        """Nothing is folded that nobody looks at."""
+
+    def state(self, table: TableId) -> TargetState | None:
+        if table == BAD.table and self.unread is not None:
+            raise self.unread
+        return self.states.get(table)
+
+    def evolve(self, schema: TableSchema, _policies: object = None) -> TargetState:
+        found = self.states.get(schema.table, TargetState(0, 0, 0))
+        return self._put(schema.table, found.applied_scn, schema.schema_id, found.copy)
+
+    def apply(self, batches: list[TableBatch]) -> list[TargetState | HeadraceError]:
+        return [self._applied(batch) for batch in batches]
+
+    def _applied(self, batch: TableBatch) -> TargetState | HeadraceError:
+        table = batch.schema.table
+        if table == BAD.table and self.refuses is not None:
+            return self.refuses
+        self.steps.setdefault(table, []).append(batch.folded.rows)
+        return self._put(table, batch.scn, batch.schema.schema_id, self.states[table].copy)
+
+    def _put(self, table: TableId, scn: int, schema_id: int, copy: Copy | None) -> TargetState:
+        state = self.states[table] = TargetState(scn, scn, schema_id, copy=copy)
+        return state
+
+    def end_copy(self, table: TableId) -> TargetState:
+        self.tries += 1
+        if self.stays is not None:
+            raise self.stays
+        held = self.states[table]
+        return self._put(table, held.applied_scn, held.schema_id, None)
+
+    def maintain(self, *_: object) -> dict[TableId, Any]:
+        return {}
+
+    def tidy(self, *_: object) -> None:
+        pass
+
+
+class Life:
+    """An applier over a log of two tables, and a clock that goes by itself."""
+
+    def __init__(self, folder: Path, target: Faulty, patience: Patience, max_rows: int) -> None:
+        self.now = 0.0
+        self.target = target
+        self.log = Log(folder / "changelog")
+        self.write(GOOD)
+        options = ApplyOptions(
+            "test",
+            self.log.folder,
+            folder / "lake",
+            max_rows=max_rows,
+            patience=patience,
+            maintenance=None,
+        )
+        stub: Any = target
+        self.applier = Applier(options, stub, clock=lambda: self.now)
+        self.scn = 0
+
+    def write(self, schema: TableSchema) -> None:
+        """Let a table appear."""
+        self.log.write(schema, "+I(0,a)")
+        self.log.complete(schema)
+
+    def begin(self) -> None:
+        self.scn = self.applier.begin().from_scn
+        self.process()
+
+    def process(self) -> None:
+        self.applier.process(self.scn, self.log.scn)
+        self.scn = self.log.scn
+
+    def wait(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1.0
+            self.applier.retry(self.scn)
+
+    def state(self, schema: TableSchema) -> str:
+        return self.applier.status.tables[str(schema.table)].state
+
+    def error(self) -> str:
+        said = self.applier.status.tables[str(BAD.table)].error
+        return said["name"] if said else ""
+
+
+@pytest.fixture
+def life(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Life]:
+    made = Life(tmp_path, Faulty(), Patience(for_s=3_600.0, longest_s=600.0), max_rows=4)
+    yield from lent(made)
+    made.applier.close()
+
+
+@req("C60", "C62")
+def test_who_comes_back_takes_what_it_lacks_in_steps_of_the_usual_size(life: Life) -> None:
+    life.write(BAD)
+    life.begin()
+    life.target.refuses = TargetUnwritable("no room", next_step="make room")
+    for key in range(1, 301):
+        life.log.write(BAD, f"+I({key},a)")
+        life.process()
+    assert life.error() == "TargetUnwritable"
+    life.target.refuses, life.target.steps = None, {}
+    life.now += 3_000.0
+    life.applier.retry(life.scn)
+    assert life.state(BAD) == "live"
+    assert sum(life.target.steps[BAD.table]) == 300
+    assert max(life.target.steps[BAD.table]) == 4
+
+
+@req("C60")
+def test_a_table_that_cannot_be_looked_at_fails_alone(life: Life) -> None:
+    life.target.unread = CorruptTable("its log does not read", next_step="mend it")
+    life.begin()
+    life.write(BAD)
+    life.log.write(GOOD, "+I(1,b)")
+    life.process()
+    assert (life.state(GOOD), life.state(BAD), life.error()) == ("live", "failing", "CorruptTable")
+    life.target.unread = None
+    life.wait(60)
+    assert life.state(BAD) == "live"
+    assert life.target.states[BAD.table].applied_scn > 0
+
+
+@req("C10", "C-4")
+def test_a_copy_that_never_gets_into_place_is_given_up_like_any_other(life: Life) -> None:
+    life.write(BAD)
+    schema_id = life.log.registry.put(BAD)
+    life.target.states[BAD.table] = TargetState(0, 0, schema_id, copy=Copy("asked", 0))
+    life.target.stays = TargetConflict("somebody writes it all the time", next_step="end them")
+    life.log.tell(SystemKind.DUMP_COMPLETE, BAD.table, request_id="asked")
+    life.begin()
+    assert life.error() == "TargetConflict"
+    life.wait(300)
+    # After 1, 2, 4, … seconds, not once a second.
+    assert 5 < life.target.tries < 15
+    life.wait(4_000)
+    assert life.error() == "RetriesExhausted"
+
+
+def test_a_copy_that_gets_into_place_in_the_end_is_live(life: Life) -> None:
+    life.write(BAD)
+    schema_id = life.log.registry.put(BAD)
+    life.target.states[BAD.table] = TargetState(0, 0, schema_id, copy=Copy("asked", 0))
+    life.target.stays = TargetConflict("somebody writes it all the time", next_step="end them")
+    life.log.tell(SystemKind.DUMP_COMPLETE, BAD.table, request_id="asked")
+    life.begin()
+    life.target.stays = None
+    life.wait(60)
+    assert life.state(BAD) == "live"
+    assert life.target.states[BAD.table].copy is None
