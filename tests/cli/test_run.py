@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -18,12 +19,14 @@ from headrace.cli.relay import relay
 from headrace.cli.run import run
 from headrace.cli.serve import serve
 from headrace.observe import logs
+from headrace.observe.status import ProcessState, ProcessStatus
 from headrace.relay.server import workers
 from headrace.replicator import config_file, lean, runner
 from headrace.replicator import run as run_module
 from headrace.replicator.api import serve as api_serve
+from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import Picture
-from headrace.replicator.run import Run
+from headrace.replicator.run import Run, note_end
 from headrace.sources.base import Finding, Severity
 from tests.faults.disks import FULL, on_a_full_disk
 
@@ -112,6 +115,36 @@ def test_a_turn_that_is_the_last_because_somebody_asked_for_it_is_no_goal(
         running.end()
     assert not running.turn()
     assert running.is_done is reached
+
+
+def test_a_report_that_was_held_back_is_not_written_over_how_the_run_ended(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_file.load(file)
+    path = StatePaths.of(config).status("run")
+    seen: list[ProcessStatus | None] = []
+
+    def leave(*_: object) -> None:
+        seen.append(ProcessStatus.read(path))
+
+    running = Run(file, config)
+    idle = SimpleNamespace(poll=lambda: None, restarts={}, waiting={}, __exit__=leave)
+    monkeypatch.setattr(running, "supervisor", idle)
+    running.end()
+    running.turn()
+    idle.restarts = {"apply": 1}
+    running.turn()
+
+    running.__exit__(None, None, None)
+    note_end(config)
+
+    (held,) = seen
+    assert held is not None
+    assert held.detail["restarts"] == {"apply": 1}, "written while the folder was still its own"
+    assert "status" not in {thread.name for thread in threading.enumerate()}
+    found = ProcessStatus.read(path)
+    assert found is not None
+    assert found.state is ProcessState.STOPPED
 
 
 @on_a_full_disk

@@ -7,18 +7,23 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from headrace.changelog import ChangeLogReader
 from headrace.client import HttpSettings
 from headrace.errors import ConfigError, RelayUnavailable
+from headrace.observe.status import ProcessStatus
+from headrace.relay.follow import FOLLOWING, FollowStatus
 from headrace.relay.server.settings import Role, Token
+from headrace.replicator import following
 from headrace.replicator.config_file import load, load_relay
-from headrace.replicator.follower_config import FollowerConfig
+from headrace.replicator.follower_config import FOLLOWER, FollowerConfig
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.relaying import relay_settings
 from headrace.replicator.upstream import RelayUpstream
@@ -113,6 +118,25 @@ def test_a_follower_reads_from_a_relay_with_tls_and_a_token(tmp_path):
             assert source["state"] == "running"
     assert held_bytes(folder) == held_bytes(log.folder)
     log.close()
+
+
+def test_the_last_word_of_a_follower_is_written(tmp_path, monkeypatch):
+    config = load_relay(write(tmp_path, "{urls: ['http://a:1']}"))
+
+    def tells(_config, _upstream, tell):
+        def run(_stop):
+            for scn in (10, 20):
+                tell(FollowStatus(FOLLOWING, "", scn, scn, 1))
+
+        return SimpleNamespace(run=run)
+
+    monkeypatch.setattr(following, "_follower", tells)
+    with following.followed({tmp_path / "shop.yaml": config}, threading.Event()):
+        pass
+    said = ProcessStatus.read(StatePaths.of(config).status(FOLLOWER))
+    assert said is not None
+    assert said.detail["complete_scn"] == 20
+    assert "status" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_the_upstreams_token_is_not_shown(tmp_path):

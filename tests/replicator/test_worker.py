@@ -134,6 +134,42 @@ def test_an_unforeseen_error_keeps_its_text_out_of_the_status(file: Path) -> Non
     assert "swordfish" not in str(found)
 
 
+def test_the_last_of_two_close_reports_is_shown_while_the_work_goes_on(
+    file: Path, started: Started
+) -> None:
+    process = worker(file, "report({'rows': 1}); report({'rows': 2, 'tables': 3}); stop.wait()")
+    started.append(process)
+
+    def shown() -> bool:
+        found = status(file)
+        return found is not None and found.detail == {"rows": 2, "tables": 3}
+
+    until(shown, "the second report", 30)
+
+    process.terminate()
+    assert ended(process) == (EXIT_OK, "")
+
+
+def test_a_thread_that_reports_behind_the_end_changes_nothing(file: Path) -> None:
+    late = "import atexit; atexit.register(report, {'rows': 9}); report({'rows': 7})"
+
+    assert ended(worker(file, late)) == (EXIT_OK, "")
+
+    found = status(file)
+    assert found is not None
+    assert (found.state, found.detail["rows"]) == (ProcessState.STOPPED, 7)
+
+
+def test_work_that_leaves_without_an_end_is_shown_as_it_was_last(file: Path) -> None:
+    body = "report({'rows': 1}); report({'rows': 2}); raise SystemExit(3)"
+
+    assert ended(worker(file, body)) == (3, "")
+
+    found = status(file)
+    assert found is not None
+    assert (found.state, found.detail) == (ProcessState.RUNNING, {"rows": 2})
+
+
 def test_sigterm_ends_the_work_cleanly(file: Path, started: Started) -> None:
     process = worker(file, WAIT)
     started.append(process)

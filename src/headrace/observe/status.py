@@ -13,6 +13,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -72,14 +73,30 @@ class ProcessStatus:
 
 
 class StatusFile:
-    """Writes the reports of one process; may be called from several threads."""
+    """Writes the reports of one process; may be called from several threads, but from no handler of a signal.
 
-    def __init__(self, path: Path, process: str) -> None:
+    A report that comes too soon after another is held back, and the newest of those is written when its time has come,
+    whether or not anybody reports again. The thread that sees to it lives for no longer than that.
+
+    Args:
+        path: of the file.
+        process: name of the role.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, path: Path, process: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._path = path
         self._process = process
-        self._lock = threading.Lock()
+        self._clock = clock
+        # Its lock is the lock of all below; notified when nothing is left to wait for.
+        self._changed = threading.Condition()
         self._written_at = float("-inf")
         self._state: ProcessState | None = None
+        self._held: ProcessStatus | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
 
     def write(
         self,
@@ -89,22 +106,89 @@ class StatusFile:
         error: dict[str, str] | None = None,
         force: bool = False,
     ) -> None:
-        """Replace the report, at most every half second unless the state is new or ``force``.
+        """Replace the report: at once if the state is new or ``force``, else when half a second lies between two.
 
-        Where it cannot be written, on a full disk above all, the one before stays.
+        Where it cannot be written, on a full disk above all, the one before stays. After the end nothing is written.
         """
-        with self._lock:
-            recent = time.monotonic() - self._written_at < _SHORTEST_INTERVAL_S
-            if recent and state is self._state and not force:
+        with self._changed:
+            if self._closed:
                 return
-            self._state = state
-            status = ProcessStatus(
-                self._process, os.getpid(), state, time.time_ns() // 1000, detail or {}, error
-            )
-            value = {**asdict(status), "state": state.value}
-            self._written_at = time.monotonic()
-            with contextlib.suppress(OSError):
-                self._replace(json.dumps(value, default=str))
+            told = self._told(state, detail, error)
+            if force or state is not self._state or self._wait_s() <= 0:
+                self._put(told)
+            else:
+                self._hold(told)
+
+    def end(
+        self,
+        state: ProcessState,
+        detail: dict[str, Any] | None = None,
+        *,
+        error: dict[str, str] | None = None,
+    ) -> None:
+        """Write the last report of the process; what a thread of it says later is not written."""
+        with self._changed:
+            if not self._closed:
+                self._put(self._told(state, detail, error))
+            # In the same breath, so that no other thread's report comes between.
+            self._closed = True
+        self.close()
+
+    def close(self) -> None:
+        """Write what is held back, and nothing more."""
+        with self._changed:
+            self._closed = True
+            self._put_held()
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread.is_alive():
+            thread.join()
+
+    def _told(
+        self, state: ProcessState, detail: dict[str, Any] | None, error: dict[str, str] | None
+    ) -> ProcessStatus:
+        # A copy: whoever reports may go on with its own while this one waits.
+        return ProcessStatus(
+            self._process, os.getpid(), state, time.time_ns() // 1000, dict(detail or {}), error
+        )
+
+    def _wait_s(self) -> float:
+        return self._written_at + _SHORTEST_INTERVAL_S - self._clock()
+
+    def _hold(self, told: ProcessStatus) -> None:
+        self._held = told
+        # One that is there and not alive was lost in a fork.
+        if self._thread is not None and self._thread.is_alive():
+            return
+        # No daemon: a process that ends without closing waits for it, and its last word is not lost.
+        self._thread = threading.Thread(target=self._write_held, name="status", daemon=False)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # The system gives no thread, or the interpreter is about to end.
+            self._put_held()
+
+    def _write_held(self) -> None:
+        with self._changed:
+            # Another report that was written meanwhile puts off what was held back after it.
+            while self._held is not None and (wait_s := self._wait_s()) > 0:
+                self._changed.wait(wait_s)
+            # In this order: whoever holds a report back from now on needs another thread.
+            self._thread = None
+            self._put_held()
+
+    def _put_held(self) -> None:
+        if self._held is not None:
+            self._put(self._held)
+
+    def _put(self, told: ProcessStatus) -> None:
+        # Whatever is held back is older, or this.
+        self._held = None
+        self._state = told.state
+        self._written_at = self._clock()
+        value = {**asdict(told), "state": told.state.value}
+        with contextlib.suppress(OSError):
+            self._replace(json.dumps(value, default=str))
 
     def _replace(self, text: str) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -155,6 +155,8 @@ class _Running:
         except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
             self.error = error
             self._stop.set()
+        finally:
+            self._status.close()
 
     def _tell(self, status: FollowStatus) -> None:
         fresh = status.state != self._told

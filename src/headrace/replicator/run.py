@@ -118,6 +118,8 @@ class Run:
     ) -> None:
         with contextlib.closing(self._observer), contextlib.ExitStack() as stack:
             stack.push(self._watching)
+            # Before the folder is let go, and before the end is noted: it must not be written over.
+            self._status.close()
             if error is not None:
                 self._watching.fail(error)
             self.supervisor.__exit__(kind, error, trace)

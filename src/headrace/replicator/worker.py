@@ -94,13 +94,17 @@ def _guarded(
         body(config, paths, stop, report)
     except Exception as error:  # noqa: BLE001 - the top of the process
         described = describe_error(error)
-        status.write(ProcessState.FAILED, detail, error=described, force=True)
+        status.end(ProcessState.FAILED, detail, error=described)
         if not isinstance(error, HeadraceError) or os.environ.get("HEADRACE_DEBUG"):
             _say(traceback.format_exc().rstrip("\n"))
         _say(f"{name}: {described['name']}: {_one_line(error)}")
         return _exit_code(error)
-    status.write(ProcessState.STOPPED, detail, force=True)
-    return EXIT_OK
+    else:
+        status.end(ProcessState.STOPPED, detail)
+        return EXIT_OK
+    finally:
+        # Before the lock is let go: then the file is another process's.
+        status.close()
 
 
 def _say(text: str) -> None:

@@ -58,9 +58,9 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
     except HeadraceError as error:
-        status.write(ProcessState.FAILED, error=describe_error(error), force=True)
+        status.end(ProcessState.FAILED, error=describe_error(error))
         return 2
-    status.write(ProcessState.STOPPED, force=True)
+    status.end(ProcessState.STOPPED)
     return 0
 
 
