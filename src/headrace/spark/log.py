@@ -62,7 +62,7 @@ class Log(Protocol[R]):
         ...
 
     def refs(self, after_scn: int, upto_scn: int) -> Iterable[R]:
-        """Return what holds the transactions of a range; the first and the last may hold more.
+        """Return what holds the transactions of a range, found as it is taken; the first and the last may hold more.
 
         Raises:
             ScnNotFound: the range lies outside what the log holds.
