@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.spark.log import Log
-from headrace.spark.slices import Limits, batch_end
+from headrace.spark.slices import Filling, Limits
 
 __all__ = ["BatchClock"]
 
@@ -37,6 +37,7 @@ class BatchClock:
         self._first_end = first_end
         self._now = now
         self._next_at = now()
+        self._batch = Filling(0)
 
     def due(self, begin: int) -> int | None:
         """Return the SCN at which the batch behind ``begin`` ends, between two transactions; None while none is due."""
@@ -44,7 +45,10 @@ class BatchClock:
         upto = min(newest, self._first_end) if begin < self._first_end else newest
         if upto <= begin:
             return None
-        end = batch_end(self._log, begin, upto, self._limits)
+        if begin != self._batch.after_scn or upto < self._batch.seen_scn:
+            # Another batch, or a log that is an older copy of what was looked at.
+            self._batch = Filling(begin)
+        end = self._batch.end(self._log, upto, self._limits)
         now = self._now()
         if end == newest and now < self._next_at:
             return None
