@@ -6,8 +6,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from headrace.changelog import ChangeLogSettings, ChangeLogWriter
 from headrace.changelog.reader import ChangeLogReader
 from headrace.changelog.refs import BlockRef
+from headrace.errors import ChangeLogLost
 from headrace.spark.clock import BatchClock
 from headrace.spark.slices import Filling, Limits
 from headrace.testing.notation import table_of
@@ -123,6 +127,39 @@ def test_what_was_seen_of_a_log_says_nothing_of_an_older_copy_of_it(
     assert clock.due(10) is None
     time.now += 3_600.0
     assert clock.due(10) == 20
+
+
+@pytest.mark.parametrize("history", ["", "+I(1,b) | +I(2,b)"], ids=["gone", "shorter"])
+def test_a_log_that_ends_before_the_tables_do_is_lost(log: Log, history: str) -> None:
+    """Else the job would wait for it to pass them, and go on without the rows in between."""
+    log.write(TABLE, "+I(1,a) | +I(2,a) | +I(3,a)")
+    clock, _ = clock_of(log)
+    behind_a_restart, _ = clock_of(log, first_end=30)
+    assert ends(clock) == [30]
+    log.writer.close()
+    shutil.rmtree(log.folder)
+    other = Log(log.folder) if history else None
+    newest = other.write(TABLE, history) if other else 0
+    for asked, begin in ((clock, 30), (behind_a_restart, 10)):
+        with pytest.raises(ChangeLogLost, match=f"at SCN 30, .* ends at {newest}: RESYNC") as lost:
+            asked.due(begin)
+        assert "copy them again" in lost.value.next_step
+    if other:
+        other.writer.close()
+
+
+def test_a_log_that_is_empty_or_trimmed_or_written_by_another_is_not_lost(log: Log) -> None:
+    clock, _ = clock_of(log)
+    assert clock.due(0) is None
+    log.write(TABLE, "+I(1,a) | +I(2,a)")
+    assert ends(clock) == [20]
+    log.writer.close()
+    log.writer = ChangeLogWriter.open(log.folder, ChangeLogSettings(retain_bytes=0, retain_s=0))
+    assert clock.due(20) is None
+    log.write(TABLE, "+I(3,a)")
+    assert log.writer.retain() == 1
+    assert clock.due(20) == 30
+    assert clock.due(30) is None
 
 
 @req("C87")
