@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace.changelog import reader
@@ -12,6 +13,8 @@ from headrace.changelog.reader import ChangeLogReader
 from headrace.lake.capabilities import DELTA
 from headrace.model.schema import TableId
 from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.counting import Tally
+from headrace.spark.plan import Range
 from headrace.spark.slices import Limits, batch_end
 from headrace.testing.notation import table_of
 from tests.spark.log import Log
@@ -69,4 +72,17 @@ def test_a_batch_is_carried_out_without_a_look_at_what_waits_behind_it(
     applier.process(30, 50)
     applier.close()
     assert applier.status.frontier_changes == 5
+    assert set(looked_at) == {10, 20, 30, 40, 50}
+
+
+def test_a_table_that_caught_up_is_counted_without_a_look_at_what_waits_behind_it(
+    log: Log, looked_at: list[int]
+) -> None:
+    tally, source = Tally(None), ChangeLogReader(log.folder)
+    tally.begin(None, [TABLE.table])
+    batch, index = Range(source, log.registry, 30, 50), source.index(30, 50)
+    looked_at.clear()
+    fresh = np.ones(len(index), np.bool_)
+    counts, _ = tally.add(batch, {TABLE.table: 50}, {}, index, fresh, 0)
+    assert counts[TABLE.table].inserts == 5
     assert set(looked_at) == {10, 20, 30, 40, 50}
