@@ -95,7 +95,7 @@ def test_a_position_in_the_last_segments_needs_no_old_one(tmp_path):
         for scn in range(1, 60):
             synced(writer, window(scn))
     reader = ChangeLogReader(tmp_path)
-    newest = reader.refs(55)[0].segment
+    newest = next(reader.refs(55)).segment
     for path in tmp_path.glob("*.seg"):
         if path.name < newest:
             # The header says all that is needed of it.

@@ -115,7 +115,7 @@ def test_what_is_joined_stays_within_rows_and_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(merging, "MERGED_ROWS", 8)
     assert [len(block.index) for block in reader.blocks(0)] == [4, 4, 2, 1, 1]
     monkeypatch.setattr(merging, "MERGED_ROWS", 1_000)
-    monkeypatch.setattr(merging, "MERGED_BYTES", 3 * reader.refs(0)[0].length)
+    monkeypatch.setattr(merging, "MERGED_BYTES", 3 * next(reader.refs(0)).length)
     assert [len(block.index) for block in reader.blocks(0, 10)] == [3, 3, 3, 1]
 
 
@@ -124,7 +124,7 @@ def test_damage_among_joined_blocks_is_named_and_what_lies_before_it_comes(tmp_p
     with ChangeLogWriter.open(tmp_path) as writer:
         synced(writer, *(window(scn) for scn in range(1, 20)))
     reader = ChangeLogReader(tmp_path)
-    hit = reader.refs(0)[11]
+    hit = list(reader.refs(0))[11]
     path = tmp_path / hit.segment
     data = bytearray(path.read_bytes())
     data[hit.offset + hit.length - hit.bytes + 900] ^= 1
@@ -194,7 +194,7 @@ def test_a_log_of_tiny_blocks_is_read_within_few_calls_a_block(tmp_path, request
     assert followed.streams <= runs
     assert followed.count <= CALLS_PER_BLOCK * blocks
 
-    refs = ChangeLogReader(tmp_path).refs(0)
+    refs = list(ChangeLogReader(tmp_path).refs(0))
     (part,) = cut(refs, 0, blocks, 1)
     with Calls() as task:
         reader = ChangeLogReader(tmp_path)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import pickle
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.changelog import ChangeLogReader, ChangeLogWriter, Tail
+from headrace.changelog.refs import block_ref
 from headrace.errors import ScnNotFound
+from headrace.wire.block import read_index
 from tests.changelog.played import SMALL, STEPS, last_scn, played
 from tests.changelog.windows import OTHER, TABLE, coverage, joined, scns, seen, synced, window
 from tests.requirements import req
@@ -35,7 +39,7 @@ def reader(tmp_path):
 def test_a_log_that_does_not_exist_yet_is_empty(reader):
     assert reader.tail() == Tail(0, 0, 0, 0)
     assert list(reader.blocks(0)) == []
-    assert reader.refs(0) == []
+    assert list(reader.refs(0)) == []
     assert len(reader.index(0)) == 0
     with pytest.raises(ScnNotFound):
         list(reader.blocks(1))
@@ -134,7 +138,7 @@ def test_only_the_tables_asked_for_are_decoded(writer, reader):
 
 def test_refs_say_what_the_blocks_hold_and_load_them_elsewhere(writer, reader, tmp_path):
     synced(writer, window(1), coverage(2), window(3, 7, tables=(TABLE, OTHER), truncate=True))
-    first, second = pickle.loads(pickle.dumps(reader.refs(0)))
+    first, second = pickle.loads(pickle.dumps(list(reader.refs(0))))
     assert (first.first_scn, first.last_scn, first.rows, first.has_system) == (1, 1, 2, False)
     assert second.tables == ((TABLE.schema_id, 7), (OTHER.schema_id, 7), (0, 1))
     assert (second.rows, second.has_system, second.ends_complete) == (14, True, True)
@@ -152,6 +156,33 @@ def test_the_index_has_one_entry_per_transaction(writer, reader):
     assert index["xid"].tolist() == [5002, 5003]
     assert index["last_piece"].tolist() == [1, 1]
     assert index.dtype == np.asarray(window(1).index).dtype
+
+
+def test_who_takes_few_blocks_of_a_long_log_pays_for_few(writer, reader, monkeypatch):
+    synced(writer, *(window(scn) for scn in range(1, 60)))
+    looked_at: list[int] = []
+
+    def looked(*found: Any) -> Any:
+        looked_at.append(found[-1].first_scn)
+        return block_ref(*found)
+
+    monkeypatch.setattr("headrace.changelog.reader.block_ref", looked)
+    taken = itertools.islice(reader.refs(10), 2)
+    assert looked_at == []
+    assert [ref.last_scn for ref in taken] == looked_at == [11, 12]
+
+
+def test_nothing_behind_the_end_of_a_range_is_read_for_its_index(writer, reader, monkeypatch):
+    synced(writer, *(window(scn) for scn in range(1, 60)))
+    read: list[int] = []
+
+    def noted(view: Any, header: Any, offset: int) -> Any:
+        read.append(header.first_scn)
+        return read_index(view, header, offset)
+
+    monkeypatch.setattr("headrace.changelog.reader.read_index", noted)
+    assert reader.index(10, 12)["scn"].tolist() == read == [11, 12]
+    assert reader.index(57, 1_000)["scn"].tolist() == [58, 59]
 
 
 @req("D59")
@@ -176,7 +207,7 @@ def test_a_position_that_was_dropped_or_never_was_is_refused_with_what_there_is(
 def test_a_block_that_was_dropped_while_a_plan_held_its_ref_is_a_named_error(writer, tmp_path):
     for scn in range(1, 60):
         synced(writer, window(scn))
-    planned = ChangeLogReader(tmp_path / "log").refs(0)[0]
+    planned = next(ChangeLogReader(tmp_path / "log").refs(0))
     writer.retain()
     with pytest.raises(ScnNotFound):
         ChangeLogReader(tmp_path / "log").load(planned)
@@ -222,6 +253,8 @@ def test_any_position_gives_a_whole_suffix_or_is_refused(history, data):
                 assert seen(
                     reader.load(ref).after(after).upto(upto) for ref in reader.refs(after, upto)
                 ) == (wanted)
+                held = reader.index(after, upto)["scn"].tolist()
+                assert held == sorted({row[0] for row in wanted})
 
 
 def check_every_position(reader: ChangeLogReader, truth: list, last: int) -> None:

@@ -190,7 +190,7 @@ def test_a_segment_shorter_than_what_was_durable_is_named(tmp_path):
     crash = Crash(tmp_path / "log")
     crash.write([window(1), window(2), None])
     path, durable = crash.durable
-    second = ChangeLogReader(crash.folder).refs(1)[0].offset
+    second = next(ChangeLogReader(crash.folder).refs(1)).offset
     for length in (durable - 1, second, second - 64, SEGMENT_HEADER, 10, 0):
         folder = copied(crash, "short")
         os.truncate(folder / path.name, length)

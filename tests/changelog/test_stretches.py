@@ -184,7 +184,7 @@ def test_what_stands_before_a_damaged_header_comes_and_the_damage_is_named(
     writer, reader, tmp_path
 ):
     synced(writer, *(window(scn) for scn in range(1, 6)))
-    third = ChangeLogReader(tmp_path / "log").refs(0)[2]
+    _, _, third, *_ = ChangeLogReader(tmp_path / "log").refs(0)
     with (tmp_path / "log" / third.segment).open("rb+") as file:
         file.seek(third.offset + 40)
         byte = file.read(1)

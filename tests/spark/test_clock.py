@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.changelog import ChangeLogSettings, ChangeLogWriter
 from headrace.changelog.reader import ChangeLogReader
+from headrace.changelog.refs import BlockRef
+from headrace.errors import ChangeLogLost
 from headrace.spark.clock import BatchClock
-from headrace.spark.slices import Limits
+from headrace.spark.slices import Filling, Limits
 from headrace.testing.notation import table_of
+from tests.changelog.windows import joined, window
 from tests.requirements import req
 from tests.spark.log import Log
 
@@ -21,6 +31,19 @@ class Time:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Noting(ChangeLogReader):
+    """Notes the blocks that somebody takes, by SCN."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.taken: list[int] = []
+
+    def refs(self, after_scn: int, upto_scn: int | None = None) -> Iterator[BlockRef]:
+        for ref in super().refs(after_scn, upto_scn):
+            self.taken.append(ref.last_scn)
+            yield ref
 
 
 def clock_of(
@@ -58,6 +81,85 @@ def test_who_is_behind_waits_for_nothing_and_who_keeps_up_for_its_time(log: Log)
     assert ends(clock, 20) == []
     time.now += 1.0
     assert ends(clock, 20) == [30]
+
+
+def test_what_waits_for_its_time_is_looked_at_once(log: Log) -> None:
+    """Else a busy source and a long trigger take a processor: the clock is asked twenty times a second."""
+    log.write(TABLE, "+I(0,a)")
+    reader, time = Noting(log.folder), Time()
+    clock = BatchClock(reader, Limits(100, MUCH), 3_600.0, now=time)
+    assert clock.due(0) == 10
+    for key in range(1, 101):
+        log.write(TABLE, f"+I({key},a)")
+        assert [clock.due(10) for _ in range(3)] == [None] * 3
+    # All that it holds, whatever was looked at before, is due as soon as there is more of it than the limit.
+    log.write(TABLE, "+I(101,a)")
+    assert clock.due(10) == log.scn - 10
+    assert reader.taken == list(range(10, log.scn + 10, 10))
+
+
+def test_a_block_that_passes_where_a_restart_has_to_end_counts_once(log: Log) -> None:
+    log.writer.append(window(1))
+    log.writer.append(joined(window(scn) for scn in (2, 3, 4)))
+    log.writer.sync()
+    reader, batch = ChangeLogReader(log.folder), Filling(0)
+    assert batch.end(reader, 3, Limits(8, MUCH)) == 3
+    assert batch.end(reader, 4, Limits(8, MUCH)) == 4
+
+
+def test_what_was_seen_of_a_log_says_nothing_of_an_older_copy_of_it(
+    log: Log, tmp_path: Path
+) -> None:
+    log.write(TABLE, "+I(0,a)")
+    copy = tmp_path / "copy"
+    shutil.copytree(log.folder, copy)
+    older = Log(copy)
+    older.scn = log.scn
+    older.write(TABLE, "+I(1,b)")
+    older.writer.close()
+    clock, time = clock_of(log, rows=3, trigger_s=3_600.0)
+    assert clock.due(0) == 10
+    log.write(TABLE, "+I(1,a) | +I(2,a) | +I(3,a)")
+    assert clock.due(10) is None
+    log.writer.close()
+    shutil.rmtree(log.folder)
+    copy.rename(log.folder)
+    assert clock.due(10) is None
+    time.now += 3_600.0
+    assert clock.due(10) == 20
+
+
+@pytest.mark.parametrize("history", ["", "+I(1,b) | +I(2,b)"], ids=["gone", "shorter"])
+def test_a_log_that_ends_before_the_tables_do_is_lost(log: Log, history: str) -> None:
+    """Else the job would wait for it to pass them, and go on without the rows in between."""
+    log.write(TABLE, "+I(1,a) | +I(2,a) | +I(3,a)")
+    clock, _ = clock_of(log)
+    behind_a_restart, _ = clock_of(log, first_end=30)
+    assert ends(clock) == [30]
+    log.writer.close()
+    shutil.rmtree(log.folder)
+    other = Log(log.folder) if history else None
+    newest = other.write(TABLE, history) if other else 0
+    for asked, begin in ((clock, 30), (behind_a_restart, 10)):
+        with pytest.raises(ChangeLogLost, match=f"at SCN 30, .* ends at {newest}: RESYNC") as lost:
+            asked.due(begin)
+        assert "copy them again" in lost.value.next_step
+    if other:
+        other.writer.close()
+
+
+def test_a_log_that_is_empty_or_trimmed_or_written_by_another_is_not_lost(log: Log) -> None:
+    clock, _ = clock_of(log)
+    assert clock.due(0) is None
+    log.write(TABLE, "+I(1,a) | +I(2,a)")
+    assert ends(clock) == [20]
+    log.writer.close()
+    log.writer = ChangeLogWriter.open(log.folder, ChangeLogSettings(retain_bytes=0, retain_s=0))
+    assert clock.due(20) is None
+    log.write(TABLE, "+I(3,a)")
+    assert log.writer.retain() == 1
+    assert clock.due(20) == 30
+    assert clock.due(30) is None
 
 
 @req("C87")

@@ -117,7 +117,7 @@ def test_each_change_counts_once_whatever_the_cut_and_the_crash(bench: Bench) ->
     )
     # Bytes are those of whole bodies, however the batches were cut.
     reader, registry = ChangeLogReader(bench.log.folder), bench.log.registry
-    refs = reader.refs(0)
+    refs = list(reader.refs(0))
     ids = {schema_id for ref in refs for schema_id, _ in ref.tables if schema_id}
     ids = {one for one in ids if registry.get(one).table == TABLE.table}
     assert last.bytes == sum(found.bytes for _, found in reader.operations(refs, ids)) > 0

@@ -172,7 +172,7 @@ def test_options_are_checked(log: Log) -> None:
 def log_refs(log: Log, after_scn: int) -> Any:
     from headrace.changelog.reader import ChangeLogReader
 
-    return ChangeLogReader(log.folder).refs(after_scn)
+    return list(ChangeLogReader(log.folder).refs(after_scn))
 
 
 def pieces(log: Log, count: int, *, finished: bool = True) -> None:

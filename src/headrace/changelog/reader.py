@@ -88,23 +88,24 @@ class ChangeLogReader:
                     told = max(told, part.covered_scn)
                     yield part
 
-    def refs(self, after_scn: int, upto_scn: int | None = None) -> list[BlockRef]:
+    def refs(self, after_scn: int, upto_scn: int | None = None) -> Iterator[BlockRef]:
         """Return the blocks that hold the transactions `blocks` would yield, without reading their rows.
 
         The first and the last may hold transactions outside the range: cut with `Block.after` and `Block.upto`.
+        Blocks are looked for as they are taken: who wants few of a long range pays for few.
 
         Raises:
-            ScnNotFound: as `blocks`.
-            CorruptSegment: a header or directory fails its checksum.
+            ScnNotFound: as `blocks`; at once, unless it is for what was dropped in the meantime.
+            CorruptSegment: a header or directory fails its checksum; when its block is taken.
         """
         record = self._chain.refresh()
         _check_position(after_scn, record.tail)
         last = _limit(upto_scn, record.tail.complete_scn)
-        return [
+        return (
             block_ref(segment, offset, header)
             for segment, offset, header in self._headers(after_scn, last)
             if header.transactions
-        ]
+        )
 
     def load(self, ref: BlockRef, schema_ids: Collection[int] | None = None) -> Block:
         """Return the block that a ref names, uncut.
@@ -153,8 +154,10 @@ class ChangeLogReader:
         for run in merged(self._stored(ref) for ref in refs):
             yield from _decoded(run, schema_ids)
 
-    def index(self, after_scn: int) -> npt.NDArray[np.void]:
-        """Return one `TRANSACTION_DTYPE` entry per whole transaction above ``after_scn``.
+    def index(self, after_scn: int, upto_scn: int | None = None) -> npt.NDArray[np.void]:
+        """Return one `TRANSACTION_DTYPE` entry per whole transaction above ``after_scn`` and up to ``upto_scn``.
+
+        None stands for the newest, as in `blocks`; nothing behind ``upto_scn`` is read.
 
         The pieces of a transaction that spans blocks are one entry, whose ``changes`` is their sum.
 
@@ -164,7 +167,7 @@ class ChangeLogReader:
         """
         record = self._chain.refresh()
         _check_position(after_scn, record.tail)
-        last = record.tail.complete_scn
+        last = _limit(upto_scn, record.tail.complete_scn)
         parts: list[memoryview] = []
         for segment, offset, header in self._headers(after_scn, last):
             try:

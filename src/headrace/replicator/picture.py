@@ -417,8 +417,8 @@ class Observer:
             # A table that was left behind lacks more than the frontier does.
             behind = [e.applied_scn for e in entries.values() if e.state == "failing"]
             after = max(min([frontier_scn, *behind]), tail.oldest_scn)
-            refs = self._log.refs(after, tail.complete_scn)
-            index = self._log.index(after)
+            refs = list(self._log.refs(after, tail.complete_scn))
+            index = self._log.index(after, tail.complete_scn)
         except (ChangeLogError, FileNotFoundError, ScnNotFound):
             # No log yet, or its retention moved on between two calls: the next look sees more.
             return _Backlog()

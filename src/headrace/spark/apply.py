@@ -431,8 +431,7 @@ class Applier:
         """Publish the frontier, unless a table stands above it, and let the log move on."""
         scn = batch.upto_scn
         # After a restart a batch begins below the frontier, and those that follow publish none for a while.
-        index = self._reader.index(min(batch.after_scn, self.status.frontier_scn))
-        index = index[index["scn"] <= scn]
+        index = self._reader.index(min(batch.after_scn, self.status.frontier_scn), scn)
         if len(index):
             self._commit_us = int(index["commit_us"][-1])
         if scn < self._first_end or scn < self.status.frontier_scn:

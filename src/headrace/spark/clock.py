@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from headrace.spark.log import Log
-from headrace.spark.slices import Limits, batch_end
+from headrace.spark.log import Log, assure_reaches
+from headrace.spark.slices import Filling, Limits
 
 __all__ = ["BatchClock"]
 
@@ -37,14 +37,25 @@ class BatchClock:
         self._first_end = first_end
         self._now = now
         self._next_at = now()
+        self._batch = Filling(0)
 
     def due(self, begin: int) -> int | None:
-        """Return the SCN at which the batch behind ``begin`` ends, between two transactions; None while none is due."""
-        newest = self._log.tail().covered_scn
+        """Return the SCN at which the batch behind ``begin`` ends, between two transactions; None while none is due.
+
+        Raises:
+            ChangeLogLost: the log ends before ``begin``, up to which it was applied, or before ``first_end``.
+        """
+        tail = self._log.tail()
+        # Of another log that comes to pass the tables' position, the rows below that would be missing.
+        assure_reaches(tail, max(begin, self._first_end), "The target tables")
+        newest = tail.covered_scn
         upto = min(newest, self._first_end) if begin < self._first_end else newest
         if upto <= begin:
             return None
-        end = batch_end(self._log, begin, upto, self._limits)
+        if begin != self._batch.after_scn or upto < self._batch.seen_scn:
+            # Another batch, or a log that is an older copy of what was looked at.
+            self._batch = Filling(begin)
+        end = self._batch.end(self._log, upto, self._limits)
         now = self._now()
         if end == newest and now < self._next_at:
             return None

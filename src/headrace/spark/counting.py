@@ -145,7 +145,7 @@ class Tally:
             if after < batch.after_scn:
                 # A table that was left behind has caught up.
                 part = Range(batch.reader, batch.registry, after, batch.upto_scn)
-                known = batch.reader.index(after)
+                known = batch.reader.index(after, max(one.upto_scn for one in sums.values()))
             _count(part, after, sums, known, visible_us)
             counts |= {table: one.counts() for table, one in sums.items()}
         counts = {table: one.failed(failures.get(table, 0)) for table, one in counts.items()}

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from headrace.changelog.tail import Tail
+from headrace.errors import ChangeLogLost
 from headrace.model.block import Block
 from headrace.model.schema import TableSchema
 
-__all__ = ["Log", "R", "Ref", "Registry"]
+__all__ = ["Log", "R", "Ref", "Registry", "assure_reaches"]
 
 
 class Ref(Protocol):
@@ -62,7 +63,7 @@ class Log(Protocol[R]):
         ...
 
     def refs(self, after_scn: int, upto_scn: int) -> Iterable[R]:
-        """Return what holds the transactions of a range; the first and the last may hold more.
+        """Return what holds the transactions of a range, found as it is taken; the first and the last may hold more.
 
         Raises:
             ScnNotFound: the range lies outside what the log holds.
@@ -88,3 +89,21 @@ class Registry(Protocol):
     def get(self, schema_id: int) -> TableSchema:
         """Return the version of an id."""
         ...
+
+
+def assure_reaches(tail: Tail, scn: int, tables: str) -> None:
+    """Return when a log reaches as far as tables that were filled from it.
+
+    Args:
+        tail: of the log.
+        scn: where the tables are.
+        tables: whose, for people.
+
+    Raises:
+        ChangeLogLost: it ends before; it was deleted, or an older or shorter one is in its place.
+    """
+    if tail.covered_scn < scn:
+        raise ChangeLogLost(
+            f"{tables} are at SCN {scn}, the change log ends at {tail.covered_scn}: RESYNC NEEDED.",
+            next_step="restore the change log folder, or move the target tables away and copy them again.",
+        )

@@ -137,7 +137,7 @@ class _Filtered:
     def tail(self) -> Tail:
         return self._reader.tail()
 
-    def refs(self, after_scn: int, upto_scn: int) -> list[BlockRef]:
+    def refs(self, after_scn: int, upto_scn: int) -> Iterator[BlockRef]:
         return self._reader.refs(after_scn, upto_scn)
 
     def read(self, refs: Collection[BlockRef], schema_ids: Collection[int]) -> Iterator[Block]:

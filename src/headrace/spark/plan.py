@@ -121,7 +121,7 @@ class Range:
     events: list[SystemEvent] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.refs = self.reader.refs(self.after_scn, self.upto_scn)
+        self.refs = list(self.reader.refs(self.after_scn, self.upto_scn))
         self.events = [
             event
             for block in self.reader.read([ref for ref in self.refs if ref.has_system], ())

@@ -6,14 +6,23 @@ In: the block references of a range. Out: ends of batches, and slices that begin
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
 from headrace.model.block import SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.log import Log, R, Ref, Registry
 
-__all__ = ["Limits", "Slice", "batch_end", "cut", "newest_version", "rows_of", "versions_of"]
+__all__ = [
+    "Filling",
+    "Limits",
+    "Slice",
+    "batch_end",
+    "cut",
+    "newest_version",
+    "rows_of",
+    "versions_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +60,49 @@ class Slice(Generic[R]):
         return sum(ref.bytes for ref in self.refs)
 
 
-def batch_end(log: Log[R], after_scn: int, upto_scn: int, limits: Limits) -> int:
-    """Return where a batch that begins after ``after_scn`` ends: at most ``upto_scn``, between two transactions.
+@dataclass(slots=True)
+class Filling:
+    """A batch that fills as the log grows; what it was found to hold is not looked at again.
 
-    The batch stays within the limits unless its first transactions, up to the end of a block, do not.
+    Attributes:
+        after_scn: exclusive begin.
+        seen_scn: up to here it was looked at; a block ends there, and no transaction is open.
+        rows: change rows up to there.
+        bytes: likewise.
     """
-    rows = size = 0
-    end = after_scn
-    for ref in log.refs(after_scn, upto_scn):
-        rows, size = rows + ref.rows, size + ref.bytes
-        if end > after_scn and (rows > limits.rows or size > limits.bytes):
-            return end
-        if ref.ends_complete:
-            end = max(end, min(ref.last_scn, upto_scn))
-    return upto_scn
+
+    after_scn: int
+    seen_scn: int = field(init=False)
+    rows: int = field(init=False, default=0)
+    bytes: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.seen_scn = self.after_scn
+
+    def end(self, log: Log[R], upto_scn: int, limits: Limits) -> int:
+        """Return where the batch ends: at most ``upto_scn``, between two transactions.
+
+        The batch stays within the limits unless its first transactions, up to the end of a block, do not.
+
+        Args:
+            log: that grows.
+            upto_scn: not below that of a call before.
+            limits: those of the calls before.
+        """
+        rows, size = self.rows, self.bytes
+        for ref in log.refs(self.seen_scn, upto_scn):
+            rows, size = rows + ref.rows, size + ref.bytes
+            if self.seen_scn > self.after_scn and (rows > limits.rows or size > limits.bytes):
+                return self.seen_scn
+            # A block that passes the end, or leaves a transaction open there, comes once more with what follows.
+            if ref.ends_complete and ref.last_scn <= upto_scn:
+                self.seen_scn, self.rows, self.bytes = ref.last_scn, rows, size
+        return upto_scn
+
+
+def batch_end(log: Log[R], after_scn: int, upto_scn: int, limits: Limits) -> int:
+    """Return where a batch that begins after ``after_scn`` ends, as `Filling.end` does."""
+    return Filling(after_scn).end(log, upto_scn, limits)
 
 
 def cut(refs: Sequence[R], after_scn: int, upto_scn: int, count: int) -> list[Slice[R]]:

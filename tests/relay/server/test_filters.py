@@ -204,7 +204,7 @@ def test_what_lies_before_a_block_that_does_not_go_through_a_filter_is_told(
         synced(writer, window(3))
         (segment,) = folder.glob("*.seg")
         data = bytearray(segment.read_bytes())
-        data[ChangeLogReader(folder).refs(2)[0].offset + HEADER_BYTES + 200] ^= 1
+        data[next(ChangeLogReader(folder).refs(2)).offset + HEADER_BYTES + 200] ^= 1
         segment.write_bytes(data)
     wanted = json.dumps({"where": {"public.t": "c2 is not null"}})
     for upto in (3, 9):

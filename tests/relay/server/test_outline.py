@@ -35,7 +35,7 @@ def paged(url: str, upto: int, most: int) -> list[dict[str, Any]]:
 def test_a_stretch_tells_its_rows_its_bytes_and_its_tables(writer, folder, url):
     synced(writer, window(3, 2), coverage(4), window(6, 3, tables=(TABLE, OTHER), truncate=True))
     synced(writer, coverage(8))
-    refs = ChangeLogReader(folder).refs(0)
+    refs = list(ChangeLogReader(folder).refs(0))
     none, one, other = "0" * 16, f"{TABLE.schema_id:016x}", f"{OTHER.schema_id:016x}"
     sizes = [ref.bytes for ref in refs]
     assert told(url) == {
@@ -78,7 +78,7 @@ def test_every_transaction_is_in_one_stretch_however_the_answers_are_cut(writer,
             synced(writer, window(scn, 2, first=2 * number, last=number == pieces - 1))
     writer.append(window(scn + 1, 1, last=False))
     writer.sync()
-    refs = ChangeLogReader(folder).refs(0)
+    refs = list(ChangeLogReader(folder).refs(0))
     whole = [ref.last_scn for ref in refs if ref.ends_complete]
     for most in (1, 3, 7, 4096):
         found = paged(url, scn, most)

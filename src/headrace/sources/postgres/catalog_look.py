@@ -27,6 +27,7 @@ from headrace.sources.postgres.shapes import (
     respelt,
     restates,
 )
+from headrace.sources.postgres.tables_check import misread, reads_as
 
 __all__ = ["CatalogWatch", "Seen"]
 
@@ -34,7 +35,8 @@ _NAMES = """
 SELECT c.oid, n.nspname, c.relname,
        CASE WHEN c.relispartition
             THEN (SELECT string_agg(a.relid::oid::text, ' ') FROM pg_partition_ancestors(c.oid) a
-                   WHERE a.relid <> c.oid) END, c.relpersistence = 'u' OR c.relkind = 'f'
+                   WHERE a.relid <> c.oid) END, c.relpersistence = 'u' OR c.relkind = 'f',
+       c.relreplident, c.relkind = 'p'
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
    AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
@@ -69,12 +71,14 @@ class _Names(NamedTuple):
         selected: those to be captured.
         below: partitions that travel under such a root.
         silent: of captured ones, and of roots of partitions, which table it is whose changes no log of the server has.
+        misread: of roots of partitions, their replica identity, and the leaves whose old rows it does not fit.
     """
 
     tables: dict[int, TableId]
     selected: set[int]
     below: set[int]
     silent: dict[int, TableId]
+    misread: dict[int, tuple[str, list[TableId]]]
 
 
 class CatalogWatch:
@@ -107,7 +111,7 @@ class CatalogWatch:
         """See `headrace.sources.base.CatalogReader`."""
         self._seen.admitted.update(known, admitted)
         self._seen.tables = {identity: entry.table for identity, entry in known.items()}
-        names, selected, below, silent = self._names(session)
+        names, selected, below, silent, others = self._names(session)
         # A captured table that was attached to a captured root is told under that root's name: its own is gone.
         kept = {oid for oid in names if str(oid) in known} - below
         wanted = [oid for oid in names if oid in selected | kept]
@@ -115,6 +119,7 @@ class CatalogWatch:
         old = {oid for oid in shapes if str(oid) in known}
         if self._by_log:
             _refuse_silent(names, old, silent)
+            _refuse_misread(names, old, others)
         adopted = {oid for oid in shapes if oid not in old and names[oid] in settled}
         if self._first or changed & old:
             self._compare(session, old | adopted)
@@ -178,7 +183,14 @@ class CatalogWatch:
         below = {oid for oid, roots in above.items() if matching & roots}
         unlogged = [int(row[0] or 0) for row in rows if row[4] == "t"]
         silent = {root: names[oid] for oid in unlogged for root in (above[oid] | {oid})}
-        return _Names(names, matching - below, below, silent)
+        letters = {int(row[0] or 0): row[5] or "" for row in rows}
+        leaves = [int(row[0] or 0) for row in rows if row[6] == "f"]
+        others: dict[int, tuple[str, list[TableId]]] = {}
+        for oid in leaves:
+            for root in above[oid]:
+                if not reads_as(letters.get(root, ""), letters[oid]):
+                    others.setdefault(root, (letters.get(root, ""), []))[1].append(names[oid])
+        return _Names(names, matching - below, below, silent, others)
 
     def _compare(self, session: Session, captured: set[int]) -> None:
         """See which of the captured tables our publication lacks, or has otherwise than wanted."""
@@ -217,3 +229,17 @@ def _refuse_silent(
     """
     for oid in sorted(silent.keys() & captured):
         raise unlogged(names[oid], silent[oid])
+
+
+def _refuse_misread(
+    names: Mapping[int, TableId],
+    captured: Collection[int],
+    others: Mapping[int, tuple[str, list[TableId]]],
+) -> None:
+    """Stop where partitions of a captured table are told by another replica identity than its own.
+
+    Raises:
+        SourceError: there are some.
+    """
+    for oid in sorted(others.keys() & captured):
+        raise misread(names[oid], *others[oid])

@@ -143,6 +143,8 @@ class ChangeRows:
         self._check_width(cells)
         if UNCHANGED in cells:
             raise self._no_image(op)
+        if any(cells[place] is None for place in self._key):
+            raise self._no_key(cells)
         self._append(scn, ord_, op, self._key_only, cells)
 
     def _append(self, scn: int, ord_: int, op: str, mask: bytes | None, cells: list[Cell]) -> None:
@@ -167,6 +169,16 @@ class ChangeRows:
                 f"{self.schema.table}: a binary value of a column of which only the text is known.",
                 next_step="set source.log_format to text, and report it with the server's version.",
             )
+
+    def _no_key(self, cells: list[Cell]) -> ProtocolError:
+        """Return why an old key cannot be taken: what is replica identity can never be null."""
+        lacking = [self.schema.names[place] for place in sorted(self._key) if cells[place] is None]
+        return ProtocolError(
+            f"{self.schema.table}: an old key without {', '.join(lacking)}: the row was told by another "
+            "replica identity than its table's, as those of a partition are that has one of its own.",
+            next_step=f"ALTER TABLE … REPLICA IDENTITY DEFAULT, {self.schema.table} and its partitions. Then run "
+            "`headrace resync FILE`, which compares the tables and repairs what differs.",
+        )
 
     def _no_image(self, what: str) -> ProtocolError:
         return ProtocolError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from headrace.model.schema import KeyCheck
+from headrace.errors import SourceError
+from headrace.model.schema import KeyCheck, TableId
 from headrace.sources.base import Finding, Severity
 from headrace.sources.naming import unnameable
 from headrace.sources.postgres.catalog import TableFacts
@@ -14,7 +15,10 @@ from headrace.sources.postgres.published import GENERATED_VERSION
 from headrace.sources.postgres.settings import ColumnChoice
 from headrace.sources.taken import taken
 
-__all__ = ["check_table", "privileges"]
+__all__ = ["check_table", "misread", "privileges", "reads_as"]
+
+# Replica identities that a root's leaves may have, by the root's own. Whole old rows hold every key.
+_FITTING = {"d": "df", "f": "f"}
 
 
 def check_table(
@@ -199,17 +203,53 @@ def _partitions(facts: TableFacts, name: str, sql: str) -> Iterator[Finding]:
             table=name,
         )
         return
-    fitting = {"d": "df", "f": "f"}.get(identity.letter, "")
+    fitting = _FITTING.get(identity.letter, "")
     others = [leaf for leaf, letter in facts.leaves if letter not in fitting]
     if others and fitting:
-        word = "FULL" if identity.letter == "f" else "DEFAULT"
         yield Finding(
             "partition-identity",
-            f"Partitions of {name} have another replica identity than {name} itself: "
-            f"{', '.join(others)}.",
-            " ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {word};" for leaf in others),
+            f"Partitions of {name} {_other_identity(name, others)}.",
+            _same_identity(identity.letter, others),
             table=name,
         )
+
+
+def _other_identity(name: str, others: Sequence[str]) -> str:
+    return f"have another replica identity than {name} itself: {', '.join(others)}"
+
+
+def _same_identity(letter: str, others: Sequence[str]) -> str:
+    """Return the statements that give partitions the identity of their root."""
+    word = "FULL" if letter == "f" else "DEFAULT"
+    return " ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {word};" for leaf in others)
+
+
+def reads_as(root: str, leaf: str) -> bool:
+    """Return whether old rows of a leaf are read right by its root's replica identity, or else are refused by name.
+
+    A leaf that is made under a root with FULL has DEFAULT until somebody alters it. Its old keys are those of the
+    root's primary key; without one its updates fail at the source. So nothing is lost meanwhile.
+    """
+    return leaf in _FITTING.get(root, "") or (root, leaf) == ("f", "d")
+
+
+def misread(table: TableId, letter: str, leaves: Sequence[TableId]) -> SourceError:
+    """Return why a captured table cannot go on whose partitions are told by another identity than its own.
+
+    Args:
+        table: the root.
+        letter: its own replica identity.
+        leaves: partitions that have another one.
+    """
+    others = [str(leaf) for leaf in leaves]
+    cure = f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT;"
+    if letter in _FITTING:
+        cure = _same_identity(letter, others)
+    return SourceError(
+        f"Partitions of {table} by now {_other_identity(str(table), others)}. Their old rows are misread.",
+        next_step=f"{cure} Or exclude {table}. Then run `headrace resync FILE`, which compares the tables and "
+        "repairs what differs.",
+    )
 
 
 def privileges(facts: TableFacts, name: str, sql: str, role: str) -> Iterator[Finding]:

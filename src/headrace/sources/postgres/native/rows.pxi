@@ -239,6 +239,8 @@ cdef int _add_tuple(
                     (<NativeRows> r.owner)._slow_value(i, msg + place, size, kind == c'b')
             place += size
         elif kind == c'n':
+            if mode == T_KEY and r.cols[i].in_key:
+                return 0
             _add_null(&r.cols[i], row)
         elif kind == c'u':
             if mode == T_KEY:
