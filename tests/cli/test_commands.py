@@ -305,6 +305,19 @@ def test_keys_of_all_tables_are_refused(file: Path) -> None:
     assert "name the table" in shown.stderr
 
 
+def test_an_empty_condition_is_refused(file: Path) -> None:
+    """As of a variable that is not set: the whole table would be read."""
+    shown = call("dump", "start", str(file), "--table", "public.orders", "--where", " ")
+    assert shown.exit_code == 2
+    assert "the condition is empty" in shown.stderr
+    assert json.loads(call("dump", "list", str(file), "--all", "--json").stdout) == []
+
+
+def test_a_priority_below_zero_is_no_option(file: Path) -> None:
+    asked_for = asked(file, "--table", "public.orders")
+    assert "priority -9" in call("dump", "prioritise", str(file), asked_for, "-9").stdout
+
+
 @req("N08", "P08", "F7")
 def test_requests_are_steered_and_shown(file: Path) -> None:
     first = asked(file, "--table", "public.orders")

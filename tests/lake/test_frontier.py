@@ -50,6 +50,13 @@ def test_a_manifest_without_a_count_is_read_as_one_that_begins_to_count(store):
     assert store.latest() == manifest(7)
 
 
+def test_a_frontier_from_before_the_first_commit_is_of_no_time(store):
+    store.write(Manifest(1, 0, {}, 2_001))
+    store.write(manifest(9))
+    assert store.not_after(1_008) is None
+    assert store.not_after(1_009).scn == 9
+
+
 def test_manifests_are_found_by_scn_whatever_the_order_of_writing(store):
     for scn in (30, 9, 200):
         store.write(manifest(scn))

@@ -294,6 +294,20 @@ def test_each_mistake_is_named_with_its_place(
     assert "?." not in message
 
 
+def test_what_is_no_name_is_not_repeated(tmp_path: Path) -> None:
+    """Whoever takes another file for the configuration may have taken one of secrets."""
+    message = refused(tmp_path, f"{SMALLEST}user:swordfish:17: x\ntoken=sesame: y\n").message
+    assert "(a name of 17 letters): unknown name" in message
+    assert "swordfish" not in message
+    assert "sesame" not in message
+
+
+def test_aliases_that_name_each_other_are_refused_at_once(tmp_path: Path) -> None:
+    names = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    text = "\n".join([SMALLEST, "a0: &a0 [x]", *names])
+    assert "values once its aliases are written out" in refused(tmp_path, text).message
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -19,7 +19,7 @@ from headrace.cli.server import (
     Server,
     ServerUrl,
 )
-from headrace.errors import HeadraceError
+from headrace.errors import ConfigError, HeadraceError
 
 __all__ = ["dump"]
 
@@ -58,8 +58,9 @@ def start(
         ),
     ] = None,
     where: Annotated[
-        str, typer.Option(help="Only rows for which this SQL condition holds at the source.")
-    ] = "",
+        str | None,
+        typer.Option(help="Only rows for which this SQL condition holds at the source."),
+    ] = None,
     delete_missing: Annotated[
         bool,
         typer.Option(
@@ -91,11 +92,15 @@ def start(
     """
     from headrace.cli.dump_view import outcome
 
+    if where is not None and not where.strip():
+        raise ConfigError(
+            "dump: the condition is empty.", next_step="leave --where out to read every row."
+        )
     with dumps_of(file, Server(server, namespace, ca)) as requests:
         asked = requests.start(
             table,
             keys=keys or (),
-            where=where,
+            where=where or "",
             delete_missing=delete_missing,
             priority=priority,
         )
@@ -228,7 +233,8 @@ def cancel(
         )
 
 
-@dump.command()
+# A number below zero is no option.
+@dump.command(context_settings={"ignore_unknown_options": True})
 @errors_without_traceback
 def prioritise(
     file: FileOrName,

@@ -117,7 +117,8 @@ def _resync(picture: Picture) -> list[Text]:
     if not resync:
         return []
     if resync["state"] == "needed":
-        return [Text(f"RESYNC NEEDED: {resync['next_step']}", style="bold red")]
+        step = resync["next_step"].removeprefix("RESYNC NEEDED: ")
+        return [Text(f"RESYNC NEEDED: {step}", style="bold red")]
     return [Text(f"resync {resync['state']}: {resync['reason'] or 'as asked for'}", style="yellow")]
 
 

@@ -80,7 +80,7 @@ def pace(
     [bold]Example[/bold]  headrace log pace shop.yaml --rows-per-second 5000
     """
     _set(file, Server(server, namespace, ca), log_rows_per_s=rows_per_second)
-    limit = f"at most {rows_per_second:,.0f} rows/s" if rows_per_second else "no limit"
+    limit = f"at most {rows_per_second:,.10g} rows/s" if rows_per_second else "no limit"
     console.print(f"log delivery: {limit}")
 
 

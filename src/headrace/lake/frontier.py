@@ -200,9 +200,12 @@ class FrontierStore:
             self._store.sync([self.folder])
 
     def not_after(self, commit_us: int) -> Manifest | None:
-        """Return the newest manifest whose commit is not after a time, in microseconds since 1970 UTC."""
+        """Return the newest manifest whose commit is not after a time, in microseconds since 1970 UTC.
+
+        One from before the first commit has no time: nobody who names one means that there was nothing yet.
+        """
         for scn in reversed(self.scns()):
-            if (manifest := self._read(scn)) is not None and manifest.commit_us <= commit_us:
+            if (manifest := self._read(scn)) is not None and 0 < manifest.commit_us <= commit_us:
                 return manifest
         return None
 

@@ -50,6 +50,7 @@ _LOG = logging.getLogger(__name__)
 _Model = TypeVar("_Model", bound=BaseModel)
 _Relay = TypeVar("_Relay", bound=RelayConfig)
 
+_NAME = re.compile(r"[\w.-]{1,60}")
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _UNRESOLVED = "unset-secret"
 """Stands for what a reference did not give: the rest of the check goes on, and the file is refused anyway."""
@@ -330,6 +331,11 @@ def _describe(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
     kind = detail["type"]
     place = _render_place(_untagged(detail["loc"]))
     if kind == "extra_forbidden":
+        *above, name = _untagged(detail["loc"])
+        if not _NAME.fullmatch(str(name)):
+            # A line that is no name of anything, such as one of a file of passwords, is not repeated.
+            place = _render_place((*above, f"(a name of {len(str(name))} letters)"))
+            return Mistake(place, "unknown name; write NAME: VALUE, with a blank behind the colon.")
         return Mistake(place, f"unknown name; {_nearest(detail['loc'], model)}")
     if kind == "missing":
         return Mistake(place, "missing; add it.")

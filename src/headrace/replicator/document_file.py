@@ -19,6 +19,8 @@ __all__ = ["MOST_LEVELS", "is_too_deep", "parse"]
 MOST_LEVELS = 50
 """Sections inside one another; what goes deeper is no configuration, and could not be walked through."""
 
+_MOST_VALUES = 1_000_000
+"""Values of one document; a replicator of ten thousand tables, each with settings of its own, has a tenth."""
 _MERGE = "tag:yaml.org,2002:merge"
 _SHOWN_LETTERS = 80
 
@@ -95,6 +97,11 @@ def parse(path: Path) -> dict[str, Any]:
         )
     if is_too_deep(document):
         raise _too_deep(path)
+    if _weight(document, {}) > _MOST_VALUES:
+        raise ConfigError(
+            f"{path}: has more than {_MOST_VALUES:,} values once its aliases are written out.",
+            next_step="write less of it, or without aliases that name each other.",
+        )
     return document
 
 
@@ -108,6 +115,15 @@ def is_too_deep(document: Any) -> bool:
         # By identity: what aliases name many times is looked at once a level.
         level = list({id(inner): inner for one in level for inner in _inner(one)}.values())
     return False
+
+
+def _weight(value: Any, known: dict[int, int]) -> int:
+    """Return how many values there are in one that is not too deep, aliases written out."""
+    if not isinstance(value, dict | list | tuple):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = 1 + sum(_weight(inner, known) for inner in _inner(value))
+    return known[id(value)]
 
 
 def _inner(value: Any) -> Iterator[Any]:
