@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ChangeLogLost, HeadraceError, UnfitSettings
+from headrace.errors import HeadraceError, UnfitSettings
 from headrace.lake.copies import CopyNeeded
 from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.lake.modes import Mode
@@ -42,6 +42,7 @@ from headrace.spark.counting import Tally
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
 from headrace.spark.ledger import Position, Start, start_from
+from headrace.spark.log import assure_reaches
 from headrace.spark.maintenance import Maintenance
 from headrace.spark.passed import to_pass
 from headrace.spark.plan import Range, Step, version_for
@@ -110,12 +111,7 @@ class Applier:
         manifest = self._frontier.latest()
         tail = self._reader.tail()
         start = start_from(self._target, manifest, self._known_tables(), tail.oldest_scn)
-        if start.first_end > tail.covered_scn:
-            raise ChangeLogLost(
-                f"The target tables of {self._options.pipeline} are at SCN {start.first_end}, the change "
-                f"log ends at {tail.covered_scn}: RESYNC NEEDED.",
-                next_step="restore the change log folder, or move the target tables away and copy them again.",
-            )
+        assure_reaches(tail, start.first_end, f"The target tables of {self._options.pipeline}")
         self._reader.refs(start.from_scn, start.from_scn)
         self._tables = {table: TableAtWork.of(table, at) for table, at in start.tables.items()}
         for table in self._tables.values():
