@@ -135,7 +135,7 @@ def test_shapes_that_are_past_are_numbered_where_no_column_was_ever_lost(
 
 
 @req("C30")
-def test_a_past_shape_of_a_table_that_lost_a_column_is_left_open(
+def test_a_past_shape_of_a_table_that_lost_a_column_before_is_numbered(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, lost text, a text, b text)", "ALTER TABLE t DROP lost")
@@ -153,5 +153,58 @@ def test_a_past_shape_of_a_table_that_lost_a_column_is_left_open(
     with at_work(PostgresSource(database, name="numbers"), tmp_path):
         until(lambda: len(told(tmp_path)) > before + 1, "both shapes")
     old, *_, new = told(tmp_path)[before:]
-    assert "numbers" not in old
+    assert old["numbers"] == {"id": 1, "a": 3, "b": 4}
     assert new["numbers"] == {"id": 1, "b": 3, "a": 4}
+
+
+@req("C30")
+def test_a_past_shape_of_a_table_that_lost_a_column_since_is_left_open(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    sql("CREATE TABLE t (id int PRIMARY KEY, a text, b text)")
+    with at_work(PostgresSource(database, name="numbers"), tmp_path) as running:
+        until(running.dumped, "the first copy")
+    before = len(told(tmp_path))
+    sql(
+        "INSERT INTO t VALUES (1, 'x', 'y')",
+        # As many columns as before, and of the same types, and yet others.
+        "ALTER TABLE t DROP a",
+        "ALTER TABLE t RENAME b TO c",
+        "ALTER TABLE t ADD d text",
+        "INSERT INTO t VALUES (2, 'x', 'y')",
+    )
+    with at_work(PostgresSource(database, name="numbers"), tmp_path):
+        until(lambda: len(told(tmp_path)) > before + 1, "both shapes")
+    old, *_, new = told(tmp_path)[before:]
+    assert "numbers" not in old
+    assert new["numbers"] == {"id": 1, "c": 3, "d": 4}
+
+
+@req("P33", "C30")
+@pytest.mark.parametrize("lost", ["never", "before", "meanwhile"])
+def test_a_column_that_is_renamed_and_renamed_back_at_once_keeps_its_number(
+    database: str, sql: Sql, tmp_path: Path, lost: str
+) -> None:
+    """When the log tells the name in between, the catalog has the one of before again."""
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, gone int, v text)",
+        "INSERT INTO t SELECT n, n, 'v' FROM generate_series(1, 20) n",
+    )
+    if lost == "before":
+        sql("ALTER TABLE t DROP gone")
+    with at_work(PostgresSource(database, name="numbers"), tmp_path) as running:
+        until(running.dumped, "the first copy")
+        if lost == "meanwhile":
+            sql("ALTER TABLE t DROP gone", "UPDATE t SET v = 'w' WHERE id = 7")
+            follows(running, database)
+        # The stretch with the other name is no shape that the catalog ever shows.
+        running.judged = False
+        sql(
+            "BEGIN; ALTER TABLE t RENAME v TO w; UPDATE t SET w = 'x' WHERE id = 3;"
+            "ALTER TABLE t RENAME w TO v; COMMIT",
+            "UPDATE t SET v = 'y' WHERE id = 12",
+        )
+        follows(running, database)
+    assert running.error is None
+    renamed = [one["numbers"] for one in told(tmp_path) if "w" in one.get("numbers", ())]
+    assert [one["w"] for one in renamed] == [3]

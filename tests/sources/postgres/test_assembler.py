@@ -252,6 +252,19 @@ def test_tables_that_need_whole_old_rows_never_go_on_without(
         feed(made, message)
 
 
+@req("C30")
+@pytest.mark.parametrize(
+    "message", [wire.update(T, [b"1", b"a"], "K", [None, b"told"]), wire.delete(T, "K", [None, b"told"])]
+)  # fmt: skip
+def test_an_old_key_that_lacks_a_column_is_refused_by_name(message: bytes) -> None:
+    made = assembler()
+    feed(made, wire.begin(20, 5, 2))
+    with pytest.raises(ProtocolError, match=r"public.t: an old key without id:") as error:
+        feed(made, message)
+    assert "told by another" in str(error.value)
+    assert "headrace resync FILE" in error.value.next_step
+
+
 ROW = [b"1", None]
 
 

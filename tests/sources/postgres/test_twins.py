@@ -162,6 +162,21 @@ def test_a_binary_value_of_a_column_of_text_is_refused_by_both() -> None:
     assert both(frames_of([wire.begin(10, 5, 2), *relations(), wire.insert(6, row)])) == "an error"
 
 
+KEY: list[Cell] = [b"7", *([None] * 11), b"text", None]
+
+
+@req("C30")
+@pytest.mark.parametrize("place", [0, 12])
+def test_an_old_key_that_lacks_a_column_is_refused_by_both(place: int) -> None:
+    """It is a partition's that has another replica identity than its root: no row would be found by it."""
+    lacking: list[Cell] = [*KEY[:place], None, *KEY[place + 1 :]]
+    head = [wire.begin(10, 5, 2), *relations()]
+    for key, sound in ((KEY, True), (lacking, False)):
+        for message in (wire.delete(5, "K", key), wire.update(5, KEY, "K", key)):
+            refused = both(frames_of([*head, message])) == "an error"
+            assert refused is not sound
+
+
 def _taken(assembler: Assembler, buffer: FrameBuffer) -> LogItem:
     assembler.advance(buffer)
     return assembler.take()
@@ -268,7 +283,7 @@ def streamed(rng: random.Random, xid: int, scn: int, rows: list[bytes]) -> list[
 def random_change(rng: random.Random) -> bytes:
     new = random_row(rng)
     old = random_row(rng)
-    key: list[Cell] = [old[0], *([None] * 11), old[12], None]
+    key: list[Cell] = [old[0] or b"3", *([None] * 11), old[12] or b"text", None]
     hole = list(new)
     hole[rng.randrange(len(hole))] = UNCHANGED
     full: list[Cell] = [b"7", rng.choice((None, b"x", b"yy"))]
@@ -288,7 +303,7 @@ def random_packed_change(rng: random.Random) -> bytes:
     new, old = random_packed_row(rng), random_packed_row(rng)
     hole = list(new)
     hole[rng.randrange(len(hole))] = UNCHANGED
-    key: list[Cell] = [old[0], *([None] * (len(old) - 1))]
+    key: list[Cell] = [old[0] or b"3", *([None] * (len(old) - 1))]
     return rng.choice(
         [
             wire.insert(8, new), wire.update(8, hole), wire.update(8, new, "K", key), wire.update(8, hole, "O", old),

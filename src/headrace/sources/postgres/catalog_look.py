@@ -184,12 +184,13 @@ class CatalogWatch:
         unlogged = [int(row[0] or 0) for row in rows if row[4] == "t"]
         silent = {root: names[oid] for oid in unlogged for root in (above[oid] | {oid})}
         letters = {int(row[0] or 0): row[5] or "" for row in rows}
-        leaves = [int(row[0] or 0) for row in rows if row[6] == "f"]
+        leaves = {int(row[0] or 0): row[5] or "" for row in rows if row[6] == "f"}
         others: dict[int, tuple[str, list[TableId]]] = {}
-        for oid in leaves:
-            for root in above[oid]:
-                if not reads_as(letters.get(root, ""), letters[oid]):
-                    others.setdefault(root, (letters.get(root, ""), []))[1].append(names[oid])
+        for oid, letter in leaves.items():
+            # A root may have been made while we asked.
+            for root in above[oid] & letters.keys():
+                if not reads_as(letters[root], letter):
+                    others.setdefault(root, (letters[root], []))[1].append(names[oid])
         return _Names(names, matching - below, below, silent, others)
 
     def _compare(self, session: Session, captured: set[int]) -> None:

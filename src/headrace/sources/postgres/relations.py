@@ -30,6 +30,15 @@ from headrace.sources.taken import LEFT_OUT
 
 __all__ = ["CatalogVersions", "LogFormat", "needs_dump"]
 
+# Who took a column away is older than every transaction that the slot has yet to tell. None of those knows the column:
+# taking it away had to wait until all were gone who had written to the table.
+_LOST_BEFORE = """
+SELECT FROM pg_replication_slots s WHERE s.slot_name = $1 AND s.catalog_xmin IS NOT NULL
+   AND NOT EXISTS (
+       SELECT FROM pg_attribute a WHERE a.attrelid = $2::oid AND a.attnum > 0 AND a.attisdropped
+          AND age(a.xmin) <= age(s.catalog_xmin))
+"""
+
 
 @dataclass(slots=True)
 class LogFormat:
@@ -245,7 +254,7 @@ class CatalogVersions:
         The log does not tell them, only their order. A column of one name may be another one later, so either every
         column has to be there, in the same place and of the same type; or the table has never lost a column, so
         that any shape it ever had is its first columns, whatever they were called. Unless one of them was generated
-        then, and not in the log.
+        then, and not in the log. Or the shape is what is there under other names.
         """
         if facts is None:
             return {}
@@ -258,7 +267,30 @@ class CatalogVersions:
         every = [a.number for a in there] == [*range(1, len(facts.attributes) + 1)]
         if every and not _lacks_some([c.name for c in relation.columns], [a.name for a in there]):
             return {c.name: column_number(facts.oid, n) for n, c in enumerate(relation.columns, 1)}
+        if self._are_the_same(session, relation, facts, known):
+            places = zip(relation.columns, there, strict=True)
+            return {c.name: column_number(facts.oid, a.number) for c, a in places}
         return {}
+
+    def _are_the_same(
+        self, session: Session, relation: Relation, facts: TableFacts, known: TableFacts
+    ) -> bool:
+        """Whether a shape has the very columns that the catalog has, whatever they were called.
+
+        It has as many, and lacks none that is gone by now: the same columns were there when the log last told of the
+        table, or none was lost since. Unless the publication listed others meanwhile.
+        """
+        there = known.published
+        hidden = {a.name for a in facts.attributes} - {a.name for a in there}
+        if [c.type_oid for c in relation.columns] != [a.type_oid for a in there] or any(
+            c.name in hidden for c in relation.columns
+        ):
+            return False
+        last = self._last.get(TableId(relation.schema, relation.name))
+        if last is not None and {*last.numbers.values()} == {*known.numbers.values()}:
+            return True
+        slot = self._settings.slot_name
+        return bool(session.rows(_LOST_BEFORE, slot, str(facts.oid)))
 
     def _announce(self, schema: TableSchema, facts: TableFacts | None) -> dict[str, Any] | None:
         """Return the payload of a schema event, None when the table is as last described."""
