@@ -195,6 +195,45 @@ def test_a_table_made_anew_is_told_of_once_whatever_look_was_under_way(state: St
     ]
 
 
+@req("C30")
+def test_only_a_look_that_began_later_tells_that_a_table_has_its_name_again(
+    state: StateStore,
+) -> None:
+    catalog, queue = knowing(state, HELD)
+    catalog.ask(queue.tables)
+    state.write(catalog.note_astray(["7"]))
+    state.write(catalog.work_off(HELD, queue))
+    # It may have been made before the table had another name.
+    assert catalog.names == {ONE.table}
+    catalog.ask(queue.tables)
+    assert catalog.note_astray(["7"]) == [], "it is noted"
+    state.write(catalog.work_off(HELD, queue))
+    assert catalog.names == {ONE.table}
+
+    catalog.ask(queue.tables)
+    state.write(catalog.work_off(HELD, queue))
+    assert catalog.names == set()
+    joins = CatalogLook(tables={}, schemas=HELD.schemas, joining={"7": ONE.table})
+    told = catalog.told(joins, lambda _: True)
+    assert told == [(SystemKind.TRUNCATE, ONE.table, {"anew": True})]
+    assert Catalog(state).names == set()
+    assert state.get("astray") == "[]"
+
+
+@req("C30")
+def test_a_table_that_keeps_its_new_name_is_told_of_as_ever(state: StateStore) -> None:
+    catalog, queue = knowing(state, HELD)
+    state.write(catalog.note_astray(["7"]))
+    # After a death before the look.
+    catalog = Catalog(state)
+    catalog.ask(queue.tables)
+    now = CatalogLook(tables={"7": CatalogEntry(TWO.table, "1|")}, schemas=HELD.schemas)
+    payload = {"identity": "7", "to": str(TWO.table)}
+    assert catalog.told(now, never) == [(SystemKind.RENAME_TABLE, ONE.table, payload)]
+    state.write(catalog.work_off(now, queue))
+    assert state.get("astray") == "[]"
+
+
 @req("P02", "C30")
 def test_a_request_for_all_tables_leaves_one_out_that_has_yet_to_join(state: StateStore) -> None:
     """Its changes pass by until then; when it joins, it is dumped for that."""
@@ -224,6 +263,8 @@ def test_another_life_of_the_source_begins_without_identities(state: StateStore)
     known = '{"tables": {"7": ["public", "one", "1|"]}, "schemas": {}, "joining": {}}'
     state.write([lambda w: w.set("catalog", known)])
     assert Catalog(state).begun
+    state.write(Catalog(state).note_astray(["7"]))
     state.write([forget_catalog])
     catalog = Catalog(state)
     assert (catalog.begun, catalog.names) == (False, set())
+    assert not state.get("astray")

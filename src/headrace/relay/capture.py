@@ -419,6 +419,8 @@ class Capture:
         held = self._log.complete_scn
         self._telling.received(item.block)
         self._again.check(item.block)
+        # What it puts into the state is written before anything behind it is acknowledged.
+        self.coordinator.note_astray(item.astray)
         if item.mark is None and not item.more:
             # Readers wait for the sync, and only a mark asks what was observed. What a crash or a lost connection
             # leaves unobserved was not acknowledged either, and comes again.

@@ -118,12 +118,15 @@ class LogItem:
         mark: a watermark that directly follows the block's last transaction, if one does.
         position: opaque; hand it to `LogReader.acknowledge` when everything up to here is durable.
         more: more is under way, so that it is worth reading on while this is made durable.
+        astray: identities of captured tables that had another name in the log than was known, or whose name another
+            table had. A look tells whether that lasted.
     """
 
     block: Block
     position: str
     mark: ReceivedMark | None = None
     more: bool = False
+    astray: frozenset[str] = frozenset()
 
 
 class LogReader(Protocol):

@@ -19,9 +19,10 @@ from headrace.state.store import StateStore
 from headrace.state.writer import StateWriter
 from headrace.watermark.tasks import TaskQueue
 
-__all__ = ["Catalog", "catalog_block", "forget_catalog"]
+__all__ = ["Catalog", "catalog_block", "ends", "forget_catalog", "read_anew"]
 
 _META = "catalog"
+_ASTRAY = "astray"
 
 T = TypeVar("T")
 Told = tuple[SystemKind, TableId, dict[str, str | bool]]
@@ -43,6 +44,8 @@ class Catalog:
         self._superseded: set[str] = set()
         self._heard: set[str] = set()
         self._refused: dict[TableId, str] = {}
+        self._astray: set[str] = set()
+        self._asked: set[str] = set()
         self._kept = ""
         self.gone: set[TableId] = set()
         self.reload()
@@ -52,6 +55,7 @@ class Catalog:
         text = self._store.get(_META)
         self.tables, self._schemas, self._joining = {}, None, {}
         self._heard = set()
+        self._astray, self._asked = set(json.loads(self._store.get(_ASTRAY) or "[]")), set()
         self._kept = text or ""
         if text:
             value = json.loads(text)
@@ -97,6 +101,7 @@ class Catalog:
             selected: tables in the log since it began; asked for by the first look only.
         """
         self._heard.clear()
+        self._asked = set(self._astray)
         return dict(self.tables), () if self.begun else tuple(selected), self.admitted
 
     def told(self, look: CatalogLook, was_captured: Callable[[TableId], bool]) -> list[Told]:
@@ -183,6 +188,35 @@ class Catalog:
         elif event.kind is SystemKind.RENAME_SCHEMA:
             self._schemas[identity] = event.payload["to"]
 
+    def note_astray(self, identities: Collection[str]) -> list[Callable[[StateWriter], None]]:
+        """Take note of tables that had another name in the log than was known, or whose name another table had.
+
+        The next look tells whether that lasted. Where it did not, the look alone would see nothing.
+
+        Returns:
+            What makes it durable, before the source is told that the log was read up to there.
+        """
+        # A look that began before may be older than the name.
+        self._asked -= set(identities)
+        if self._astray.issuperset(identities):
+            return []
+        self._astray.update(identities)
+        return [self._astray_change()]
+
+    def _astray_change(self) -> Callable[[StateWriter], None]:
+        text = json.dumps(sorted(self._astray))
+        return lambda w: w.set(_ASTRAY, text)
+
+    def _without_returned(self, look: CatalogLook) -> CatalogLook:
+        """Take tables that were astray, and have their names again, for strangers, in the look as well."""
+        back = {
+            identity
+            for identity in self._asked & self.tables.keys() & look.tables.keys()
+            if look.tables[identity].table == self.tables[identity].table
+        }
+        self.tables = _without(self.tables, back)
+        return replace(look, tables=_without(look.tables, back))
+
     def give_up_gone(self, queue: TaskQueue) -> None:
         """Give up dumps of tables that are no more what they were."""
         for table in sorted(self.gone):
@@ -195,7 +229,7 @@ class Catalog:
         Returns:
             What makes durable that it was worked off.
         """
-        look = self._believed(look)
+        look = self._without_returned(self._believed(look))
         self.give_up_gone(queue)
         # At once: when it has joined, nobody can tell any more that it was away.
         self.forget(self.tables[i].table for i in look.joining.keys() & self.tables.keys())
@@ -210,7 +244,16 @@ class Catalog:
         for table in self._refused.keys() - look.refused.keys():
             queue.withdraw(table)
         self._refused = dict(look.refused)
-        return self._take(look, queue.tables)
+        return self._take(look, queue.tables) + self._settle_astray()
+
+    def _settle_astray(self) -> list[Callable[[StateWriter], None]]:
+        """Forget about the tables of which a look has told by now whether their names lasted."""
+        settled = self._asked - self._heard
+        self._asked = set()
+        if not settled:
+            return []
+        self._astray -= settled
+        return [self._astray_change()]
 
     def _take(
         self, look: CatalogLook, captured: Collection[TableId]
@@ -250,6 +293,17 @@ class Catalog:
         )
 
 
+def read_anew(look: CatalogLook) -> list[TableId]:
+    """Return the tables of which a look asks for a dump."""
+    return [look.tables[i].table for i in look.joined | look.restated if i in look.tables]
+
+
+def ends(event: SystemEvent) -> bool:
+    """Return whether a table is no more what it was."""
+    anew = event.kind is SystemKind.TRUNCATE and event.payload.get("anew")
+    return bool(anew) or event.kind in (SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE)
+
+
 def _without(found: Mapping[str, T], identities: Collection[str]) -> dict[str, T]:
     return {identity: entry for identity, entry in found.items() if identity not in identities}
 
@@ -257,6 +311,7 @@ def _without(found: Mapping[str, T], identities: Collection[str]) -> dict[str, T
 def forget_catalog(writer: StateWriter) -> None:
     """Know nothing of the catalog any more; the next look takes the captured tables for those that were known."""
     writer.set(_META, "")
+    writer.set(_ASTRAY, "")
 
 
 def catalog_block(mark: ReceivedMark, told: Sequence[Told]) -> Block:

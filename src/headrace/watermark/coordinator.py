@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -24,7 +24,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.pace import Pace
 from headrace.state.records import Cause
-from headrace.watermark.catalog import Catalog, catalog_block
+from headrace.watermark.catalog import Catalog, catalog_block, ends, read_anew
 from headrace.watermark.closing import Closing, Job, LogBlocks
 from headrace.watermark.pace import DumpPace, Pacer
 from headrace.watermark.reads import KeysStart, Reads, Spool, TableStart
@@ -130,7 +130,7 @@ class Coordinator:
                 self._note_schema(event, block)
             elif self._catalog is not None:
                 self._note_catalog(self._catalog, event)
-            elif _ends(event):
+            elif ends(event):
                 self._give_up(event)
         for body in block.bodies:
             dumps = self._queue.dumps_of(body.table)
@@ -524,7 +524,7 @@ class Coordinator:
         So does a look from which on the log has all changes of a table that awaits adoption: the mark tells the SCN.
         """
         assert self._catalog is not None
-        awaited = any(map(self._queue.awaits_adoption, _read_anew(look)))
+        awaited = any(map(self._queue.awaits_adoption, read_anew(look)))
         if not awaited and not self._catalog.told(look, self._queue.was_captured):
             self._looked = look
             return
@@ -538,7 +538,7 @@ class Coordinator:
         told = catalog.told(look, self._queue.was_captured)
         if told:
             yield catalog_block(mark, told)
-        self._queue.whole_from(mark.scn, _read_anew(look))
+        self._queue.whole_from(mark.scn, read_anew(look))
         for kind, table, _ in told:
             if kind is SystemKind.TRUNCATE:
                 # What was streamed of the table until here is gone with it: chunks have to hold all of that.
@@ -549,19 +549,28 @@ class Coordinator:
 
     def _carry_out(self, catalog: Catalog, look: CatalogLook) -> None:
         self._looked = None
-        before = catalog.admitted
+        admitted, known = catalog.admitted, catalog.tables.keys()
         self._queue.pending += catalog.work_off(look, self._queue)
         # From its end on, so that chunks have their turn however long a look takes; a table that may join now does.
-        new = catalog.admitted - before
-        self._look_at = self._clock() + (0 if new else self._settings.look_interval_s)
+        soon = catalog.admitted - admitted or known - catalog.tables.keys()
+        self._look_at = self._clock() + (0 if soon else self._settings.look_interval_s)
 
     def _note_catalog(self, catalog: Catalog, event: SystemEvent) -> None:
         """Follow what the log itself says; the catalog is looked at soon."""
         if "identity" in event.payload:
             catalog.note(event)
             self._look_at = 0.0
-            if _ends(event):
+            if event.kind is SystemKind.RENAME_TABLE:
+                # Until a look is worked off, only this outlives the process.
+                self.note_astray([event.payload["identity"]])
+            if ends(event):
                 self._void(event.table)
+
+    def note_astray(self, identities: Collection[str]) -> None:
+        """Take note of tables that had another name in the log than was known; the catalog is looked at soon."""
+        if self._catalog is not None and identities:
+            self._queue.pending += self._catalog.note_astray(identities)
+            self._look_at = 0.0
 
     def _void(self, table: TableId) -> None:
         """Let nothing come of what is being read of a table: it is no more what it was."""
@@ -586,17 +595,6 @@ class Coordinator:
         if table not in self._queue.gaps or task.request.cause is not Cause.GAP or task.repairs:
             return False
         return bool(self._registry.get(self._queue.last_schemas[table]).key)
-
-
-def _read_anew(look: CatalogLook) -> list[TableId]:
-    """Return the tables of which a look asks for a dump."""
-    return [look.tables[i].table for i in look.joined | look.restated if i in look.tables]
-
-
-def _ends(event: SystemEvent) -> bool:
-    """Return whether a table is no more what it was."""
-    anew = event.kind is SystemKind.TRUNCATE and event.payload.get("anew")
-    return bool(anew) or event.kind in (SystemKind.DROP_TABLE, SystemKind.RENAME_TABLE)
 
 
 def _discard(future: Future[Any]) -> None:

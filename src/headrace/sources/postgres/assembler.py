@@ -61,6 +61,7 @@ class TableVersion:
         wire: the shape of its messages, where columns of theirs are left out of ``schema``.
         forms: how the binary form of each column of its messages is read; empty where they come as text.
         anew: payload of the truncate that begins the table's life, None when it only goes on.
+        astray: identities of captured tables whose changes go by under another name, or under whose name others come.
     """
 
     schema: TableSchema | None = None
@@ -70,6 +71,7 @@ class TableVersion:
     anew: dict[str, Any] | None = None
     wire: TableSchema | None = None
     forms: tuple[Form, ...] = ()
+    astray: frozenset[str] = frozenset()
 
 
 class Versions(Protocol):
@@ -140,6 +142,7 @@ class Assembler:
         self._rows: dict[tuple[int, tuple[Form, ...]], Rows] = {}
         self._narrow: dict[int, TableSchema] = {}
         self._system: list[SystemEvent] = []
+        self._astray: frozenset[str] = frozenset()
         self._tx_mark: Mark | None = None
         self._mark: ReceivedMark | None = None
         self._streaming = 0
@@ -218,8 +221,8 @@ class Assembler:
             tuple(self._system),
             decoder.covered,
         )
-        item = LogItem(block, format_lsn(decoder.position), self._mark, more)
-        self._system, self._mark = [], None
+        item = LogItem(block, format_lsn(decoder.position), self._mark, more, self._astray)
+        self._system, self._mark, self._astray = [], None, frozenset()
         decoder.rows = decoder.held_bytes = 0
         self._told = decoder.covered
         return item
@@ -413,6 +416,7 @@ class Assembler:
     def _describe(self, message: Relation, size: int) -> None:
         self._pending.pop(message.oid, None)
         version = self._versions.resolve(message)
+        self._astray |= version.astray
         names = tuple(column.name for column in message.columns)
         self._relations[message.oid] = _Relation(version, names)
         rows: Rows | None = None

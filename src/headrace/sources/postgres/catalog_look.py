@@ -54,13 +54,26 @@ class Seen:
         tables: names of the captured tables, by identity, as they were last told.
         found: names of those that the last look found to be captured from now on. What the log says of another name of
             theirs may be older than the look.
+        holders: identities of all of these, by name.
         schemas: names of namespaces, by identity.
     """
 
     admitted: set[str] = field(default_factory=set)
     tables: dict[str, TableId] = field(default_factory=dict)
     found: dict[str, TableId] = field(default_factory=dict)
+    holders: dict[TableId, str] = field(default_factory=dict)
     schemas: dict[str, str] = field(default_factory=dict)
+
+    def begin(self, known: Mapping[str, CatalogEntry], admitted: Collection[str]) -> None:
+        """Take what a look compares with."""
+        self.admitted.update(known, admitted)
+        self.tables = {identity: entry.table for identity, entry in known.items()}
+        self.holders = {table: identity for identity, table in self.tables.items()}
+
+    def end(self, found: dict[str, TableId]) -> None:
+        """Take what a look found to be captured from now on."""
+        self.found = found
+        self.holders = self.holders | {table: identity for identity, table in found.items()}
 
 
 class _Names(NamedTuple):
@@ -109,8 +122,7 @@ class CatalogWatch:
         admitted: Collection[str],
     ) -> CatalogLook:
         """See `headrace.sources.base.CatalogReader`."""
-        self._seen.admitted.update(known, admitted)
-        self._seen.tables = {identity: entry.table for identity, entry in known.items()}
+        self._seen.begin(known, admitted)
         names, selected, below, silent, others = self._names(session)
         # A captured table that was attached to a captured root is told under that root's name: its own is gone.
         kept = {oid for oid in names if str(oid) in known} - below
@@ -157,7 +169,7 @@ class CatalogWatch:
             shape = known[str(oid)].shape if waits else shapes[oid]
             tables[str(oid)] = CatalogEntry(names[oid], shape)
         # Now, not with the next look: their dump begins with this one.
-        self._seen.found = {str(oid): names[oid] for oid in (adopted | joined) - old}
+        self._seen.end({str(oid): names[oid] for oid in (adopted | joined) - old})
         return CatalogLook(
             tables=tables,
             schemas=self._schemas(session),

@@ -92,8 +92,9 @@ class CatalogVersions:
         table = TableId(relation.schema, relation.name)
         if table == MARKS_TABLE:
             return TableVersion(marks=self._settings.watermark == "table")
+        astray = self._astray(str(relation.oid), table)
         if not self._filter.selects(table):
-            return TableVersion()
+            return TableVersion(astray=astray)
         refuse_unnameable(table)
         anew = None
         if self._oids.setdefault(table, relation.oid) != relation.oid:
@@ -120,8 +121,30 @@ class CatalogVersions:
             schema = replace(schema, numbers={name: numbers[name] for name in schema.names})
         announce = self._announce(schema, facts)
         return TableVersion(
-            schema, self._schemas.put(schema), announce, anew=anew, wire=wire, forms=forms
+            schema,
+            self._schemas.put(schema),
+            announce,
+            anew=anew,
+            wire=wire,
+            forms=forms,
+            astray=astray,
         )
+
+    def _astray(self, identity: str, table: TableId) -> frozenset[str]:
+        """Return the captured tables of which the copy is wrong unless a name in the log is theirs for good.
+
+        That of a table is wrong whose changes come under another name, and that under whose name those of another come.
+        Once such tables have their names back no look sees that anything was the matter.
+        """
+        seen, told = self._seen, self._renamed
+        known = {names[identity] for names in (seen.tables, seen.found) if identity in names}
+        found = set()
+        if known and table not in known and told.get(identity) != table:
+            found.add(identity)
+        holder = seen.holders.get(table, identity)
+        if holder != identity and told.get(holder, table) == table:
+            found.add(holder)
+        return frozenset(found)
 
     def _forms(self, table: TableId, relation: Relation, schema: TableSchema) -> tuple[Form, ...]:
         """Return how the binary form of each column of a table's messages is read; none in a log of text."""
