@@ -20,6 +20,7 @@ from headrace.model.schema import Column, KeyCheck, TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.base import (
     Bound,
+    CanonicalKeys,
     Chunk,
     Finding,
     LogItem,
@@ -185,10 +186,8 @@ class _Chunks:
         wanted = [int(key[0]) for key in keys]
         return Chunk(ITEMS, _batch([(key, rows[key]) for key in wanted if key in rows]), saw, None)
 
-    def canonical_keys(
-        self, table: TableId, keys: Sequence[Sequence[str]]
-    ) -> list[tuple[str, ...]]:
-        return list(dict.fromkeys((str(int(key[0])),) for key in keys))
+    def canonical_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> CanonicalKeys:
+        return CanonicalKeys(tuple(dict.fromkeys((str(int(key[0])),) for key in keys)))
 
     def key_rows(self, schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.RecordBatch:
         return _batch([(int(key[0]), None) for key in keys])

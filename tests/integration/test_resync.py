@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -22,7 +22,7 @@ from headrace.model.schema import TableId
 from headrace.relay.recovery import begin_again
 from headrace.replicator import repair, resync
 from headrace.replicator.capture_log import CaptureLog
-from headrace.replicator.repair import Repair, comparable
+from headrace.replicator.repair import Key, Repair, comparable
 from headrace.replicator.replicas import DeltaReplicas
 from headrace.replicator.resync import Resync, ResyncState
 from headrace.state.records import Cause, RequestState, Scope
@@ -292,6 +292,57 @@ def test_a_table_that_differs_in_much_is_emptied_and_copied(
     assert shop.read_again()[shop.t] == ROWS
     scopes = {r.table: r.scope for r in shop.state.requests() if r.cause is Cause.GAP}
     assert scopes[shop.t] is Scope.TABLE
+
+
+ANOTHER_KEY = {
+    "postgres": (
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ALTER v SET NOT NULL, ADD PRIMARY KEY (v)",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id)",
+    ),
+    "mariadb": (
+        "ALTER TABLE t DROP PRIMARY KEY, MODIFY v varchar(20) NOT NULL, ADD PRIMARY KEY (v)",
+        "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)",
+    ),
+}
+"""What gives a table another key, and its old one again."""
+
+
+@on_both
+@req("H26", "A-11")
+@pytest.mark.parametrize("early", [True, False], ids=["before its rows are read", "behind it"])
+def test_a_repair_reads_no_row_by_another_key_than_was_compared(
+    shop: Shop, early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compared by one key and looked for by another is found nowhere: it is compared once more."""
+    change, back = ANOTHER_KEY[shop.either.kind]
+    shop.unread("UPDATE t SET v = CONCAT('unread', id) WHERE id BETWEEN 20 AND 29")
+    shop.begin_again()
+    ask_for = Repair._ask_for
+    compared: list[TableId] = []
+
+    def asked(work: Repair, table: TableId, keys: Sequence[Key] | None, order: str) -> None:
+        if early and table == shop.t and table not in compared:
+            shop.either.says(change)
+        compared.append(table)
+        ask_for(work, table, keys, order)
+
+    monkeypatch.setattr(Repair, "_ask_for", asked)
+    with at_work(shop.source, shop.folder) as running:
+        shop.repair(running)
+        if not early:
+            shop.either.says(change)
+        # Back, so that the whole log can be folded by one key here.
+        shop.either.says(back, "INSERT INTO t VALUES (7777, 'last')")
+        shop.follow(running)
+    assert compared.count(shop.t) == 1 + early
+    if shop.either.kind == "postgres":
+        # By the other key ten rows are gone and ten are new; MariaDB's ALTER has the table dumped besides.
+        assert shop.read_again()[shop.t] == 10 * (1 + early)
+    repairs = [r for r in shop.state.requests() if r.cause is Cause.GAP and r.table == shop.t]
+    ends = [RequestState.FAILED, RequestState.COMPLETED]
+    assert [r.state for r in repairs] == (ends if early else ends[1:])
+    assert all("has another key" in r.reason for r in repairs[:-1])
+    assert shop.state.gaps() == set()
 
 
 @on_both_in_time

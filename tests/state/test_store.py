@@ -147,7 +147,7 @@ def test_a_database_of_an_older_headrace_is_brought_up_to_date(tmp_path: Path) -
         asked = state.submit(Scope.PRIMARY_KEYS, T, [("1",)])
         state.write([lambda w: w.put_progress(DumpProgress(asked, T, rows_read=7), 0)])
     with closing(sqlite3.connect(path)) as old:
-        for column in ("priority", "cause", "predicate", "delete_missing", "pace"):
+        for column in ("priority", "cause", "predicate", "delete_missing", "pace", "key_order"):
             old.execute(f"ALTER TABLE requests DROP COLUMN {column}")
         for column in ("keys_done", "rows_per_s", "key_order"):
             old.execute(f"ALTER TABLE progress DROP COLUMN {column}")
@@ -160,9 +160,15 @@ def test_a_database_of_an_older_headrace_is_brought_up_to_date(tmp_path: Path) -
             assert (request.priority, request.cause, request.predicate) == (0, Cause.ASKED, "")
             assert request.delete_missing is False
             assert request.pace == OwnPace()
+            assert request.key_order == ""
             (progress,) = state.progress()
             assert (progress.rows_read, progress.keys_done, progress.rows_per_s) == (7, 0, 0.0)
             assert progress.key_order == ""
+
+
+def test_a_request_keeps_of_which_key_its_keys_are(state: StateStore) -> None:
+    state.submit(Scope.REPAIR, T, [("1",)], key_order="by id")
+    assert [request.key_order for request in state.requests()] == ["by id"]
 
 
 # -- which dump says how a table stands -------------------------------------------------------------

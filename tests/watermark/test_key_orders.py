@@ -11,8 +11,8 @@ import pytest
 
 from headrace.errors import ConfigError
 from headrace.model.schema import TableId
-from headrace.sources.base import Bound, Chunk, ChunkReader
-from headrace.state.records import OPEN, RequestState, Scope
+from headrace.sources.base import Bound, CanonicalKeys, Chunk, ChunkReader
+from headrace.state.records import OPEN, Cause, RequestState, Scope
 from tests.requirements import req
 from tests.watermark.machine import ONE, Machine
 
@@ -48,6 +48,11 @@ class Ordered:
 
     def read_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> Chunk:
         return replace(self._chunks.read_keys(table, keys), key_order=self.order)
+
+    def canonical_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> CanonicalKeys:
+        if self.refuses:
+            raise ConfigError("a key has 2 columns", next_step="give both.")
+        return replace(self._chunks.canonical_keys(table, keys), key_order=self.order)
 
 
 def ordered(machine: Machine, monkeypatch: pytest.MonkeyPatch, orders: tuple[str, str]) -> Ordered:
@@ -101,3 +106,88 @@ def test_refused_bounds_are_an_error_only_where_the_key_is_the_old_one(
         assert found is not None
         assert found.state is ends
         assert ("2 columns" in found.reason) is (ends is RequestState.FAILED)
+
+
+def changed(chunks: Ordered) -> None:
+    """Have the key be another one from here on."""
+    chunks.reads = CHUNK_READS + 1
+
+
+@req("A-11", "H09")
+@pytest.mark.parametrize("refused", [False, True], ids=["found nowhere", "refused"])
+@pytest.mark.parametrize("restart", [False, True], ids=["at once", "after a restart"])
+def test_keys_are_read_by_the_key_of_their_beginning_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool, restart: bool
+) -> None:
+    machine = Machine(tmp_path)
+    machine.run()
+    before = machine.end_scn()
+    chunks = ordered(machine, monkeypatch, ("old", "new"))
+    request = machine.submit(Scope.PRIMARY_KEYS, ONE, *range(5), 77, delete_missing=True)
+    with machine.capture() as (capture, state):
+        machine.work(capture, state, lambda: [p.keys_done for p in state.progress(request)] == [3])
+        assert state.progress(request)[0].key_order == "old"
+        changed(chunks)
+        chunks.refuses = refused
+        if not restart:
+            machine.work(capture, state)
+    machine.run()
+    found = machine.request(request)
+    assert (found.state, found.missing) == (RequestState.FAILED, ())
+    assert "has another key" in found.reason
+    assert [key for _, key, _ in machine.ops(ONE, before)] == [0, 1, 2]
+
+
+@req("A-11", "H26")
+def test_a_gap_stays_open_when_its_repair_was_compared_by_another_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path)
+    machine.run()
+    before = machine.end_scn()
+    ordered(machine, monkeypatch, ("new", "new"))
+    repair = {"cause": Cause.GAP, "delete_missing": True}
+    with machine.state() as state:
+        state.write(
+            [
+                lambda w: w.set_gap(ONE.table, open_=True),
+                # No number, as every key of now is: it would be an error to ask for it.
+                lambda w: w.add_reread(ONE.table, [("key of before",)]),
+            ]
+        )
+    old = machine.submit(Scope.REPAIR, ONE, 3, 77, key_order="old", **repair)
+    machine.run()
+    assert machine.request(old).state is RequestState.FAILED
+    assert "compared again" in machine.request(old).reason
+    assert machine.ops(ONE, before) == []
+    with machine.state() as state:
+        # What was on the list is for the comparison to find.
+        assert (state.gaps(), state.reread(ONE.table)) == ({ONE.table}, [])
+    new = machine.submit(Scope.REPAIR, ONE, 3, 77, key_order="new", **repair)
+    machine.run()
+    assert machine.request(new).state is RequestState.COMPLETED
+    assert machine.ops(ONE, before) == [("+R", 3, "v3"), ("-D", 77, None)]
+    with machine.state() as state:
+        assert state.gaps() == set()
+
+
+@req("A-11", "H26")
+def test_a_repair_whose_key_changes_before_its_list_is_read_is_compared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path)
+    machine.run()
+    chunks = ordered(machine, monkeypatch, ("old", "new"))
+    with machine.state() as state:
+        state.write(
+            [
+                lambda w: w.set_gap(ONE.table, open_=True),
+                lambda w: w.add_reread(ONE.table, [("3",)]),
+            ]
+        )
+    request = machine.submit(Scope.REPAIR, ONE, key_order="old", cause=Cause.GAP)
+    changed(chunks)
+    machine.run()
+    assert machine.request(request).state is RequestState.FAILED
+    with machine.state() as state:
+        assert (state.gaps(), state.reread(ONE.table)) == ({ONE.table}, [])

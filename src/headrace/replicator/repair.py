@@ -162,7 +162,7 @@ class Repair:
             if entry is None:
                 return
             view.narrow(table, self.replicas.alike(view.schemas[table]))
-            schema = view.schemas[table]
+            schema, order = view.schemas[table], view.key_order(table)
             registry = FileRegistry(self.changelog / "schemas")
             tails = fold_tail(reader, registry, {table: schema}, {table: entry.applied_scn}, log)
             version = shown.version(table, entry)
@@ -171,15 +171,23 @@ class Repair:
             keys = None if target.uncompared(table) else self._differing(view, table, target)
         # Another gap may have come meanwhile, of which this comparison knows nothing.
         if not stop.is_set():
-            self._ask_for(table, keys)
+            self._ask_for(table, keys, order)
 
-    def _ask_for(self, table: TableId, keys: Sequence[Key] | None) -> None:
+    def _ask_for(self, table: TableId, keys: Sequence[Key] | None, order: str) -> None:
+        """Have keys read by the key that they are of, or the whole table."""
         if keys is None:
             _LOG.info("%s differs in much: it is copied from the start", table)
             self.state.submit(Scope.TABLE, table, cause=Cause.GAP)
             return
         _LOG.info("%s differs in %d keys", table, len(keys))
-        self.state.submit(Scope.REPAIR, table, keys, delete_missing=bool(keys), cause=Cause.GAP)
+        self.state.submit(
+            Scope.REPAIR,
+            table,
+            keys,
+            delete_missing=bool(keys),
+            cause=Cause.GAP,
+            key_order=order,
+        )
 
     def _differing(self, view: View, table: TableId, target: TargetTable) -> list[Key] | None:
         """Return the keys that differ, None when the table is better copied as a whole."""

@@ -25,6 +25,7 @@ from headrace.model.snapshot import Visibility
 __all__ = [
     "PASSWORD_CHANGED",
     "Bound",
+    "CanonicalKeys",
     "CatalogEntry",
     "CatalogLook",
     "CatalogReader",
@@ -198,6 +199,19 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class CanonicalKeys:
+    """Keys as the database renders them, each once.
+
+    Attributes:
+        keys: in the order given.
+        key_order: of the key whose values they are, as in `Bound`.
+    """
+
+    keys: tuple[tuple[str, ...], ...]
+    key_order: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TableDump:
     """A whole table under one snapshot, for tables without a key.
 
@@ -250,10 +264,11 @@ class ChunkReader(Protocol):
         """Return the rows of the given keys that exist; ``last_key`` is None."""
         ...
 
-    def canonical_keys(
-        self, table: TableId, keys: Sequence[Sequence[str]]
-    ) -> list[tuple[str, ...]]:
+    def canonical_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> CanonicalKeys:
         """Return keys that people wrote as the database renders them, each once, in the order given.
+
+        Two that are one key only under a row of the table are two while that is not there: the next call may return
+        fewer or more.
 
         Raises:
             ConfigError: one is not a key of the table.

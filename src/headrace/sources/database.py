@@ -58,6 +58,10 @@ class View(Protocol):
         """An SCN, no offset added, at or below which every transaction lies that the view sees."""
         ...
 
+    def key_order(self, table: TableId) -> str:
+        """Return what `headrace.sources.base.Bound.key_order` is of a table, empty for one without a key."""
+        ...
+
     def narrow(self, table: TableId, schema: TableSchema) -> None:
         """Look at some columns of a table only, from here on; ``schema`` has these."""
         ...

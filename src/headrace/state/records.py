@@ -104,6 +104,8 @@ class DumpRequest:
         created_s: when it was asked for, seconds since 1970 UTC.
         updated_s: when its state, priority or pace last changed, likewise.
         pace: settings of its own.
+        key_order: of the key that the keys were of when they were given, as the source names it; empty when whoever
+            gave them does not know, and for requests of an older headrace.
     """
 
     request_id: str
@@ -120,6 +122,7 @@ class DumpRequest:
     created_s: float = 0.0
     updated_s: float = 0.0
     pace: OwnPace = field(default_factory=OwnPace)
+    key_order: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,8 @@ class DumpProgress:
         keys_done: requested keys that were looked for.
         rows_per_s: rows read per second of late, pauses between chunks included; 0 when not known yet.
         first_scn: position of the rows of its first chunk, 0 before.
-        key_order: by which ``until`` and ``after`` are compared, as the source names it; empty when it does not, or
-            when they were kept before it was kept too.
+        key_order: by which ``until`` and ``after`` are compared, or of which the requested keys are, as the source
+            names it; empty when it does not, or when they were kept before it was kept too.
     """
 
     request_id: str

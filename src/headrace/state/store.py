@@ -165,8 +165,12 @@ class StateStore:
         delete_missing: bool = False,
         priority: int = 0,
         cause: Cause = Cause.ASKED,
+        key_order: str = "",
     ) -> str:
         """Queue a request and return its id; it survives restarts.
+
+        With ``key_order``, as in `DumpRequest`, keys are read by no other key; without, by none but the first that they
+        are read by.
 
         Raises:
             ValueError: the scope and what goes with it do not fit together, or are no text.
@@ -202,6 +206,7 @@ class StateStore:
             "predicate": predicate,
             "delete_missing": delete_missing,
             "pace": "{}",
+            "key_order": key_order,
         }
         with self._begin() as connection:
             connection.execute(insert(t.requests).values(row))
@@ -427,6 +432,7 @@ def _request(row: Any) -> DumpRequest:
         row["created_s"],
         row["updated_s"],
         OwnPace(**json.loads(row["pace"])),
+        row["key_order"],
     )
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, MetaData, St
 
 __all__ = ["VERSION", "certificates", "meta", "metadata", "progress", "requests", "reread"]
 
-VERSION = 4
+VERSION = 5
 """Written into the database; raise it with every new column."""
 
 metadata = MetaData()
@@ -29,6 +29,7 @@ requests = Table(
     Column("predicate", Text, nullable=False, server_default=""),
     Column("delete_missing", Boolean, nullable=False, server_default="0"),
     Column("pace", Text, nullable=False, server_default="{}"),
+    Column("key_order", String, nullable=False, server_default=""),
 )
 """Dump requests in order of submission. ``keys`` and ``missing`` are JSON lists of keys as the source renders them.
 

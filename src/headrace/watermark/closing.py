@@ -23,6 +23,7 @@ from headrace.model.snapshot import YES, Visibility
 from headrace.observe.failpoints import failpoint
 from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.records import Certificate
+from headrace.watermark.asked_keys import fail_keyed_otherwise, names_keys
 from headrace.watermark.digest import rows_digest
 from headrace.watermark.emit import (
     chunk_block,
@@ -137,7 +138,9 @@ class Closing:
                 chunk.rows.num_rows,
             )
             self._queue.update(task, rows_voided=task.progress.rows_voided + chunk.rows.num_rows)
-            if keyed_otherwise:
+            if keyed_otherwise and names_keys(task):
+                fail_keyed_otherwise(self._queue, task)
+            elif keyed_otherwise:
                 # What its bounds leave out by one order is not what they leave out by the other.
                 self._queue.read_anew(task)
             self._took(job, chunk, received)

@@ -24,6 +24,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import CatalogLook, Chunk, ReceivedMark, SchemaStore
 from headrace.state.pace import Pace
 from headrace.state.records import Cause
+from headrace.watermark.asked_keys import begin_keys
 from headrace.watermark.catalog import Catalog, catalog_block, ends, read_anew
 from headrace.watermark.closing import Closing, Job, LogBlocks
 from headrace.watermark.pace import DumpPace, Pacer
@@ -429,8 +430,7 @@ class Coordinator:
             self._started(job.task, start)
         elif isinstance(start, KeysStart):
             self._job = None
-            job.task.keys, job.task.phase = start.keys, Phase.KEYS
-            self._queue.update(job.task, state="copying", rows_estimated=len(start.keys))
+            begin_keys(self._queue, job.task, start)
 
     def _failed(self, task: Task | None, error: BaseException) -> None:
         """Try again later, or give the request up when trying again changes nothing."""
@@ -445,7 +445,7 @@ class Coordinator:
         elif (
             isinstance(error, ConfigError) and task and task.progress.key_order and not task.refused
         ):
-            # Bounds that were keys when they were taken: whether the key is another one by now, a new start tells.
+            # Bounds, or keys, that were some when they were taken: whether the key is another one, a new start tells.
             task.phase, task.refused = Phase.START, str(error)
         elif isinstance(error, HeadraceError) and task is not None:
             self._queue.fail(task, str(error))

@@ -55,9 +55,19 @@ class TableStart:
 
 @dataclass(frozen=True, slots=True)
 class KeysStart:
-    """Requested keys as the source writes them."""
+    """What is fixed when requested keys begin to be read.
+
+    Attributes:
+        keys: as the source writes them; none when they were refused.
+        key_order: of the table's key now, as in `headrace.sources.base.CanonicalKeys`.
+        keyless: whether the table has no key.
+        refused: why the source does not take them for keys of the table, empty when it does.
+    """
 
     keys: tuple[tuple[str, ...], ...]
+    key_order: str
+    keyless: bool = False
+    refused: str = ""
 
 
 @dataclass(slots=True)
@@ -155,13 +165,15 @@ class Reads:
         return TableStart(schema, bound.key, estimated, bound.key_order)
 
     def start_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> KeysStart:
-        """Return requested keys as the source writes them.
-
-        Raises:
-            ConfigError: one is not a key of the table.
-        """
-        with self._slow.watched("keys", table):
-            return KeysStart(tuple(self._chunks.canonical_keys(table, keys)))
+        """Return requested keys as the source writes them, or why it refuses them."""
+        try:
+            with self._slow.watched("keys", table):
+                found = self._chunks.canonical_keys(table, keys)
+        except ConfigError as error:
+            # They may have been keys when they were given.
+            now = self.start(table)
+            return KeysStart((), now.key_order, not now.schema.key, str(error))
+        return KeysStart(found.keys, found.key_order)
 
     @traced("capture.chunk")
     def chunk(

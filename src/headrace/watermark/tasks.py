@@ -101,7 +101,7 @@ class Task:
         return self.phase in (Phase.EMPTY, Phase.START, Phase.CHUNKS, Phase.KEYS)
 
     def is_keyed_otherwise(self, key_order: str, *, keyless: bool = False) -> bool:
-        """Return whether its bounds and the keys of its re-read list are of another key, or of another order.
+        """Return whether its bounds, or the keys it reads, are of another key than the table's, or of another order.
 
         Args:
             key_order: of now, empty where a source does not tell.
@@ -261,7 +261,7 @@ class TaskQueue:
                         after=None,
                         keys_done=0,
                         first_scn=0,
-                        key_order="",
+                        key_order=task.request.key_order,
                     )
 
     def read_anew(self, task: Task) -> None:
@@ -278,7 +278,8 @@ class TaskQueue:
             self.remove_reread(table, sorted(self.rereads[table]))
         for one in anew:
             one.phase, one.schema, one.refused = Phase.START, None, ""
-            self.update(one, state="waiting", until=None, after=None, first_scn=0, key_order="")
+            given = one.request.key_order
+            self.update(one, state="waiting", until=None, after=None, first_scn=0, key_order=given)
 
     def was_captured(self, table: TableId) -> bool:
         """Return whether the log may hold rows of a table."""
@@ -507,7 +508,8 @@ class TaskQueue:
         tables = [request.table] if request.table else [t for t in self._tables if t not in away]
         tasks = []
         for position, table in enumerate(tables):
-            progress = known.get(table, DumpProgress(request.request_id, table))
+            fresh = DumpProgress(request.request_id, table, key_order=request.key_order)
+            progress = known.get(table, fresh)
             if progress.state != "done":
                 tasks.append(Task(request, progress, position, missing=request.missing))
         return tasks
@@ -547,10 +549,14 @@ class TaskQueue:
 
     def fail(self, task: Task, reason: str, state: str = "failed") -> None:
         """Give a table up, go on with the others; the request fails at its end with every reason."""
+        table = task.progress.table
+        if task.repairs and table in self.gaps:
+            # The comparison that follows finds these rows too, perhaps by another key.
+            self.remove_reread(table, list(self.rereads[table]))
         self._begun[task.request.request_id].reasons.append(reason)
         self.update(task, state=state)
         self.finish(task)
-        self._drop_list(task.progress.table)
+        self._drop_list(table)
 
     def _end(self, begun: _Begun) -> None:
         del self._begun[begun.request.request_id]

@@ -23,6 +23,7 @@ from headrace.sources.mysql.catalog import TableFacts
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.chunks import MysqlChunkReader
 from headrace.sources.mysql.connection import Session, connect
+from headrace.sources.mysql.digest import MysqlView
 from headrace.sources.mysql.position import Place
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.snapshot import GtidSnapshot, PlaceSnapshot
@@ -80,8 +81,23 @@ def test_a_key_whose_order_changes_is_told_from_the_one_before(
         assert bound.key_order
         assert reader.read(table, None, bound.key, 9).key_order == bound.key_order
         assert reader.read_keys(table, [bound.key]).key_order == bound.key_order
+        assert reader.canonical_keys(table, [bound.key]).key_order == bound.key_order
+        with MysqlView(settings(server), [table]) as view:
+            assert view.key_order(table) == bound.key_order
         sql(f"ALTER TABLE t {change}")
         assert (reader.upper_bound(table).key_order != bound.key_order) is other
+        with MysqlView(settings(server), [table]) as view:
+            assert view.key_order(table) == reader.upper_bound(table).key_order
+
+
+@req("A-14")
+def test_a_key_with_too_few_or_too_many_columns_is_refused(
+    database: str, sql: Sql, reader: MysqlChunkReader
+) -> None:
+    sql("CREATE TABLE t (id int, k varchar(20), PRIMARY KEY (id, k))")
+    for wrong in (("1",), ("1", "a", "b")):
+        with pytest.raises(ConfigError, match="a key has 2 columns"):
+            reader.canonical_keys(TableId(database, "t"), [wrong])
 
 
 ONLY_MARIADB = ("uuids", "addresses")
@@ -159,7 +175,7 @@ def test_every_row_is_read_once_in_the_order_of_the_index(
     )
     again = reader.read_keys(table, keys).rows
     assert sorted(again.column("n").to_pylist()) == sorted(order)
-    assert reader.canonical_keys(table, [*keys, keys[0]]) == keys
+    assert reader.canonical_keys(table, [*keys, keys[0]]).keys == tuple(keys)
     assert reader.upper_bound(table).key == keys[-1]
 
 
@@ -175,8 +191,8 @@ def test_keys_are_taken_as_their_rows_have_them(
     table = TableId(database, "t")
     written = [(f"no {n}", "7") for n in range(120)]
     written[77:77] = [("STRAßE", "7"), ("straße  ", "07"), ("straße", "8")]
-    keys = reader.canonical_keys(table, written)
-    assert keys[76:80] == [("no 76", "7"), ("Straße", "7"), ("straße", "8"), ("no 77", "7")]
+    keys = reader.canonical_keys(table, written).keys
+    assert keys[76:80] == (("no 76", "7"), ("Straße", "7"), ("straße", "8"), ("no 77", "7"))
     assert len(keys) == len(written) - 1
     assert reader.render_keys(reader.describe(table), reader.read_keys(table, keys).rows) == [
         ("Straße", "7")

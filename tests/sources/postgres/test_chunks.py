@@ -119,6 +119,25 @@ def test_names_that_two_columns_exchange_do_not_mix_up_the_key(
     assert after.key_order == before.key_order
 
 
+@req("A-11")
+@pytest.mark.parametrize(
+    "table",
+    [
+        '(n int, k text COLLATE "C", id int, PRIMARY KEY (k, id)) PARTITION BY LIST (k)',
+        "(id int PRIMARY KEY)",
+        "(id int)",
+    ],
+)
+def test_a_view_names_the_order_of_a_key_as_chunks_do(
+    database: str, sql: Sql, reader: PostgresChunkReader, table: str
+) -> None:
+    sql(f"CREATE TABLE t {table}")
+    has_key = "KEY" in table
+    with SourceView(PostgresSource(database).settings, [T]) as view:
+        assert view.key_order(T) == (reader.upper_bound(T).key_order if has_key else "")
+        assert bool(view.key_order(T)) is has_key
+
+
 def test_an_empty_table_has_no_upper_bound(sql: Sql, reader: PostgresChunkReader) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)")
     assert reader.upper_bound(T).key is None

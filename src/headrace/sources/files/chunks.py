@@ -15,7 +15,7 @@ from headrace.errors import SourceError
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import YES
-from headrace.sources.base import Bound, Chunk, TableDump
+from headrace.sources.base import Bound, CanonicalKeys, Chunk, TableDump
 from headrace.sources.files.cells import column_of
 from headrace.sources.files.manifest import read_manifest
 from headrace.sources.files.settings import FilesSettings
@@ -91,12 +91,10 @@ class EmptyChunks:
             next_step="read the feed from its beginning, with a new state folder and target.",
         )
 
-    def canonical_keys(
-        self, table: TableId, keys: Sequence[Sequence[str]]
-    ) -> list[tuple[str, ...]]:
+    def canonical_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> CanonicalKeys:
         """Refuse, likewise."""
         self.read_keys(table, keys)
-        return []
+        return CanonicalKeys(())
 
     def key_rows(self, schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.RecordBatch:
         """Return a row for each rendered key, all other columns null."""

@@ -24,7 +24,7 @@ from headrace.errors import (
 )
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
-from headrace.sources.base import Bound, Chunk, TableDump
+from headrace.sources.base import Bound, CanonicalKeys, Chunk, TableDump
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.connection import (
@@ -160,16 +160,14 @@ class MysqlChunkReader:
 
         return self._once(table, read)
 
-    def canonical_keys(
-        self, table: TableId, keys: Sequence[Sequence[str]]
-    ) -> list[tuple[str, ...]]:
+    def canonical_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> CanonicalKeys:
         """Return keys that people wrote, each once, in the order given.
 
         As their rows have them, which a collation may not tell from what was written, or else as the database renders
         them.
         """
 
-        def read(session: Session, facts: TableFacts, _: Visibility) -> list[tuple[str, ...]]:
+        def read(session: Session, facts: TableFacts, _: Visibility) -> CanonicalKeys:
             schema = facts_schema(facts)
             keyset = keyset_of(facts)
             found = key_texts(schema, row_of_keys(schema, keys))
@@ -183,7 +181,7 @@ class MysqlChunkReader:
                     places, self._rendered(facts, [r[1:] for r in rows]), strict=True
                 ):
                     found[place] = key
-            return list(dict.fromkeys(found))
+            return CanonicalKeys(tuple(dict.fromkeys(found)), keyset.order)
 
         return self._once(table, read)
 

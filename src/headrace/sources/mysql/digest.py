@@ -23,12 +23,18 @@ from headrace.model.digest import DigestForm
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 from headrace.sources.database import Digests
-from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
+from headrace.sources.mysql.catalog import (
+    TableFacts,
+    facts_schema,
+    read_collations,
+    read_table,
+    with_collations,
+)
 from headrace.sources.mysql.charsets import BINARY
 from headrace.sources.mysql.chunks import rows_batch
 from headrace.sources.mysql.connection import QueryFailed, Session, connect, quote
 from headrace.sources.mysql.dump import stretch
-from headrace.sources.mysql.keyset import table_sql
+from headrace.sources.mysql.keyset import keyset_of, table_sql
 from headrace.sources.mysql.numbers import GtidNumbers
 from headrace.sources.mysql.rendering import key_texts
 from headrace.sources.mysql.settings import MysqlSettings
@@ -137,6 +143,14 @@ class MysqlView:
     def end_scn(self) -> int:
         """An SCN at or below which every transaction lies that the snapshot sees."""
         return self._end_scn
+
+    def key_order(self, table: TableId) -> str:
+        """Return which key the table has and how it is ordered, as chunks name it; empty for none."""
+        facts = self._facts[table]
+        if not facts.key:
+            return ""
+        # Read only here: the table is held, so they are still those of the snapshot.
+        return keyset_of(with_collations(self._session, facts)).order
 
     def narrow(self, table: TableId, schema: TableSchema) -> None:
         """Look at some columns of a table only, from here on."""

@@ -55,8 +55,13 @@ def row_of_keys(schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.Record
     """Return a row for each rendered key, all other columns null; the reverse of `key_texts`.
 
     Raises:
-        ConfigError: a text is no value of its column.
+        ConfigError: a text is no value of its column, or a key has not as many as the table's.
     """
+    if any(len(key) != len(schema.key) for key in keys):
+        raise ConfigError(
+            f"{schema.table}: a key has {len(schema.key)} columns ({', '.join(schema.key)}).",
+            next_step="give each key with all its columns.",
+        )
     cells = dict(zip(schema.key, zip(*keys, strict=True), strict=True)) if keys else {}
     arrays = []
     for column in schema.columns:

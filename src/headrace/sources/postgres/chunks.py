@@ -26,7 +26,7 @@ from headrace.fold.form import refuse_taken
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
-from headrace.sources.base import Bound, CatalogEntry, CatalogLook, Chunk, TableDump
+from headrace.sources.base import Bound, CanonicalKeys, CatalogEntry, CatalogLook, Chunk, TableDump
 from headrace.sources.postgres.catalog import (
     TableFacts,
     TypeCache,
@@ -216,19 +216,16 @@ class PostgresChunkReader:
 
         return self._once(table, read)
 
-    def canonical_keys(
-        self, table: TableId, keys: Sequence[Sequence[str]]
-    ) -> list[tuple[str, ...]]:
+    def canonical_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> CanonicalKeys:
         """Return keys that people wrote as the database has them, each once, in the order given."""
 
-        def read(
-            session: Session, facts: TableFacts, _: TransactionSnapshot
-        ) -> list[tuple[str, ...]]:
+        def read(session: Session, facts: TableFacts, _: TransactionSnapshot) -> CanonicalKeys:
             keyset = self._keyset(session, facts)
             wanted = [_in_index_order(facts, key) for key in keys]
             rows = session.cells(keyset.render(relation_sql(facts), wanted))
             texts = ([(cell or b"").decode() for cell in row] for row in rows)
-            return list(dict.fromkeys(_in_table_order(facts, key) for key in texts))
+            found = dict.fromkeys(_in_table_order(facts, key) for key in texts)
+            return CanonicalKeys(tuple(found), keyset.order)
 
         return self._once(table, read)
 

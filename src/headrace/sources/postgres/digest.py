@@ -27,7 +27,7 @@ from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.postgres.catalog import TypeCache, describe, read_tables
 from headrace.sources.postgres.connection import QueryFailed, Row, connect, quote
 from headrace.sources.postgres.copy_binary import rendered_sql
-from headrace.sources.postgres.keyset import relation_sql
+from headrace.sources.postgres.keyset import read_keyset, relation_sql
 from headrace.sources.postgres.lsn import parse_lsn
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import PostgresSettings
@@ -73,6 +73,7 @@ class SourceView:
         self._settings = settings
         self._tables = tables
         self._from: dict[TableId, str] = {}
+        self._indexes: dict[TableId, int] = {}
         self._left_out: dict[TableId, tuple[str, ...]] = {}
 
     def __enter__(self) -> Self:
@@ -118,6 +119,12 @@ class SourceView:
             facts = as_published(self._session, self._settings, found[0])
             self.schemas[table] = describe(self._session, types, facts)
             self._from[table] = relation_sql(facts)
+            self._indexes[table] = facts.identity.index
+
+    def key_order(self, table: TableId) -> str:
+        """Return which key the table has and how it is ordered, as chunks name it; empty for none."""
+        index = self._indexes[table]
+        return read_keyset(self._session, index).order if index else ""
 
     def narrow(self, table: TableId, schema: TableSchema) -> None:
         """Look at some columns of a table only, from here on.

@@ -25,6 +25,7 @@ from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 from headrace.sources.base import (
     Bound,
+    CanonicalKeys,
     Chunk,
     Finding,
     LogItem,
@@ -231,11 +232,9 @@ class _ScriptedChunks:
         rows = [row for row in rows if row[0] in wanted]
         return Chunk(self.describe(table), self._rows(table, rows), saw, None)
 
-    def canonical_keys(
-        self, table: TableId, keys: Sequence[Sequence[str]]
-    ) -> list[tuple[str, ...]]:
+    def canonical_keys(self, table: TableId, keys: Sequence[Sequence[str]]) -> CanonicalKeys:
         del table  # Every key here is one number.
-        return list(dict.fromkeys((str(int(key[0])),) for key in keys))
+        return CanonicalKeys(tuple(dict.fromkeys((str(int(key[0])),) for key in keys)))
 
     def key_rows(self, schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.RecordBatch:
         blank = (None,) * (len(schema.columns) - 1)
