@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -256,7 +257,7 @@ def test_a_second_signal_ends_it_while_its_reader_takes_nothing(log, relay, numb
     )
     assert process.stdout is not None
     # It waits inside a callback then.
-    until(lambda: is_full(process.stdout), "a full pipe")
+    until(lambda: is_full(process.stdout) and is_held_up(process.pid), "a full pipe")
     process.send_signal(number)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(2)
@@ -275,6 +276,12 @@ def is_full(pipe: Any) -> bool:
         return not select.select([], [end], [], 0)[1]
     finally:
         os.close(end)
+
+
+def is_held_up(pid: int) -> bool:
+    """Return whether a thread of a process waits for room in a pipe, or the system does not say."""
+    waits = [place.read_text() for place in Path("/proc").glob(f"{pid}/task/*/wchan")]
+    return any("pipe_write" in place for place in waits) or set(waits) <= {"0"}
 
 
 @on_a_full_disk

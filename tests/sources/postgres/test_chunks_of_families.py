@@ -76,7 +76,7 @@ def test_partitions_that_come_and_go_between_chunks_are_told(
     assert "s" not in reader.read(T, None, ("19", "w"), 9).rows.column("place").to_pylist()
     (told,) = caplog.records
     assert "public.t: partitions were attached, detached or dropped" in told.getMessage()
-    assert "headrace dump start FILE --table public.t" in told.getMessage()
+    assert "where rows went, headrace resync FILE" in told.getMessage()
     sql("ALTER TABLE t ATTACH PARTITION south FOR VALUES IN ('s')")
     reader.read(T, None, ("19", "w"), 9)
     reader.read(T, None, ("19", "w"), 9)

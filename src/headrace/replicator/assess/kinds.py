@@ -229,7 +229,7 @@ _TABLES = (
     (
         "partition-maintenance",
         "what is done to whole partitions is not in the log",
-        "Rows of partitions that were attached, detached, dropped or emptied differ until the table is dumped.",
+        "Rows of attached partitions are missing until a dump, those of partitions that went stay until a resync.",
     ),
     ("engine", "no snapshot and no rollback covers the table's engine", _NO_TABLE_START),
     ("system-versioned", "the log has the table's own history as further rows", _NO_TABLE_START),
