@@ -223,17 +223,14 @@ class Applier:
 
     def _learn_of(self, table: TableId, after_scn: int) -> None:
         """Take note of a table of which the log speaks for the first time."""
-        state = problem = None
-        try:
-            state = self._target.state(table)
-        except Exception as error:  # noqa: BLE001 - the table's, no other's
-            problem = translate(error, table, None)
+        found = self._state_of(table)
+        state = None if isinstance(found, HeadraceError) else found
         at = Position(max(state.applied_scn if state else 0, after_scn), None, state)
         entry = self._tables[table] = TableAtWork.of(table, at)
-        if problem is not None:
-            self._fail(entry, problem)
+        if isinstance(found, HeadraceError):
+            self._fail(entry, found)
         else:
-            self._fits(entry, state)
+            self._fits(entry, found)
         self._tally.learn(table, after_scn)
         entry.waits = self._awaits_adoption(entry)
 
@@ -245,12 +242,10 @@ class Applier:
     def _wait_no_more(self, table: TableAtWork) -> None:
         """Go on behind the dump that was adopted, or from where a table waited when headrace dumped it after all."""
         table.waits = False
-        try:
-            state = self._target.state(table.id)
-        except Exception as error:  # noqa: BLE001 - the table's, no other's
-            self._fail(table, translate(error, table.id, None))
-            return
-        if state is not None:
+        state = self._state_of(table.id)
+        if isinstance(state, HeadraceError):
+            self._fail(table, state)
+        elif state is not None:
             self._fits(table, state)
             # Up to where it waited the log has said nothing of it.
             table.position = max(table.position, state.applied_scn)
@@ -276,16 +271,22 @@ class Applier:
                 work.append(Work(table, deque(steps)))
         return work
 
+    def _state_of(self, table: TableId) -> TargetState | HeadraceError | None:
+        """Return what the target says of a table, None when there is none, or why it cannot say: that table's alone."""
+        try:
+            return self._target.state(table)
+        except Exception as error:  # noqa: BLE001 - the table's, no other's
+            return translate(error, table, None)
+
     def _ask(self, table: TableAtWork) -> bool:
         """Let a failed table say how far it is: it may have failed behind its commit, or have been moved away since.
 
         Returns:
             False when it cannot be asked, or is not what was asked for.
         """
-        try:
-            state = self._target.state(table.id)
-        except Exception as error:  # noqa: BLE001 - the table's, no other's
-            self._fail(table, translate(error, table.id, None))
+        state = self._state_of(table.id)
+        if isinstance(state, HeadraceError):
+            self._fail(table, state)
             return False
         if state is None and table.version >= 0:
             table.begin_anew()
