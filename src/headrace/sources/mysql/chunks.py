@@ -25,6 +25,7 @@ from headrace.errors import (
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
 from headrace.sources.base import Bound, CanonicalKeys, Chunk, TableDump
+from headrace.sources.key_columns import in_index_order
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, read_collations, read_table
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.connection import (
@@ -381,11 +382,4 @@ def _table_ordered(facts: TableFacts) -> list[str]:
 
 
 def _in_index_order(facts: TableFacts, key: Sequence[str]) -> list[str]:
-    names = _table_ordered(facts)
-    if len(key) != len(names):
-        raise ConfigError(
-            f"{facts.table}: a key has {len(names)} columns ({', '.join(names)}).",
-            next_step="give each key with all its columns.",
-        )
-    by_name = dict(zip(names, key, strict=True))
-    return [by_name[name] for name in facts.key]
+    return in_index_order(facts.table, _table_ordered(facts), facts.key, key)

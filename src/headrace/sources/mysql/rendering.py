@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.errors import ConfigError
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import Column, TableSchema
+from headrace.sources.key_columns import refuse_other_width
 
 __all__ = ["key_texts", "row_of_keys"]
 
@@ -57,11 +58,8 @@ def row_of_keys(schema: TableSchema, keys: Sequence[Sequence[str]]) -> pa.Record
     Raises:
         ConfigError: a text is no value of its column, or a key has not as many as the table's.
     """
-    if any(len(key) != len(schema.key) for key in keys):
-        raise ConfigError(
-            f"{schema.table}: a key has {len(schema.key)} columns ({', '.join(schema.key)}).",
-            next_step="give each key with all its columns.",
-        )
+    for key in keys:
+        refuse_other_width(schema.table, schema.key, key)
     cells = dict(zip(schema.key, zip(*keys, strict=True), strict=True)) if keys else {}
     arrays = []
     for column in schema.columns:

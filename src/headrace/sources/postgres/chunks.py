@@ -27,6 +27,7 @@ from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import TransactionSnapshot
 from headrace.sources.base import Bound, CanonicalKeys, CatalogEntry, CatalogLook, Chunk, TableDump
+from headrace.sources.key_columns import in_index_order
 from headrace.sources.postgres.catalog import (
     TableFacts,
     TypeCache,
@@ -453,14 +454,7 @@ def _table_ordered_key(facts: TableFacts) -> list[str]:
 
 
 def _in_index_order(facts: TableFacts, key: Sequence[str]) -> list[str]:
-    names = _table_ordered_key(facts)
-    if len(key) != len(names):
-        raise ConfigError(
-            f"{facts.table}: a key has {len(names)} columns ({', '.join(names)}).",
-            next_step="give each key with all its columns.",
-        )
-    by_name = dict(zip(names, key, strict=True))
-    return [by_name[name] for name in facts.identity.key]
+    return in_index_order(facts.table, _table_ordered_key(facts), facts.identity.key, key)
 
 
 def _in_table_order(facts: TableFacts, key: Sequence[str]) -> tuple[str, ...]:
