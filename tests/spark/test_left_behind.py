@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
 from headrace.lake.capabilities import DELTA
 from headrace.lake.copies import Copy
 from headrace.lake.errors import CorruptTable
+from headrace.lake.frontier import FrontierStore
 from headrace.model.block import SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.apply import Applier, ApplyOptions
@@ -96,7 +97,7 @@ class Life:
         self.target = target
         self.log = Log(folder / "changelog")
         self.write(GOOD)
-        options = ApplyOptions(
+        self.options = ApplyOptions(
             "test",
             self.log.folder,
             folder / "lake",
@@ -104,9 +105,19 @@ class Life:
             patience=patience,
             maintenance=None,
         )
-        stub: Any = target
-        self.applier = Applier(options, stub, clock=lambda: self.now)
+        self.frontier = FrontierStore(folder / "lake", "test")
+        self.applier = self.made()
         self.scn = 0
+
+    def made(self) -> Applier:
+        stub: Any = self.target
+        return Applier(self.options, stub, clock=lambda: self.now)
+
+    def restart(self) -> None:
+        """Let another process take over."""
+        self.applier.close()
+        self.applier = self.made()
+        self.scn = self.applier.begin().from_scn
 
     def write(self, schema: TableSchema) -> None:
         """Let a table appear."""

@@ -27,7 +27,7 @@ from headrace.lake.modes import Mode
 from headrace.lake.policies import Dropped, Incompatible, Policies
 from headrace.lake.rewrite import sorted_by
 from headrace.lake.settings import settings_for
-from headrace.model.block import ORIGIN_LOG, SystemKind
+from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.patterns import matches
 from headrace.model.schema import TableId
 from headrace.model.succession import NO_NUMBERS
@@ -41,7 +41,7 @@ from headrace.spark.at_work import TableAtWork, Work, end_if_hopeless, left_beca
 from headrace.spark.counting import Tally
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
-from headrace.spark.ledger import Position, Start, start_from
+from headrace.spark.ledger import Position, Start, position_of, start_from, state_of
 from headrace.spark.log import assure_reaches
 from headrace.spark.maintenance import Maintenance
 from headrace.spark.passed import to_pass
@@ -95,6 +95,7 @@ class Applier:
         )
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
         self._tables: dict[TableId, TableAtWork] = {}
+        self._manifest: Manifest | None = None
         self._first_end = 0
         self._frontiers = 0
         self._commit_us = 0
@@ -113,18 +114,10 @@ class Applier:
         start = start_from(self._target, manifest, self._known_tables(), tail.oldest_scn)
         assure_reaches(tail, start.first_end, f"The target tables of {self._options.pipeline}")
         self._reader.refs(start.from_scn, start.from_scn)
-        self._tables = {table: TableAtWork.of(table, at) for table, at in start.tables.items()}
+        self._manifest = manifest
+        self._tables = {name: TableAtWork(name) for name in start.tables}
         for table in self._tables.values():
-            entry = manifest.tables.get(str(table.id)) if manifest else None
-            table.left = entry.reason if entry and entry.state == "left" else ""
-            table.since_scn = entry.since_scn if entry else 0
-            if entry and table.version < entry.version:
-                table.since_scn = table.position
-            # Its end was written down, and a crash came before it was carried out.
-            table.goes = bool(table.left and entry and entry.version < 0 and table.version >= 0)
-            if self._fits(table, start.tables[table.id].state):
-                self._again.resume(table)
-            table.waits = self._awaits_adoption(table)
+            self._settle(table, start.tables[table.id])
         self._first_end = start.first_end
         self._commit_us = manifest.commit_us if manifest else 0
         self._tally.begin(manifest, self._tables)
@@ -201,38 +194,41 @@ class Applier:
             if table not in self._tables and self._wanted(table):
                 self._learn_of(table, batch.after_scn)
         for event in batch.events:
-            if event.table not in self._tables:
-                continue
-            entry = self._tables[event.table]
-            if event.kind is SystemKind.DUMP_COMPLETE:
-                if entry.error is not None:
-                    # Its target may have been moved away for this dump.
-                    self._ask(entry)
-                if self._again.completes(entry, event):
-                    entry.complete(event)
-            elif event.kind is SystemKind.GAP and (entry.complete_scn or 0) < event.scn:
-                entry.complete_scn = None
-            elif event.kind is SystemKind.TRUNCATE and event.payload.get("anew"):
-                entry.complete_scn, entry.left, entry.goes = None, "", False
-            elif reason := left_because(event):
-                entry.complete_scn, entry.left = None, reason
-                dropped = self._policies(entry.id).dropped_table
-                entry.goes = event.kind is SystemKind.DROP_TABLE and dropped is Dropped.DROP
-            if entry.waits and (entry.complete_scn or entry.left or event.kind is SystemKind.GAP):
-                self._wait_no_more(entry)
+            if event.table in self._tables and not self._tables[event.table].unseen:
+                self._learn_event(self._tables[event.table], event)
+
+    def _learn_event(self, entry: TableAtWork, event: SystemEvent) -> None:
+        """Take note of what the log says of a table."""
+        if event.kind is SystemKind.DUMP_COMPLETE:
+            if entry.error is not None:
+                # Its target may have been moved away for this dump.
+                self._ask(entry)
+            if self._again.completes(entry, event):
+                entry.complete(event)
+        elif event.kind is SystemKind.GAP and (entry.complete_scn or 0) < event.scn:
+            entry.complete_scn = None
+        elif event.kind is SystemKind.TRUNCATE and event.payload.get("anew"):
+            entry.complete_scn, entry.left, entry.goes = None, "", False
+        elif reason := left_because(event):
+            entry.complete_scn, entry.left = None, reason
+            dropped = self._policies(entry.id).dropped_table
+            entry.goes = event.kind is SystemKind.DROP_TABLE and dropped is Dropped.DROP
+        if entry.waits and (entry.complete_scn or entry.left or event.kind is SystemKind.GAP):
+            self._wait_no_more(entry)
 
     def _learn_of(self, table: TableId, after_scn: int) -> None:
         """Take note of a table of which the log speaks for the first time."""
-        found = self._state_of(table)
+        found = state_of(self._target, table)
         state = None if isinstance(found, HeadraceError) else found
         at = Position(max(state.applied_scn if state else 0, after_scn), None, state)
-        entry = self._tables[table] = TableAtWork.of(table, at)
+        entry = self._tables[table] = TableAtWork(table)
+        entry.stand(at, None)
         if isinstance(found, HeadraceError):
             self._fail(entry, found)
         else:
             self._fits(entry, found)
+            entry.waits = self._awaits_adoption(entry)
         self._tally.learn(table, after_scn)
-        entry.waits = self._awaits_adoption(entry)
 
     def _awaits_adoption(self, table: TableAtWork) -> bool:
         """Return whether a dump that is made elsewhere is still to bring a table's first rows."""
@@ -242,7 +238,7 @@ class Applier:
     def _wait_no_more(self, table: TableAtWork) -> None:
         """Go on behind the dump that was adopted, or from where a table waited when headrace dumped it after all."""
         table.waits = False
-        state = self._state_of(table.id)
+        state = state_of(self._target, table.id)
         if isinstance(state, HeadraceError):
             self._fail(table, state)
         elif state is not None:
@@ -257,9 +253,10 @@ class Applier:
         now = self._clock()
         work = []
         for table in self._tables.values():
-            if table.waits:
+            if table.error is not None and (table.retry_at > now or not self._back(table, batch)):
                 continue
-            if table.error is not None and (table.retry_at > now or not self._ask(table)):
+            if table.waits:
+                table.recover()
                 continue
             part = batch
             if table.position < batch.after_scn:
@@ -271,12 +268,50 @@ class Applier:
                 work.append(Work(table, deque(steps)))
         return work
 
-    def _state_of(self, table: TableId) -> TargetState | HeadraceError | None:
-        """Return what the target says of a table, None when there is none, or why it cannot say: that table's alone."""
+    def _settle(self, table: TableAtWork, at: Position) -> bool:
+        """Let a table go on from where it stands; False when it cannot be looked at, or is not what was asked for."""
+        entry = self._manifest.tables.get(str(table.id)) if self._manifest else None
+        table.stand(at, entry)
+        if at.problem is not None:
+            self._fail(table, at.problem)
+            _LOG.warning("%s: %s", table.id, at.problem)
+            return False
+        table.waits = self._awaits_adoption(table)
+        return self._fits(table, at.state) and self._resume(table)
+
+    def _resume(self, table: TableAtWork) -> bool:
+        """Go on with a table's copy; False when that failed: then all of it is done again."""
         try:
-            return self._target.state(table)
+            self._again.resume(table)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
-            return translate(error, table, None)
+            table.unseen = True
+            self._fail(table, translate(error, table.id, None))
+            return False
+        return True
+
+    def _begin_late(self, table: TableAtWork, batch: Range) -> bool:
+        """Do for a table that nobody could look at what a start does.
+
+        Returns:
+            False when it still cannot be looked at, or is not what was asked for.
+        """
+        begin, tail = table.position, self._reader.tail()
+        said = state_of(self._target, table.id)
+        fits = self._settle(table, position_of(said, self._manifest, table.id, tail.oldest_scn))
+        if table.unseen:
+            return False
+        assure_reaches(tail, table.position, f"The target table of {table.id}")
+        # Behind its commit the others may not be yet: no frontier shows them apart.
+        self._first_end = max(self._first_end, table.position)
+        begin = min(begin, table.position)
+        for event in Range(self._reader, self._registry, begin, batch.upto_scn).events:
+            if event.table == table.id:
+                self._learn_event(table, event)
+        return fits
+
+    def _back(self, table: TableAtWork, batch: Range) -> bool:
+        """Return whether a table that failed may be tried again."""
+        return self._begin_late(table, batch) if table.unseen else self._ask(table)
 
     def _ask(self, table: TableAtWork) -> bool:
         """Let a failed table say how far it is: it may have failed behind its commit, or have been moved away since.
@@ -284,14 +319,16 @@ class Applier:
         Returns:
             False when it cannot be asked, or is not what was asked for.
         """
-        state = self._state_of(table.id)
+        state = state_of(self._target, table.id)
         if isinstance(state, HeadraceError):
             self._fail(table, state)
             return False
         if state is None and table.version >= 0:
             table.begin_anew()
             table.version, table.schema_id, table.copy = -1, 0, None
-        elif state is not None and state.applied_scn > table.position:
+        elif state is None:
+            table.waits = self._awaits_adoption(table)
+        elif state.applied_scn > table.position:
             table.position, table.version = state.applied_scn, state.version
             table.schema_id = state.schema_id
         return self._fits(table, state)

@@ -60,13 +60,15 @@ class TableAtWork:
         aside: transactions that were put aside and whose changes it lacks.
         since_scn: what came up to here went with a target table that somebody removed, 0 when none was.
         first_scn: where the rows of the dump begin that last ended, 0 when that is not known.
+        unseen: whether its target could not be looked at yet; all that is known is the frontier's word, and what the
+            log says of it is left for then.
     """
 
     id: TableId
-    position: int
-    complete_scn: int | None
-    version: int
-    schema_id: int
+    position: int = 0
+    complete_scn: int | None = None
+    version: int = -1
+    schema_id: int = 0
     rows: int = 0
     error: HeadraceError | None = None
     attempts: int = 0
@@ -80,22 +82,32 @@ class TableAtWork:
     aside: int = 0
     since_scn: int = 0
     first_scn: int = 0
+    unseen: bool = False
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
 
-    @classmethod
-    def of(cls, table: TableId, position: Position) -> TableAtWork:
-        """Return a table at the position from which it goes on."""
-        state = position.state
-        return cls(
-            table,
-            position.applied_scn,
-            position.complete_scn,
-            state.version if state else -1,
-            state.schema_id if state else 0,
-            copy=state.copy if state else None,
-        )
+    def stand(self, at: Position, entry: TableEntry | None) -> None:
+        """Take the position from which it goes on.
+
+        Args:
+            at: the position.
+            entry: its line in the newest frontier before the job began, None when there is none.
+        """
+        state = at.state
+        self.unseen = at.problem is not None
+        self.position, self.complete_scn = at.applied_scn, at.complete_scn
+        self.version = state.version if state else -1
+        self.schema_id = state.schema_id if state else 0
+        self.copy = state.copy if state else None
+        if entry is None:
+            return
+        if self.unseen:
+            self.version = entry.version
+        self.left = entry.reason if entry.state == "left" else ""
+        self.since_scn = self.position if self.version < entry.version else entry.since_scn
+        # Its end was written down, and a crash came before it was carried out.
+        self.goes = bool(self.left) and entry.version < 0 <= self.version
 
     @property
     def mode(self) -> TableMode:

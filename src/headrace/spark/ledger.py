@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headrace.errors import HeadraceError
 from headrace.lake.frontier import Manifest
 from headrace.model.schema import TableId
+from headrace.spark.failures import translate
 from headrace.spark.targets.base import Target, TargetState
 
-__all__ = ["Position", "Start", "position_of", "start_from"]
+__all__ = ["Position", "Start", "position_of", "start_from", "state_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,13 @@ class Position:
         applied_scn: changes up to here are in the table.
         complete_scn: where its dump was complete, None when that is not known yet.
         state: what the target says, None when there is no table.
+        problem: why the target cannot say; the rest is then the frontier's word, and the target may be ahead of it.
     """
 
     applied_scn: int
     complete_scn: int | None
     state: TargetState | None
+    problem: HeadraceError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +52,33 @@ class Start:
     tables: Mapping[TableId, Position]
 
 
+def state_of(target: Target, table: TableId) -> TargetState | HeadraceError | None:
+    """Return what a target says of a table, None when there is none, or why it cannot say: that table's alone."""
+    try:
+        return target.state(table)
+    except Exception as error:  # noqa: BLE001 - the table's, no other's
+        return translate(error, table, None)
+
+
 def position_of(
-    state: TargetState | None, manifest: Manifest | None, table: TableId, oldest_scn: int
+    said: TargetState | HeadraceError | None,
+    manifest: Manifest | None,
+    table: TableId,
+    oldest_scn: int,
 ) -> Position:
     """Return what one table has.
 
     Args:
-        state: what the target says.
+        said: what the target says, or why it cannot.
         manifest: newest frontier.
         table: the table.
         oldest_scn: where the change log begins, 0 while it is whole.
     """
     entry = manifest.tables.get(str(table)) if manifest else None
+    if isinstance(said, HeadraceError):
+        told = entry.applied_scn if entry else manifest.scn if manifest else 0
+        return Position(told, entry.complete_scn if entry else None, None, said)
+    state = said
     committed = state.applied_scn if state else 0
     if entry is None:
         # Every table that the log spoke of up to the frontier is listed there.
@@ -88,7 +107,7 @@ def start_from(
         oldest_scn: where the change log begins, 0 while it is whole.
     """
     found = {
-        table: position_of(target.state(table), manifest, table, oldest_scn) for table in tables
+        table: position_of(state_of(target, table), manifest, table, oldest_scn) for table in tables
     }
     frontier = manifest.scn if manifest else 0
     applied = [position.applied_scn for position in found.values()]
