@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from headrace.lake.capabilities import DELTA
 from headrace.lake.copies import Copy
 from headrace.lake.errors import CorruptTable
 from headrace.lake.frontier import FrontierStore
+from headrace.lake.settings import TableSettings
 from headrace.model.block import SystemKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.spark.apply import Applier, ApplyOptions
@@ -113,6 +114,12 @@ class Life:
         stub: Any = self.target
         return Applier(self.options, stub, clock=lambda: self.now)
 
+    def await_adoption(self, schema: TableSchema) -> None:
+        """Let a dump made elsewhere bring a table's first rows."""
+        adopted = ((str(schema.table), TableSettings(adopted=True)),)
+        self.options = replace(self.options, settings=adopted)
+        self.restart()
+
     def restart(self) -> None:
         """Let another process take over."""
         self.applier.close()
@@ -210,3 +217,64 @@ def test_a_copy_that_gets_into_place_in_the_end_is_live(life: Life) -> None:
     life.wait(60)
     assert life.state(BAD) == "live"
     assert life.target.states[BAD.table].copy is None
+
+
+def fails_for_good(life: Life) -> None:
+    """Let every attempt at the bad table fail, until the job ends with that."""
+    life.target.refuses = TargetUnwritable("no room", next_step="make room")
+    life.log.write(BAD, "+I(1,a)")
+    life.process()
+    with pytest.raises(TargetUnwritable):
+        life.wait(60)
+    assert life.applier.status.stuck_s > 0
+
+
+def test_beside_a_table_that_was_dropped_nothing_gets_on(life: Life) -> None:
+    life.write(BAD)
+    life.begin()
+    life.log.tell(SystemKind.DROP_TABLE, GOOD.table)
+    life.process()
+    assert life.state(GOOD) == "left"
+    fails_for_good(life)
+
+
+def test_beside_a_table_that_waits_for_its_adoption_nothing_gets_on(life: Life) -> None:
+    other = table_of(2, name="other")
+    life.write(BAD)
+    life.begin()
+    life.await_adoption(other)
+    life.log.write(other, "+I(0,a)")
+    life.log.tell(SystemKind.DROP_TABLE, GOOD.table)
+    life.process()
+    said = life.applier.status.tables[str(other.table)].error
+    assert said is not None
+    assert said["name"] == "AwaitsAdoption"
+    fails_for_good(life)
+
+
+def test_beside_a_table_that_is_copied_the_job_goes_on(life: Life) -> None:
+    """Its dump may come at any time."""
+    life.write(BAD)
+    life.begin()
+    life.log.gap(GOOD)
+    life.process()
+    assert life.state(GOOD) == "copying"
+    life.target.refuses = TargetUnwritable("no room", next_step="make room")
+    life.log.write(BAD, "+I(1,a)")
+    life.process()
+    life.wait(60)
+    assert life.error() == "TargetUnwritable"
+    assert life.applier.status.stuck_s == 0
+
+
+def test_a_table_to_be_adopted_that_could_not_be_looked_at_waits_once_it_can(life: Life) -> None:
+    life.begin()
+    life.await_adoption(BAD)
+    life.target.unread = CorruptTable("its log does not read", next_step="mend it")
+    life.log.write(BAD, "+I(1,a)")
+    life.process()
+    assert life.error() == "CorruptTable"
+    life.target.unread = None
+    life.wait(5)
+    assert life.error() == "AwaitsAdoption"
+    assert not life.applier.failing

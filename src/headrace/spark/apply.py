@@ -37,7 +37,7 @@ from headrace.registry.file import FileRegistry
 from headrace.spark.again import Again, Ask
 from headrace.spark.apply_options import ApplyOptions
 from headrace.spark.aside import Aside, Replayed
-from headrace.spark.at_work import TableAtWork, Work, end_if_hopeless, left_because
+from headrace.spark.at_work import TableAtWork, Work, all_fail, end_if_hopeless, left_because
 from headrace.spark.counting import Tally
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
@@ -553,7 +553,7 @@ class Applier:
         status.lag_s = max(0.0, time.time() - tail.last_commit_us / 1e6) if behind else 0.0
         status.freshness_s = self._freshness.percentiles()
         failed_at = [table.failed_at for table in self._tables.values() if table.error is not None]
-        stuck = failed_at and len(failed_at) == len(self._tables)
+        stuck = all_fail(self._tables.values())
         status.stuck_s = self._clock() - max(failed_at) if stuck else 0.0
         status.tables = {str(table.id): table.status() for table in self._tables.values()}
         self._on_status(status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import ChangeLogError, HeadraceError, RetriesExhausted, Retry, TargetError
@@ -18,7 +18,7 @@ from headrace.spark.ledger import Position
 from headrace.spark.plan import Step
 from headrace.spark.status import BatchCost, MaintenanceCost, TableStatus
 
-__all__ = ["Patience", "TableAtWork", "Work", "end_if_hopeless", "left_because"]
+__all__ = ["Patience", "TableAtWork", "Work", "all_fail", "end_if_hopeless", "left_because"]
 
 _LOG = logging.getLogger(__name__)
 _RETRY_FROM_S = 1.0
@@ -265,6 +265,13 @@ class Work:
         )
 
 
+def all_fail(tables: Iterable[TableAtWork]) -> bool:
+    """Return whether no table gets anywhere; one that left the source, or is filled elsewhere, would not anyway."""
+    found = list(tables)
+    stands = all(table.error or table.left or table.waits for table in found)
+    return stands and any(table.error for table in found)
+
+
 def end_if_hopeless(tables: Sequence[TableAtWork], patience: Patience) -> None:
     """Return while there is a reason to go on.
 
@@ -280,7 +287,7 @@ def end_if_hopeless(tables: Sequence[TableAtWork], patience: Patience) -> None:
             raise error
         if error and table.given_up and not patience.alone:
             raise error
-    if failing and len(failing) == len(tables):
+    if all_fail(tables):
         worst = min(failing, key=lambda table: table.attempts)
         hopeless = worst.attempts >= _GIVE_UP_AFTER or all(t.given_up for t in failing)
         if hopeless and worst.error is not None:
