@@ -461,6 +461,15 @@ def test_status_says_resync_needed_and_what_the_slot_keeps(file: Path) -> None:
     assert "keeps 1.0 GiB" in shown
 
 
+def test_status_says_that_spark_answers_nothing(file: Path) -> None:
+    paths = StatePaths.of(config_file.load(file))
+    paths.create()
+    with lock.held(paths.lock("apply"), "apply"):
+        StatusFile(paths.status("apply"), "apply").write(ProcessState.RUNNING, {"silent_s": 120.0})
+        shown = call("status", str(file)).stdout
+    assert "Spark has answered nothing for 2 min" in shown
+
+
 @req("D45")
 def test_what_a_log_retains_is_shown_changed_and_given_back(file: Path) -> None:
     def said(*words: str) -> str:

@@ -21,8 +21,9 @@ from headrace.relay.follow import WAITING_FOR_UPSTREAM, FollowStatus
 from headrace.relay.status import CaptureStatus
 from headrace.replicator import lock
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.roles import read_role, unheard
+from headrace.replicator.roles import held_up, read_role, unheard
 from headrace.replicator.runner import _capture_detail
+from headrace.spark.status import ApplyStatus
 from tests.requirements import req
 from tests.waiting import until
 
@@ -140,3 +141,26 @@ def test_why_the_log_may_lack_something_is_said(
 
 def test_of_one_that_never_captured_nothing_is_said() -> None:
     assert unheard(None, NOW_US) == ""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ago_us", "told"),
+    [
+        ({}, 30_000_000, ""),
+        ({"batch_s": 500.0, "silent_s": 10.0}, 0, ""),
+        ({"batch_s": 7_200.0}, 0, "the batch at work began 2 h ago"),
+        ({"batch_s": 7_200.0, "silent_s": 130.0}, 0, "Spark has answered nothing for 2 min;"),
+        ({"batch_s": 5.0}, HOUR_US, "apply runs, and spoke last 60 min ago"),
+    ],
+)
+def test_what_apply_waits_for_is_said(numbers: dict[str, float], ago_us: int, told: str) -> None:
+    detail = {**ApplyStatus().to_json(), **numbers}
+    apply = ProcessStatus("apply", 7, ProcessState.RUNNING, NOW_US - ago_us, detail)
+    said = held_up(apply, NOW_US)
+    assert said.startswith(told) if told else not said
+
+
+def test_of_an_apply_that_does_not_run_nothing_is_said() -> None:
+    assert held_up(None, NOW_US) == ""
+    ended = ProcessStatus("apply", 7, ProcessState.STOPPED, NOW_US - HOUR_US, {"batch_s": 9_000.0})
+    assert held_up(ended, NOW_US) == ""

@@ -16,6 +16,7 @@ from headrace.cli.objective_view import drop_lines, objective_line
 from headrace.cli.unheard_view import unheard_lines
 from headrace.observe.status import ProcessState
 from headrace.replicator.picture import Picture, TablePicture
+from headrace.replicator.roles import held_up
 
 __all__ = ["Display", "render"]
 
@@ -50,6 +51,7 @@ def render(name: str, picture: Picture) -> RenderableType:
     line = f"{summary(picture)} · change log {_room(picture)}"
     notes = [
         *_unheard(picture),
+        *_held_up(picture),
         *_refused(picture),
         *_delivery(picture),
         *_slot(picture),
@@ -89,6 +91,12 @@ def _delivery(picture: Picture) -> list[Text]:
 def _unheard(picture: Picture) -> list[Text]:
     gone = [name for name, role in picture.roles.items() if role.state is ProcessState.GONE]
     return [Text(line, style="bold yellow") for line in unheard_lines(picture.unheard, gone)]
+
+
+def _held_up(picture: Picture) -> list[Text]:
+    """Return what apply has been waiting for, or busy with, for long."""
+    said = held_up(picture.roles.get("apply"), time.time_ns() // 1000)
+    return [Text(said, style="bold yellow")] if said else []
 
 
 def _refused(picture: Picture) -> list[Text]:

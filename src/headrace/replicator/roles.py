@@ -1,7 +1,7 @@
 """What the processes of a replicator said last, and whether they are still there to say anything else.
 
 In: their status files and locks. Out: reports in which a process that was killed is *gone*, however well it was when
-it spoke last; and why the change log may lack what the source did since.
+it spoke last; why the change log may lack what the source did since; and what apply waits for.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from headrace.observe.status import ProcessState, ProcessStatus
 from headrace.replicator import lock
 from headrace.replicator.paths import StatePaths
 
-__all__ = ["read_role", "unheard"]
+__all__ = ["held_up", "read_role", "unheard"]
 
 _ALIVE = (ProcessState.STARTING, ProcessState.RUNNING)
 _SILENT_S = 60.0
-"""A capture that works speaks twice a second; not while it waits for a disk, or writes a table without a key."""
+"""A capture that works speaks twice a second; not while it waits for a disk, or writes a table without a key. An apply
+job speaks every ten seconds, whatever it does."""
+_OPEN_S = 20.0
+"""A Spark that works answers within milliseconds, and seldom takes seconds to bring its memory into order."""
+_LONG_S = 600.0
+"""Age from which a batch is worth a word."""
 
 
 def read_role(paths: StatePaths, name: str) -> ProcessStatus | None:
@@ -54,6 +59,26 @@ def unheard(capture: ProcessStatus | None, now_us: int) -> str:
     for doing, why in (("doing", "waits_for"), ("state", "detail")):
         if str(capture.detail.get(doing, "")).startswith("waiting"):
             return f"capture is {capture.detail[doing]}: {capture.detail.get(why, '')}"
+    return ""
+
+
+def held_up(apply: ProcessStatus | None, now_us: int) -> str:
+    """Return what an apply job that runs has been waiting for, or busy with, for long; empty while nothing is amiss.
+
+    Args:
+        apply: its last report, as `read_role` gives it.
+        now_us: microseconds since 1970 UTC.
+    """
+    if apply is None or apply.state is not ProcessState.RUNNING:
+        return ""
+    silent_s = (now_us - apply.updated_us) / 1e6
+    open_s, batch_s = (float(apply.detail.get(name, 0)) for name in ("silent_s", "batch_s"))
+    if silent_s > _SILENT_S:
+        return f"apply runs, and spoke last {_rough(silent_s)} ago"
+    if open_s >= _OPEN_S:
+        return f"Spark has answered nothing for {_rough(open_s)}; apply waits for it, and starts it again"
+    if batch_s >= _LONG_S:
+        return f"the batch at work began {_rough(batch_s)} ago"
     return ""
 
 

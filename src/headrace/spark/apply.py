@@ -5,7 +5,7 @@ position, and one frontier manifest. Order of durability: tables, manifest, posi
 Tables are worked on side by side, the first step of all of them at once, then the next; one that fails is left
 behind with its own position while the others go on.
 
-Called from one thread at a time.
+Called from one thread at a time, but for `Applier.tell`.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class Applier:
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
         self._tables: dict[TableId, TableAtWork] = {}
         self._manifest: Manifest | None = None
+        self._batch_at: float | None = None
         self._first_end = 0
         self._frontiers = 0
         self._commit_us = 0
@@ -138,7 +139,7 @@ class Applier:
         Raises:
             HeadraceError: no table can be applied, or one failed in a way that forbids to go on.
         """
-        started = time.monotonic()
+        started = self._batch_at = time.monotonic()
         batch = Range(self._reader, self._registry, from_scn, to_scn)
         self._aside.look()
         self._learn(batch)
@@ -157,6 +158,7 @@ class Applier:
         if rows:
             self.status.batches += 1
             self.status.rows_per_s = rows / max(time.monotonic() - started, 1e-9)
+        self._batch_at = None
         self._report(to_scn)
         end_if_hopeless(list(self._tables.values()), self._options.patience)
         self.maintain()
@@ -165,6 +167,13 @@ class Applier:
         """Try again the tables that failed and whose pause is over, when no batch does."""
         if any(table.error and table.retry_at <= self._clock() for table in self._tables.values()):
             self.process(to_scn, to_scn)
+
+    def tell(self, silent_s: float) -> None:
+        """Say beside a batch how old it is, and for how long Spark has answered nothing; may come from any thread."""
+        began = self._batch_at
+        self.status.batch_s = time.monotonic() - began if began is not None else 0.0
+        self.status.silent_s = silent_s
+        self._on_status(self.status)
 
     @property
     def failing(self) -> list[HeadraceError]:
@@ -548,7 +557,7 @@ class Applier:
     def _report(self, scn: int) -> None:
         status = self.status
         tail = self._reader.tail()
-        status.covered_scn = tail.covered_scn
+        status.covered_scn, status.batch_s = tail.covered_scn, 0.0
         behind = tail.complete_scn > scn
         status.lag_s = max(0.0, time.time() - tail.last_commit_us / 1e6) if behind else 0.0
         status.freshness_s = self._freshness.percentiles()

@@ -28,6 +28,7 @@ from headrace.spark.at_work import Patience
 from headrace.spark.clock import BatchClock
 from headrace.spark.failures import known
 from headrace.spark.maintenance import MaintenanceSettings
+from headrace.spark.pulse import pulse_of
 from headrace.spark.session import SessionSettings, assure_alive, build_session, is_remote
 from headrace.spark.slices import Limits
 from headrace.spark.status import ApplyStatus
@@ -72,6 +73,8 @@ class ApplySettings:
         maintenance: of files between batches, None for none.
         patience: with tables that fail.
         dead_letters: folder of what is put aside, None where nothing is.
+        silent_s: for how long Spark's process may leave a question open before it is taken for frozen. The longest
+            pauses for its memory take a minute or two.
     """
 
     pipeline: str
@@ -97,6 +100,7 @@ class ApplySettings:
     maintenance: MaintenanceSettings | None = field(default_factory=MaintenanceSettings)
     patience: Patience = field(default_factory=Patience)
     dead_letters: Path | None = None
+    silent_s: float = 300.0
 
     def options(self) -> ApplyOptions:
         """Return the part that concerns applying, not streaming."""
@@ -130,7 +134,7 @@ def run_apply(
     Args:
         settings: of the job.
         stop: asks the job to end; a batch at work is finished first.
-        on_status: told after every batch, from the job's threads.
+        on_status: told after every batch and now and then beside it, from the job's threads.
         ask: asks for dumps of tables that are copied again.
         replayed: asked about replays of dead letters.
         spark: a session to use and leave open; by default the job has its own.
@@ -142,9 +146,13 @@ def run_apply(
     try:
         _await_log(settings.changelog, stop)
         if not stop.is_set():
-            with closing(
-                Applier(settings.options(), _target(settings, session), on_status, ask, replayed)
-            ) as applier:
+            applier = Applier(
+                settings.options(), _target(settings, session), on_status, ask, replayed
+            )
+            with (
+                closing(applier),
+                pulse_of(session, applier.tell, settings.silent_s),
+            ):
                 _Job(settings, session, applier, stop).run()
     except HeadraceError:
         raise

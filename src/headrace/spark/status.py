@@ -129,6 +129,8 @@ class ApplyStatus:
         rows_per_s: of the last batch that had rows.
         batches: with rows, in this process.
         stuck_s: for how long no table has got anywhere, 0 while one does.
+        batch_s: age of the batch at work, 0 while there is none.
+        silent_s: for how long Spark's process has left a question open, 0 while it answers.
         freshness_s: percentiles of the newest samples, empty before the first.
         tables: by ``schema.table``.
     """
@@ -140,6 +142,8 @@ class ApplyStatus:
     rows_per_s: float = 0.0
     batches: int = 0
     stuck_s: float = 0.0
+    batch_s: float = 0.0
+    silent_s: float = 0.0
     freshness_s: dict[str, float] = field(default_factory=dict)
     tables: Mapping[str, TableStatus] = field(default_factory=dict)
 
