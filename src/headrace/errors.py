@@ -29,6 +29,7 @@
     ├── TargetError
     │   ├── TargetUnwritable         the table's folder cannot be written
     │   ├── TargetConflict           somebody else wrote the table
+    │   ├── FrontierLost             nothing says how far the tables are, and the log is not whole
     │   ├── StoreUnavailable         an object store gives no answer; tried again
     │   ├── StoreRefused             an object store wants other settings, or has no such bucket
     │   ├── StoreUnfit               an object store lacks what commits stand on
@@ -89,6 +90,7 @@ __all__ = [
     "FellOffUpstream",
     "FoldError",
     "ForeignUpstream",
+    "FrontierLost",
     "HeadraceError",
     "IncompatibleSchemaChange",
     "LeaseLost",
@@ -323,6 +325,10 @@ class TargetUnwritable(TargetError):
     """The target refused a write."""
 
     retry = Retry.TIMED
+
+
+class FrontierLost(TargetError):
+    """The frontier manifests are gone, and the change log no longer holds what would bring them back."""
 
 
 class TargetConflict(TargetError):

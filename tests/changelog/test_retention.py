@@ -59,6 +59,23 @@ def test_old_windows_vanish_and_the_oldest_position_moves(tmp_path):
             ChangeLogReader(tmp_path).refs(writer.tail.oldest_scn - 1)
 
 
+def test_the_newest_transaction_up_to_a_position_is_found_in_any_segment(tmp_path):
+    """Also at the end of a segment, and where nothing is held any more."""
+    with ChangeLogWriter.open(tmp_path, SMALL) as writer:
+        for scn in range(10, 610, 10):
+            synced(writer, window(scn))
+        reader = ChangeLogReader(tmp_path)
+        assert len(list(tmp_path.glob("*.seg"))) > 5
+        for scn in range(10, 601):
+            assert reader.newest_at(scn)["scn"] == scn // 10 * 10
+        assert reader.newest_at(9) is None
+        writer.retain()
+        assert reader.newest_at(writer.tail.oldest_scn) is None
+        assert reader.newest_at(600)["scn"] == 600
+        with pytest.raises(ScnNotFound):
+            reader.newest_at(writer.tail.oldest_scn - 1)
+
+
 def test_the_oldest_position_survives_a_restart_and_a_lost_tail(tmp_path):
     with filled(tmp_path) as writer:
         writer.retain()

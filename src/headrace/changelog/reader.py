@@ -177,6 +177,23 @@ class ChangeLogReader:
         every = join_indexes(parts)
         return _joined(every[(every["scn"] > after_scn) & (every["scn"] <= last)])
 
+    def newest_at(self, scn: int) -> np.void | None:
+        """Return the entry of the newest whole transaction up to an SCN, None when none is held there.
+
+        Raises:
+            ScnNotFound: as `blocks`.
+            CorruptSegment: as `index`.
+        """
+        record = self._chain.refresh()
+        _check_position(scn, record.tail)
+        links = self._chain.links[: self._chain.first_link(scn) + 1]
+        for link in reversed(links):
+            entries = self.index(max(link.header.base_scn, record.tail.oldest_scn), scn)
+            if len(entries):
+                found: np.void = entries[-1]
+                return found
+        return None
+
     def _headers(self, after_scn: int, last_scn: int) -> Iterator[Stored]:
         """Yield the blocks that touch the range, and blocks without transactions between and behind them."""
         for link in self._chain.links[self._chain.first_link(after_scn) :]:

@@ -79,6 +79,7 @@ class Manifest:
         changes: change rows and system events of the change log up to the SCN, since its first; the number of the
             last of them, counting from 1. Counted from 0 on behind manifests that did not tell it.
         totals: what was counted up to there, likewise.
+        log: identity of the change log that the tables were filled from, empty where that is not known.
     """
 
     scn: int
@@ -87,6 +88,7 @@ class Manifest:
     written_us: int
     changes: int = 0
     totals: Totals = NO_TOTALS
+    log: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; `from_json` restores an equal manifest."""
@@ -97,6 +99,7 @@ class Manifest:
             "written_us": self.written_us,
             "changes": self.changes,
             "totals": self.totals.to_json(),
+            "log": self.log,
         }
 
     @classmethod
@@ -111,7 +114,8 @@ class Manifest:
         tables = {str(name): TableEntry.from_json(entry) for name, entry in value["tables"].items()}
         scn, commit_us, written_us = (int(value[n]) for n in ("scn", "commit_us", "written_us"))
         totals = Totals.from_json(value["totals"]) if "totals" in value else NO_TOTALS
-        return cls(scn, commit_us, tables, written_us, int(value.get("changes", 0)), totals)
+        changes, log = int(value.get("changes", 0)), str(value.get("log", ""))
+        return cls(scn, commit_us, tables, written_us, changes, totals, log)
 
 
 class FrontierStore:

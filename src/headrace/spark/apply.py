@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from headrace.changelog.jobs import register_job
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import HeadraceError, UnfitSettings
+from headrace.errors import FrontierLost, HeadraceError, UnfitSettings
 from headrace.lake.copies import CopyNeeded
 from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.lake.modes import Mode
@@ -46,6 +46,7 @@ from headrace.spark.log import assure_reaches
 from headrace.spark.maintenance import Maintenance
 from headrace.spark.passed import to_pass
 from headrace.spark.plan import Range, Step, version_for
+from headrace.spark.same_log import SameLog
 from headrace.spark.status import ApplyStatus, FreshnessLog, MaintenanceCost
 from headrace.spark.targets.base import TableBatch, Target, TargetState
 
@@ -95,7 +96,10 @@ class Applier:
         )
         self._pool = ThreadPoolExecutor(options.parallel_tables, "headrace-apply")
         self._tables: dict[TableId, TableAtWork] = {}
+        self._log = SameLog(options.changelog, self._reader)
+        # The newest frontier at the start, and now.
         self._manifest: Manifest | None = None
+        self._newest: Manifest | None = None
         self._batch_at: float | None = None
         self._first_end = 0
         self._frontiers = 0
@@ -107,15 +111,24 @@ class Applier:
         """Read the ledger and return where the first batch begins and must end.
 
         Raises:
-            ChangeLogLost: the tables are ahead of the change log.
+            ChangeLogLost: the tables are ahead of the change log, or were filled from another.
+            FrontierLost: no frontier says where to go on, and the change log is not whole.
             ScnNotFound: the change log no longer holds what a table lacks.
         """
-        manifest = self._frontier.latest()
+        manifest = self._manifest = self._newest = self._frontier.latest()
+        self._log.check(manifest, self._stands)
         tail = self._reader.tail()
         start = start_from(self._target, manifest, self._known_tables(), tail.oldest_scn)
         assure_reaches(tail, start.first_end, f"The target tables of {self._options.pipeline}")
+        stands = any(at.state or at.problem for at in start.tables.values())
+        if manifest is None and stands and tail.oldest_scn:
+            raise FrontierLost(
+                f"There is no frontier in {self._frontier.folder}, and the change log begins at SCN {tail.oldest_scn} "
+                f"by now: nobody knows what the target tables of {self._options.pipeline} lack.",
+                next_step="restore that folder from a backup, or begin anew: stop, move the state folder and the "
+                "target tables away, start.",
+            )
         self._reader.refs(start.from_scn, start.from_scn)
-        self._manifest = manifest
         self._tables = {name: TableAtWork(name) for name in start.tables}
         for table in self._tables.values():
             self._settle(table, start.tables[table.id])
@@ -140,6 +153,7 @@ class Applier:
             HeadraceError: no table can be applied, or one failed in a way that forbids to go on.
         """
         started = self._batch_at = time.monotonic()
+        self._log.check(self._newest, self._stands)
         batch = Range(self._reader, self._registry, from_scn, to_scn)
         self._aside.look()
         self._learn(batch)
@@ -276,6 +290,11 @@ class Applier:
             if steps or table.error is not None:
                 work.append(Work(table, deque(steps)))
         return work
+
+    def _stands(self) -> bool:
+        """Return whether there is any table of the newest frontier still."""
+        names = self._newest.tables if self._newest else ()
+        return any(state_of(self._target, TableId.parse(name)) is not None for name in names)
 
     def _settle(self, table: TableAtWork, at: Position) -> bool:
         """Let a table go on from where it stands; False when it cannot be looked at, or is not what was asked for."""
@@ -498,7 +517,10 @@ class Applier:
             now_us,
         )
         entries = {str(table.id): table.entry(counts[table.id]) for table in self._tables.values()}
-        self._frontier.write(Manifest(scn, self._commit_us, entries, now_us, changes, totals))
+        self._newest = Manifest(
+            scn, self._commit_us, entries, now_us, changes, totals, self._log.identity
+        )
+        self._frontier.write(self._newest)
         failpoint("apply.after_manifest")
         for table in going:
             self._drop(table)
