@@ -248,8 +248,9 @@ def test_a_foreign_file_in_our_numbers_is_named(bench: Bench) -> None:
     bench.log.announce(schema)
     bench.run(bench.log.write(schema, "+I(1,a)"))
     (bench.folder(schema) / f"{7:020d}.parquet").write_bytes(b"no such thing")
-    with pytest.raises(CorruptTable, match=r"0{19}7\.parquet of the table t is no file of changes"):
-        bench.run(bench.log.write(schema, "+I(2,b)"))
+    (error,) = bench.run(bench.log.write(schema, "+I(2,b)")).failing
+    assert isinstance(error, CorruptTable)
+    assert f"{7:020d}.parquet of the table t is no file of changes" in error.message
     (bench.folder(schema) / f"{7:020d}.parquet").unlink()
     bench.run(bench.log.scn)
     assert sum(bench.rows(schema).values()) == 2
