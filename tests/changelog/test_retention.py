@@ -65,13 +65,19 @@ def test_the_newest_transaction_up_to_a_position_is_found_in_any_segment(tmp_pat
         for scn in range(10, 610, 10):
             synced(writer, window(scn))
         reader = ChangeLogReader(tmp_path)
+
+        def newest(scn: int) -> int:
+            entry = reader.newest_at(scn)
+            assert entry is not None
+            return int(entry["scn"])
+
         assert len(list(tmp_path.glob("*.seg"))) > 5
         for scn in range(10, 601):
-            assert reader.newest_at(scn)["scn"] == scn // 10 * 10
+            assert newest(scn) == scn // 10 * 10
         assert reader.newest_at(9) is None
         writer.retain()
         assert reader.newest_at(writer.tail.oldest_scn) is None
-        assert reader.newest_at(600)["scn"] == 600
+        assert newest(600) == 600
         with pytest.raises(ScnNotFound):
             reader.newest_at(writer.tail.oldest_scn - 1)
 
