@@ -201,6 +201,20 @@ def test_cancelled_first_copies_are_told(requests: Requests) -> None:
     assert requests.incomplete() == [T.table]
 
 
+@pytest.mark.parametrize("other", [str(T.table), ALL])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_table_that_another_request_will_copy_is_not_called_incomplete(
+    requests: Requests, other: str, first: bool
+) -> None:
+    kept = requests.start(other) if first else None
+    needless = requests.start(str(T.table))
+    kept = kept or requests.start(other)
+    requests.cancel(needless)
+    assert requests.incomplete() == []
+    requests.cancel(kept)
+    assert requests.incomplete() == [T.table]
+
+
 @pytest.mark.parametrize(
     ("state_now", "why"), [(S.FAILED, "the reason"), (S.CANCELLED, "was cancelled")]
 )
