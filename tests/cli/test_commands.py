@@ -318,6 +318,35 @@ def test_a_priority_below_zero_is_no_option(file: Path) -> None:
     assert "priority -9" in call("dump", "prioritise", str(file), asked_for, "-9").stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "activity",
+        "activity --hours 3",
+        "lineage",
+        "logs --process apply",
+        "dead-letters list",
+        "dead-letters replay",
+        "dead-letters discard",
+    ],
+)
+def test_a_table_that_a_replicator_does_not_have_is_refused_with_the_nearest(
+    file: Path, words: str
+) -> None:
+    *command, first = words.split(" --")[0].split()
+    options = words.split()[len(command) + 1 :]
+    asked = (*command, first, str(file), *options, "--table")
+    # Nobody knows its tables before it has any.
+    assert call(*asked, "public.order").exit_code == 0
+    standing(config_file.load(file))
+    assert call(*asked, "public.orders").exit_code == 0
+    for name in ("public.order", "orders"):
+        refused = call(*asked, name)
+        assert refused.exit_code == 2
+        assert f"UnknownTable: Replicator shop has no table {name}." in refused.stderr
+        assert "did you mean public.orders" in refused.stderr
+
+
 @req("N08", "P08", "F7")
 def test_requests_are_steered_and_shown(file: Path) -> None:
     first = asked(file, "--table", "public.orders")
