@@ -15,12 +15,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace import __version__
+from headrace.cli.behind_view import behind_line
 from headrace.cli.main import app
-from headrace.errors import ControlUnavailable, ScnNotFound, SlotLost
+from headrace.errors import ControlUnavailable, PreflightFailed, ScnNotFound, SlotLost
 from headrace.observe.status import ProcessState, ProcessStatus, StatusFile, describe_error
 from headrace.replicator import config_file, lock, runner
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.requests import Requests, Shown
+from headrace.replicator.run import note_end
 from headrace.state.store import Scope, StateStore
 from headrace.testing.standing import standing
 from tests.requirements import req
@@ -204,6 +206,45 @@ def test_status_works_before_anything_ran(file: Path) -> None:
     assert shown.exit_code == 0
     value = json.loads(shown.stdout)
     assert (value["name"], value["tables"], value["frontier_scn"]) == ("shop", [], 0)
+
+
+def test_status_of_what_was_never_started_says_how_to(file: Path) -> None:
+    said = " ".join(call("status", str(file)).stdout.split())
+    assert said.endswith(f"never started; headrace run {file} starts it")
+    assert "starting" not in said
+    StatusFile(StatePaths.of(config_file.load(file)).status("run"), "run").write(
+        ProcessState.RUNNING
+    )
+    assert "never started" not in call("status", str(file)).stdout
+
+
+def test_status_says_of_what_a_run_failed_before_it_had_processes(file: Path) -> None:
+    error = PreflightFailed("wal_level is replica.", next_step="set it to logical.")
+    note_end(config_file.load(file), error)
+    said = " ".join(call("status", str(file)).stdout.split())
+    assert "run: PreflightFailed: wal_level is replica." in said
+    assert "next step: set it to logical." in said
+
+
+def test_status_does_not_count_failing_tables_as_up_to_date(file: Path) -> None:
+    standing(config_file.load(file))
+    said = " ".join(call("status", str(file)).stdout.split())
+    assert "behind 0.0 s, 0 changes, failing tables unknown" in said
+
+
+@pytest.mark.parametrize(
+    ("failing", "said"),
+    [
+        ([], ""),
+        ([(35.2, 12), (7.0, 3)], ", failing tables 35.2 s, 15 changes"),
+        ([(35.2, 12), (None, 0)], ", failing tables at least 35.2 s, 12 changes"),
+        ([(0.0, 0)], ", failing tables unknown"),
+    ],
+)
+def test_failing_tables_are_behind_by_themselves(
+    failing: list[tuple[float | None, int]], said: str
+) -> None:
+    assert behind_line(0.0, 0, failing, is_heard=True) == f"behind 0.0 s, 0 changes{said}"
 
 
 def test_status_shows_what_a_process_failed_of(file: Path) -> None:

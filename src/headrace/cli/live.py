@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.behind_view import behind_line
 from headrace.cli.objective_view import drop_lines, objective_line
 from headrace.cli.unheard_view import unheard_lines
 from headrace.observe.status import ProcessState
@@ -68,9 +69,9 @@ def summary(picture: Picture) -> str:
     counted = ", ".join(
         f"{phases.count(phase)} {phase}" for phase in _STYLES if phases.count(phase)
     )
-    lag = "not yet" if picture.lag_s is None else f"{picture.lag_s:.1f} s"
-    least = "at least " if picture.unheard and picture.lag_s is not None else ""
-    return f"{counted or 'starting'} · behind {least}{lag}, {picture.lag_changes:,} changes"
+    failing = [(t.lag_s, t.lag_changes) for t in picture.tables if t.phase == "failing"]
+    behind = behind_line(picture.lag_s, picture.lag_changes, failing, is_heard=not picture.unheard)
+    return f"{counted or 'no tables yet'} · {behind}"
 
 
 def _room(picture: Picture) -> str:
