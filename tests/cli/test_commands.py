@@ -388,6 +388,17 @@ def test_a_table_that_a_replicator_does_not_have_is_refused_with_the_nearest(
         assert "did you mean public.orders" in refused.stderr
 
 
+def test_what_is_held_back_and_kept_of_the_log_is_shown(file: Path) -> None:
+    assert "log delivery: no limit\n" in call("log", "pace", str(file)).stdout
+    call("log", "pace", str(file), "--rows-per-second", "5000")
+    call("log", "pause", str(file))
+    assert "at most 5,000 rows/s, paused" in call("log", "pace", str(file)).stdout
+    told = json.loads(call("log", "pace", str(file), "--json").stdout)
+    assert told == {"log_rows_per_s": 5000, "log_paused": True}
+    kept = json.loads(call("log", "retain", str(file), "--seconds", "60", "--json").stdout)
+    assert kept == {"retain_bytes": 1 << 30, "retain_s": 60}
+
+
 @req("N08", "P08", "F7")
 def test_requests_are_steered_and_shown(file: Path) -> None:
     first = asked(file, "--table", "public.orders")

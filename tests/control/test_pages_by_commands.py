@@ -171,6 +171,7 @@ def test_the_log_is_held_back_and_kept_by_the_replicators_name(
     call("log", "pace", "shop", "--rows-per-second", "5000")
     ask = Asking(os.environ["HEADRACE_SERVER"], OPERATOR.secret)
     assert ask.one(f"{SHOP}/api/v1/pace")["log_rows_per_s"] == 5000
+    assert "at most 5,000 rows/s" in call("log", "pace", "shop").stdout
     assert "kept for late readers: 1,073,741,824 bytes" in call("log", "retain", "shop").stdout
     kept = call("log", "retain", "shop", "--size", "4GiB", "--seconds", "60").stdout
     assert "4,294,967,296 bytes, and what is younger than 60 s" in kept
