@@ -556,8 +556,13 @@ def test_what_a_log_retains_is_shown_changed_and_given_back(file: Path) -> None:
     assert "1,073,741,824 bytes" in said("--reset")
     for words, named in (
         (("--size", "much"), "--size: 'much' is no size"),
-        (("--seconds", "-1"), "retain_s must lie between"),
+        (("--seconds", "-1"), "changelog.retain_s must lie between 0 and 1,000,000,000."),
+        (("--size", "9000TiB"), "changelog.retain must lie between"),
     ):
         refused = call("log", "retain", str(file), *words)
         assert refused.exit_code == 2
         assert named in refused.stderr
+    refused = call("log", "pace", str(file), "--rows-per-second", "-1")
+    assert "rows per second of the log must lie between" in refused.stderr
+    refused = call("dump", "pace", str(file), "--chunk-seconds", "61")
+    assert "dump.chunk_s must lie between 0.001 and 60." in refused.stderr
