@@ -79,7 +79,7 @@ def test_dead_letters_are_looked_after_by_the_replicators_name(plane: ControlPla
     assert shown("dead-letters", "list", "shop", "--table", "public.other") == []
     assert shown("dead-letters", "show", "shop", first)["error"]["name"] == "MissingBase"
     seen = call("dead-letters", "show", "shop", first).stdout
-    assert f"{first} waiting: 1 changes, MissingBase: a row is missing." in seen
+    assert f"{first} waiting: 1 change, MissingBase: a row is missing." in seen
     assert "next step: see to it." in seen
     assert "secret-of-a-row" not in seen
     (row,) = map(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.cli.output import counted
+
 __all__ = ["behind_line"]
 
 
@@ -23,9 +25,8 @@ def behind_line(
         is_heard: whether the log is known to have what the source did of late.
     """
     least = "" if is_heard or lag_s is None else "at least "
-    line = (
-        f"behind {least}{'not yet' if lag_s is None else f'{lag_s:.1f} s'}, {lag_changes:,} changes"
-    )
+    lag = "not yet" if lag_s is None else f"{lag_s:.1f} s"
+    line = f"behind {least}{lag}, {counted(lag_changes, 'change')}"
     lags = list(failing)
     if not lags:
         return line
@@ -34,5 +35,5 @@ def behind_line(
     if not known:
         return f"{line}, failing tables unknown"
     at_least = "" if is_heard and len(known) == len(lags) else "at least "
-    changes = sum(changes for _, changes in lags)
-    return f"{line}, failing tables {at_least}{max(known):.1f} s, {changes:,} changes"
+    changes = counted(sum(changes for _, changes in lags), "change")
+    return f"{line}, failing tables {at_least}{max(known):.1f} s, {changes}"

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from headrace.cli.behind_view import behind_line
 from headrace.cli.objective_view import drop_lines, objective_line
+from headrace.cli.output import counted
 from headrace.cli.unheard_view import unheard_lines
 from headrace.observe.status import ProcessState
 from headrace.replicator.picture import Picture, TablePicture
@@ -109,7 +110,8 @@ def _slot(picture: Picture) -> list[Text]:
 def _slow(picture: Picture) -> list[Text]:
     """Return what the source finds hard to answer."""
     count, slowest, took_s = picture.slow_queries
-    said = f"{count:,} slow queries at the source, the slowest {took_s:.1f} s: {slowest}"
+    queries = "1 slow query" if count == 1 else f"{count:,} slow queries"
+    said = f"{queries} at the source, the slowest {took_s:.1f} s: {slowest}"
     return [Text(said, style="yellow")] if count else []
 
 
@@ -185,4 +187,4 @@ class Display:
             self._phases, self._said_at = phases, now
             copied = sum(table.rows_read for table in picture.tables)
             tail = f" · {note}" if note else ""
-            self.console.print(f"{summary(picture)} · {copied:,} rows copied{tail}")
+            self.console.print(f"{summary(picture)} · {counted(copied, 'row')} copied{tail}")
