@@ -563,6 +563,6 @@ def test_what_a_log_retains_is_shown_changed_and_given_back(file: Path) -> None:
         assert refused.exit_code == 2
         assert named in refused.stderr
     refused = call("log", "pace", str(file), "--rows-per-second", "-1")
-    assert "rows per second of the log must lie between" in refused.stderr
+    assert "rows per second of the log (log_rows_per_s) must lie between" in refused.stderr
     refused = call("dump", "pace", str(file), "--chunk-seconds", "61")
     assert "dump.chunk_s must lie between 0.001 and 60." in refused.stderr

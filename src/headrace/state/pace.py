@@ -54,8 +54,8 @@ class Pace:
             ("dump.load", self.load, 0.001, 1),
             ("dump.delay_s", self.delay_s, 0, 3_600),
             ("dump.rows_per_s", self.rows_per_s, 0, 10**9),
-            # No configuration has it.
-            ("rows per second of the log", self.log_rows_per_s, 0, 10**9),
+            # No configuration has it; over HTTP it is called so.
+            ("rows per second of the log (log_rows_per_s)", self.log_rows_per_s, 0, 10**9),
             ("changelog.retain", self.retain_bytes, 0, 2**53),
             ("changelog.retain_s", self.retain_s, 0, 10**9),
         )
