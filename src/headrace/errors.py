@@ -4,7 +4,7 @@
     ├── ConfigError                  the person who wrote the file must act
     │   ├── MadeOtherwise            a target table that was made in another way than the file asks for
     │   ├── UnfitSettings            column settings of one table that its columns do not fit
-    │   └── UnknownTable             somebody asks about a table that the source does not have
+    │   └── UnknownTable             somebody asks about a table that the source or the replicator does not have
     ├── SourceError
     │   ├── SourceUnavailable        the server is gone or refuses us; tried again
     │   ├── PreflightFailed          the server or a table cannot be captured as it is
@@ -197,7 +197,7 @@ class UnfitSettings(ConfigError):
 
 
 class UnknownTable(ConfigError):
-    """Somebody asks about a table that the source does not have, or not under this name alone."""
+    """Somebody asks about a table that the source or the replicator does not have, or not under this name alone."""
 
 
 class SourceError(HeadraceError):

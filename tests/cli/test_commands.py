@@ -15,12 +15,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace import __version__
+from headrace.cli.behind_view import behind_line
 from headrace.cli.main import app
-from headrace.errors import ControlUnavailable, ScnNotFound, SlotLost
+from headrace.errors import ControlUnavailable, PreflightFailed, ScnNotFound, SlotLost
 from headrace.observe.status import ProcessState, ProcessStatus, StatusFile, describe_error
 from headrace.replicator import config_file, lock, runner
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.requests import Requests, Shown
+from headrace.replicator.run import note_end
 from headrace.state.store import Scope, StateStore
 from headrace.testing.standing import standing
 from tests.requirements import req
@@ -206,6 +208,45 @@ def test_status_works_before_anything_ran(file: Path) -> None:
     assert (value["name"], value["tables"], value["frontier_scn"]) == ("shop", [], 0)
 
 
+def test_status_of_what_was_never_started_says_how_to(file: Path) -> None:
+    said = " ".join(call("status", str(file)).stdout.split())
+    assert said.endswith(f"never started; headrace run {file} starts it")
+    assert "starting" not in said
+    StatusFile(StatePaths.of(config_file.load(file)).status("run"), "run").write(
+        ProcessState.RUNNING
+    )
+    assert "never started" not in call("status", str(file)).stdout
+
+
+def test_status_says_of_what_a_run_failed_before_it_had_processes(file: Path) -> None:
+    error = PreflightFailed("wal_level is replica.", next_step="set it to logical.")
+    note_end(config_file.load(file), error)
+    said = " ".join(call("status", str(file)).stdout.split())
+    assert "run: PreflightFailed: wal_level is replica." in said
+    assert "next step: set it to logical." in said
+
+
+def test_status_does_not_count_failing_tables_as_up_to_date(file: Path) -> None:
+    standing(config_file.load(file))
+    said = " ".join(call("status", str(file)).stdout.split())
+    assert "behind 0.0 s, 0 changes, failing tables unknown" in said
+
+
+@pytest.mark.parametrize(
+    ("failing", "said"),
+    [
+        ([], ""),
+        ([(35.2, 12), (7.0, 3)], ", failing tables 35.2 s, 15 changes"),
+        ([(35.2, 12), (None, 0)], ", failing tables at least 35.2 s, 12 changes"),
+        ([(0.0, 0)], ", failing tables unknown"),
+    ],
+)
+def test_failing_tables_are_behind_by_themselves(
+    failing: list[tuple[float | None, int]], said: str
+) -> None:
+    assert behind_line(0.0, 0, failing, is_heard=True) == f"behind 0.0 s, 0 changes{said}"
+
+
 def test_status_shows_what_a_process_failed_of(file: Path) -> None:
     paths = StatePaths.of(config_file.load(file))
     error = SlotLost("slot s is gone.", next_step="resync.")
@@ -316,6 +357,46 @@ def test_an_empty_condition_is_refused(file: Path) -> None:
 def test_a_priority_below_zero_is_no_option(file: Path) -> None:
     asked_for = asked(file, "--table", "public.orders")
     assert "priority -9" in call("dump", "prioritise", str(file), asked_for, "-9").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "activity",
+        "activity --hours 3",
+        "lineage",
+        "logs --process apply",
+        "dead-letters list",
+        "dead-letters replay",
+        "dead-letters discard",
+    ],
+)
+def test_a_table_that_a_replicator_does_not_have_is_refused_with_the_nearest(
+    file: Path, words: str
+) -> None:
+    *command, first = words.split(" --")[0].split()
+    options = words.split()[len(command) + 1 :]
+    asked = (*command, first, str(file), *options, "--table")
+    # Nobody knows its tables before it has any.
+    assert call(*asked, "public.order").exit_code == 0
+    standing(config_file.load(file))
+    assert call(*asked, "public.orders").exit_code == 0
+    for name in ("public.order", "orders"):
+        refused = call(*asked, name)
+        assert refused.exit_code == 2
+        assert f"UnknownTable: Replicator shop has no table {name}." in refused.stderr
+        assert "did you mean public.orders" in refused.stderr
+
+
+def test_what_is_held_back_and_kept_of_the_log_is_shown(file: Path) -> None:
+    assert "log delivery: no limit\n" in call("log", "pace", str(file)).stdout
+    call("log", "pace", str(file), "--rows-per-second", "5000")
+    call("log", "pause", str(file))
+    assert "at most 5,000 rows/s, paused" in call("log", "pace", str(file)).stdout
+    told = json.loads(call("log", "pace", str(file), "--json").stdout)
+    assert told == {"log_rows_per_s": 5000, "log_paused": True}
+    kept = json.loads(call("log", "retain", str(file), "--seconds", "60", "--json").stdout)
+    assert kept == {"retain_bytes": 1 << 30, "retain_s": 60}
 
 
 @req("N08", "P08", "F7")
@@ -484,8 +565,13 @@ def test_what_a_log_retains_is_shown_changed_and_given_back(file: Path) -> None:
     assert "1,073,741,824 bytes" in said("--reset")
     for words, named in (
         (("--size", "much"), "--size: 'much' is no size"),
-        (("--seconds", "-1"), "retain_s must lie between"),
+        (("--seconds", "-1"), "changelog.retain_s must lie between 0 and 1,000,000,000."),
+        (("--size", "9000TiB"), "changelog.retain must lie between"),
     ):
         refused = call("log", "retain", str(file), *words)
         assert refused.exit_code == 2
         assert named in refused.stderr
+    refused = call("log", "pace", str(file), "--rows-per-second", "-1")
+    assert "rows per second of the log (log_rows_per_s) must lie between" in refused.stderr
+    refused = call("dump", "pace", str(file), "--chunk-seconds", "61")
+    assert "dump.chunk_s must lie between 0.001 and 60." in refused.stderr

@@ -106,7 +106,7 @@ def test_a_consumer_of_this_folder_gets_everything_and_goes_on_at_its_checkpoint
     assert done.exit_code == 0
     assert written(tmp_path)[4:] == ["3:0", "3:1"]
     assert json.loads((tmp_path / "place").read_text())["place"] == "3"
-    assert "1 windows, 2 rows" in done.stderr
+    assert "1 window, 2 rows" in done.stderr
 
 
 @req("D96", "D122")

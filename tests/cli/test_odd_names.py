@@ -45,6 +45,7 @@ def test_the_views_of_a_control_plane_show_names(name: str) -> None:
         "tables": {name: 1}, "lag_s": 1.0, "unheard": name, "changed_ms": 0, "reason": name,
     }  # fmt: skip
     table = {"name": name, "state": "FAILING", "rows_read": 0, "lag_changes": 0, "error": name}
+    table["lag_s"] = None
     one = {
         **both, "generation": 1, "revision": 1, "table_list": [table], "lag_changes": 0,
         "seen_error": name, "roles": {}, "objective": None, "drops": None,

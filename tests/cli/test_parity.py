@@ -99,8 +99,6 @@ NO_JSON = {
     "dump prioritise",
     "log pause",
     "log resume",
-    "log pace",
-    "log retain",
     "group rewind",
     "group resize",
     # It speaks nothing but JSON.

@@ -88,7 +88,7 @@ def test_letters_that_the_output_lacks_are_shown_by_their_numbers(file: Path) ->
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = called("status", str(file), env=environment)
     assert done.returncode == 0, done.stderr
-    assert "starting \\xb7 behind not yet" in done.stdout
+    assert "no tables yet \\xb7 behind not yet" in done.stdout
 
 
 def test_a_namespace_that_is_no_text_is_no_label(file: Path) -> None:

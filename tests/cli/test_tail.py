@@ -164,7 +164,7 @@ def test_each_format_has_its_lines(log, relay):
     ]
     none = tail(relay, *ALL[:4], "-F", "none", "--stats")
     assert none.stdout == ""
-    assert "2 changes in 1 windows" in none.stderr
+    assert "2 changes in 1 window " in none.stderr
     assert re.search(rf"{OTHER.table}\s+\+I\s+1", none.stderr)
 
 
@@ -241,7 +241,7 @@ def test_a_signal_ends_it_with_what_was_seen(log, relay, tmp_path, number):
     assert process.returncode == 0, said
     assert [json.loads(line)["ord"] for line in shown] == [0, 1, 2, 3]
     assert rest == ""
-    assert "4 changes in 1 windows" in said
+    assert "4 changes in 1 window " in said
     assert "Traceback" not in said
     assert json.loads((tmp_path / "place").read_text())["place"] == "1"
 

@@ -89,6 +89,17 @@ def test_a_recording_that_is_not_there_is_an_error_with_a_next_step() -> None:
     assert "next step" in shown.stderr
 
 
+@pytest.mark.parametrize("held", ["", "name: shop\n", '{"seq": 1}\n' * 3, "\0\1\2"])
+@pytest.mark.parametrize("form", ["--raw", "--lines"])
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, held: str, form: str) -> None:
+    path = tmp_path / "other.txt"
+    path.write_text(held)
+    shown = call("replay", str(path), form)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "other.txt holds no event of a tap" in " ".join(shown.stderr.split())
+    assert "next step" in shown.stderr
+
+
 def test_a_tap_that_is_off_says_how_to_switch_it_on(tmp_path: Path) -> None:
     shown = call(str(configured(tmp_path, "{}")), "--once")
     assert shown.exit_code == 2

@@ -79,7 +79,7 @@ def test_dead_letters_are_looked_after_by_the_replicators_name(plane: ControlPla
     assert shown("dead-letters", "list", "shop", "--table", "public.other") == []
     assert shown("dead-letters", "show", "shop", first)["error"]["name"] == "MissingBase"
     seen = call("dead-letters", "show", "shop", first).stdout
-    assert f"{first} waiting: 1 changes, MissingBase: a row is missing." in seen
+    assert f"{first} waiting: 1 change, MissingBase: a row is missing." in seen
     assert "next step: see to it." in seen
     assert "secret-of-a-row" not in seen
     (row,) = map(
@@ -171,6 +171,7 @@ def test_the_log_is_held_back_and_kept_by_the_replicators_name(
     call("log", "pace", "shop", "--rows-per-second", "5000")
     ask = Asking(os.environ["HEADRACE_SERVER"], OPERATOR.secret)
     assert ask.one(f"{SHOP}/api/v1/pace")["log_rows_per_s"] == 5000
+    assert "at most 5,000 rows/s" in call("log", "pace", "shop").stdout
     assert "kept for late readers: 1,073,741,824 bytes" in call("log", "retain", "shop").stdout
     kept = call("log", "retain", "shop", "--size", "4GiB", "--seconds", "60").stdout
     assert "4,294,967,296 bytes, and what is younger than 60 s" in kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -95,6 +96,8 @@ def test_a_control_planes_database_lies_in_its_folder_whatever_that_is_called(
     plane.database.close()
     assert [path.name for path in tmp_path.iterdir()] == ["what?"]
     assert (tmp_path / "what?" / "control.db").exists()
+    # It holds the configurations and the rows of all replicators.
+    assert stat.S_IMODE((tmp_path / "what?").stat().st_mode) == 0o700
 
 
 def test_a_database_that_does_not_answer_is_named_without_its_password() -> None:

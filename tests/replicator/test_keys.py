@@ -27,6 +27,12 @@ PAIR = ("order_id", "line")
         ('{"order_id=a,b",line=2}', PAIR, ("a,b", "2")),
         ("{order_id=x=y,line=2}", PAIR, ("x=y", "2")),
         ('""', ("id",), ("",)),
+        (" lead", ("code",), (" lead",)),
+        ("tail  ", None, ("tail  ",)),
+        ("  ", ("code",), ("  ",)),
+        ("a , b", PAIR, ("a ", " b")),
+        (" {order_id= a, line=b } ", PAIR, (" a", "b ")),
+        ('" (x)"', ("code",), (" (x)",)),
         ('"say ""hi"""', ("id",), ('say "hi"',)),
     ],
 )

@@ -29,6 +29,7 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import Observer
 from headrace.state.records import OPEN, Cause
 from headrace.state.store import DumpProgress, RequestState, StateStore
+from headrace.testing.standing import capturing
 from headrace.watermark.tasks import TaskQueue
 from tests.requirements import req
 
@@ -278,8 +279,17 @@ def test_steered_copies_are_told(config: Config) -> None:
         )
         store.write([lambda w: w.put_progress(begun, 0)])
         with contextlib.closing(Observer(config)) as observer:
-            copying = observer.look().tables[1]
-            assert (copying.phase, copying.rows_per_s, copying.seconds_left) == ("copying", 6, 10)
+            with capturing(config):
+                copying = observer.look().tables[1]
+                assert (copying.phase, copying.rows_per_s) == ("copying", 6)
+                assert copying.seconds_left == 10
+                store.set_pace(log_paused=True)
+                held = observer.look().tables[1]
+                assert (held.rows_per_s, held.seconds_left) == (0, None)
+                store.set_pace(log_paused=False)
+            # A process that is gone reads nothing any more.
+            gone = observer.look().tables[1]
+            assert (gone.phase, gone.rows_per_s, gone.seconds_left) == ("copying", 0, None)
             store.move(paused, RequestState.PAUSED, since=OPEN)
             store.move(dropped, RequestState.CANCELLED, since=OPEN)
             items, orders = observer.look().tables

@@ -19,6 +19,7 @@ from headrace.state.pace import OwnPace, Pace
 from headrace.state.records import OPEN, DumpProgress, RequestState, Scope
 from headrace.state.store import StateStore
 from headrace.testing.notation import table_of
+from headrace.testing.standing import capturing
 from tests.requirements import req
 
 S = RequestState
@@ -159,7 +160,9 @@ def test_a_name_that_is_not_one_is_refused(requests: Requests, name: str) -> Non
 
 
 @req("P55")
-def test_progress_adds_up_over_tables(requests: Requests, state: StateStore) -> None:
+def test_progress_adds_up_over_tables(
+    requests: Requests, state: StateStore, config: Config
+) -> None:
     asked = requests.start(ALL)
     one, two, three = (TableId("public", name) for name in ("one", "two", "three"))
     state.move(asked, S.ACTIVE, since=OPEN)
@@ -177,7 +180,8 @@ def test_progress_adds_up_over_tables(requests: Requests, state: StateStore) -> 
             lambda w: w.put_progress(DumpProgress(asked, three), 2),
         ]
     )
-    shown = requests.show(asked)
+    with capturing(config):
+        shown = requests.show(asked)
     assert (shown.rows_read, shown.rows_estimated, shown.rows_per_s) == (150, 220, 7.0)
     assert shown.seconds_left == pytest.approx(10.0)
     plain = json.loads(json.dumps(shown.to_json()))
@@ -187,10 +191,19 @@ def test_progress_adds_up_over_tables(requests: Requests, state: StateStore) -> 
         "public.three",
     ]
     assert plain["tables"][1]["seconds_left"] == pytest.approx(10.0)
-    # Nobody reads while it rests.
-    requests.pause(asked, within_s=0)
-    assert requests.show(asked).seconds_left is None
-    assert requests.show(asked).rows_per_s == 0
+    # Nobody reads when capture is gone.
+    assert rates(requests, asked) == (0, None, [0, 0, 0])
+    with capturing(config):
+        # Nor while it rests.
+        requests.pause(asked, within_s=0)
+        assert rates(requests, asked) == (0, None, [0, 0, 0])
+
+
+def rates(requests: Requests, asked: str) -> tuple[float, float | None, list[float]]:
+    (listed,) = requests.all()
+    shown = requests.show(asked)
+    assert listed == shown
+    return shown.rows_per_s, shown.seconds_left, [p.rows_per_s for p in shown.progress]
 
 
 @req("N08")
@@ -198,6 +211,20 @@ def test_cancelled_first_copies_are_told(requests: Requests) -> None:
     asked = requests.start(str(T.table))
     assert requests.incomplete() == []
     requests.cancel(asked)
+    assert requests.incomplete() == [T.table]
+
+
+@pytest.mark.parametrize("other", [str(T.table), ALL])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_table_that_another_request_will_copy_is_not_called_incomplete(
+    requests: Requests, other: str, first: bool
+) -> None:
+    kept = requests.start(other) if first else None
+    needless = requests.start(str(T.table))
+    kept = kept or requests.start(other)
+    requests.cancel(needless)
+    assert requests.incomplete() == []
+    requests.cancel(kept)
     assert requests.incomplete() == [T.table]
 
 

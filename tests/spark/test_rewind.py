@@ -207,6 +207,18 @@ def test_where_nobody_can_go_back_nothing_is_changed(history: History, tmp_path:
     with pytest.raises(CommandRefused, match=f"from SCN {history.ends[0]} to {history.ends[4]}"):
         rewind(config, "1")
 
+    newest = bench.frontier.latest()
+    assert newest is not None
+    versions = [DeltaTable(table_path(bench.lake, s.table)).latest_version() for s in (KEYED, BAG)]
+    later = dt.datetime.fromtimestamp(newest.commit_us / 1e6 + 1, dt.UTC).isoformat()
+    for to in (str(newest.scn + 1), later):
+        why = f"newest commit that the tables show: SCN {newest.scn}, of "
+        with pytest.raises(CommandRefused, match=why):
+            rewind(config, to)
+    assert versions == [
+        DeltaTable(table_path(bench.lake, s.table)).latest_version() for s in (KEYED, BAG)
+    ]
+
     entry = bench.frontier.at_or_below(history.ends[0])
     assert entry is not None
     snapshot = DeltaTable(table_path(bench.lake, BAG.table)).snapshot(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.relay.capture import Capture
 from headrace.state.records import RequestState, Turn
-from headrace.state.store import Scope
+from headrace.state.store import Scope, StateStore
 from tests.requirements import req
 from tests.watermark.machine import ONE, THREE, TWO, Machine
 from tests.watermark.steering import (
@@ -16,6 +17,7 @@ from tests.watermark.steering import (
     Clock,
     first_request,
     pause,
+    resume,
     state_of,
     stop_after,
 )
@@ -243,6 +245,48 @@ def test_progress_tells_rate_and_time_left(tmp_path: Path) -> None:
         assert shown.seconds_left == pytest.approx(0.5)
         machine.work(capture, state)
         assert state.progress()[0].seconds_left is None
+
+
+@req("P55")
+@pytest.mark.parametrize("held", ["request", "log", "capture"])
+def test_time_in_which_people_held_a_dump_is_not_counted(tmp_path: Path, held: str) -> None:
+    machine = Machine(tmp_path)
+    clock = machine.clock = Clock()
+
+    def read(capture: Capture, state: StateStore, chunks: int) -> None:
+        while sum(entry.chunks for entry in state.progress()) < chunks:
+            capture.step(0.0)
+            clock.now += 0.1
+
+    with machine.capture() as (capture, state):
+        state.set_pace(chunk_rows=2, delay_s=0.7)
+        read(capture, state, 3)
+        before = state.progress()[0].rows_per_s
+        assert 1.0 < before < 10.0
+        if held == "request":
+            asked = first_request(state)
+            pause(state, asked)
+            capture.step(0.0)
+            clock.now += 1000.0
+            resume(state, asked)
+        elif held == "log":
+            clock.now += 0.7
+            # The next chunk is under way, and its mark comes when the log goes on.
+            capture.step(0.0)
+            state.set_pace(log_paused=True)
+            for _ in range(3):
+                capture.step(0.0)
+                clock.now += 500.0
+            state.set_pace(log_paused=False)
+            clock.now += 1.0
+        if held != "capture":
+            read(capture, state, 4)
+            assert state.progress()[0].rows_per_s == before
+    if held == "capture":
+        clock.now += 1000.0
+        with machine.capture() as (capture, state):
+            read(capture, state, 4)
+            assert state.progress()[0].rows_per_s == before
 
 
 def test_a_long_rest_does_not_hold_the_change_log(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.output import ConfigFile, console, counted, errors_without_traceback
 
 __all__ = ["adopt"]
 
@@ -46,7 +46,7 @@ def adopt(
     if as_json:
         typer.echo(json.dumps(asdict(done)))
         return
-    rows = "written by an earlier call" if done.rows is None else f"{done.rows:,} rows"
+    rows = "written by an earlier call" if done.rows is None else counted(done.rows, "row")
     console.print(f"adopted {done.table} at SCN {done.scn}: {rows}", soft_wrap=True)
     if done.passed_over:
         console.print(

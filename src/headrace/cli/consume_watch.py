@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
-from headrace.cli.output import notes
+from headrace.cli.output import counted, notes
 from headrace.client import State, Status, Subscription
 from headrace.errors import HeadraceError
 
@@ -104,8 +104,9 @@ def line_of(status: Status) -> str:
     """Return what a subscription does, on one line."""
     at = "" if status.place is None else f" · at {status.place}"
     stored = "" if status.stored is None else f", checkpoint {status.stored}"
-    again = f" · {status.rollbacks:,} rollbacks" if status.rollbacks else ""
-    return f"{status.state.value}{at}{stored} · {status.windows:,} windows, {status.rows:,} rows{again}"
+    again = f" · {counted(status.rollbacks, 'rollback')}" if status.rollbacks else ""
+    told = f"{counted(status.windows, 'window')}, {counted(status.rows, 'row')}"
+    return f"{status.state.value}{at}{stored} · {told}{again}"
 
 
 def _say(line: str) -> None:

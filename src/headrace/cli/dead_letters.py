@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.letters import Letters, letters_at, letters_of
-from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.output import console, counted, errors_without_traceback
 from headrace.cli.server import (
     DEFAULT_URL,
     AsJson,
@@ -175,8 +175,8 @@ def _each(
 
 def _tell(letter: dict[str, Any]) -> None:
     by = f" by request {letter['request']}" if letter["request"] else ""
-    error = letter["error"]
+    error, changes = letter["error"], counted(letter["rows"], "change")
     console.print(
-        f"{letter['letter']} {letter['state']}{by}: {letter['rows']} changes, {error['name']}: {error['message']}",
+        f"{letter['letter']} {letter['state']}{by}: {changes}, {error['name']}: {error['message']}",
         soft_wrap=True,
     )

@@ -54,7 +54,8 @@ def start(
     keys: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this key; repeat it. A composite key is 17,1 or (17,1) or {order_id=17,line=1}."
+            help="Only this key; repeat it. A composite key is 17,1 or (17,1) or {order_id=17,line=1}. "
+            "Blanks are part of a value."
         ),
     ] = None,
     where: Annotated[

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.dumps import figure
+from headrace.cli.output import counted
 from headrace.errors import ConfigError
 from headrace.replicator.config import DumpConfig
 from headrace.replicator.requests import Shown
@@ -80,8 +81,9 @@ def request_view(shown: Shown) -> RenderableType:
 def outcome(shown: Shown) -> str:
     """Return a sentence about a completed request."""
     rows = sum(entry.rows_emitted for entry in shown.progress)
+    said = "1 row is" if rows == 1 else f"{rows:,} rows are"
     missing = f"; {_missing(shown.request)}" if shown.request.missing else ""
-    return f"completed: {rows:,} rows are in the change log{missing}"
+    return f"completed: {said} in the change log{missing}"
 
 
 def chunk_size(text: str) -> int:
@@ -123,7 +125,7 @@ def _wish(request: DumpRequest) -> str:
         return f"{request.table} where {request.predicate}"
     if request.scope is Scope.PRIMARY_KEYS:
         deletes = ", deleting missing ones" if request.delete_missing else ""
-        return f"{len(request.keys)} keys of {request.table}{deletes}"
+        return f"{counted(len(request.keys), 'key')} of {request.table}{deletes}"
     return str(request.table)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.output import console, counted, errors_without_traceback
 from headrace.cli.server import AsJson
 from headrace.cli.stream import Authority
 
@@ -119,7 +119,7 @@ def resize(
     from headrace.client.group_state import resize
 
     _opened(store).change(name, lambda state, _: resize(state, partitions))
-    console.print(f"{name} goes on with {partitions} partitions")
+    console.print(f"{name} goes on with {counted(partitions, 'partition')}")
 
 
 def _opened(url: str) -> SqlGroupStore:

@@ -58,13 +58,12 @@ def lineage(
 
 def _of_file(file: Path, table: str | None) -> dict[str, Any]:
     from headrace.replicator import config_file
-    from headrace.replicator.lineage.known import Known, plain, versions
+    from headrace.replicator.lineage.known import Known
     from headrace.replicator.picture import Observer
 
     config = config_file.load(file)
     with contextlib.closing(Observer(config)) as observer:
-        found = Known(config).tables(versions(observer.look()))
-    tables = [plain(config, one) for one in found if table in (None, str(one.table))]
+        tables = Known(config).shown(observer.look(), table)
     return {"name": config.name, "tables": tables}
 
 

@@ -12,7 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.behind_view import behind_line
 from headrace.cli.objective_view import drop_lines, objective_line
+from headrace.cli.output import counted
 from headrace.cli.unheard_view import unheard_lines
 from headrace.observe.status import ProcessState
 from headrace.replicator.picture import Picture, TablePicture
@@ -70,9 +72,9 @@ def summary(picture: Picture) -> str:
     counted = ", ".join(
         f"{phases.count(phase)} {phase}" for phase in _STYLES if phases.count(phase)
     )
-    lag = "not yet" if picture.lag_s is None else f"{picture.lag_s:.1f} s"
-    least = "at least " if picture.unheard and picture.lag_s is not None else ""
-    return f"{counted or 'starting'} · behind {least}{lag}, {picture.lag_changes:,} changes"
+    failing = [(t.lag_s, t.lag_changes) for t in picture.tables if t.phase == "failing"]
+    behind = behind_line(picture.lag_s, picture.lag_changes, failing, is_heard=not picture.unheard)
+    return f"{counted or 'no tables yet'} · {behind}"
 
 
 def _room(picture: Picture) -> str:
@@ -116,7 +118,8 @@ def _slot(picture: Picture) -> list[Text]:
 def _slow(picture: Picture) -> list[Text]:
     """Return what the source finds hard to answer."""
     count, slowest, took_s = picture.slow_queries
-    said = f"{count:,} slow queries at the source, the slowest {took_s:.1f} s: {slowest}"
+    queries = "1 slow query" if count == 1 else f"{count:,} slow queries"
+    said = f"{queries} at the source, the slowest {took_s:.1f} s: {slowest}"
     return [Text(said, style="yellow")] if count else []
 
 
@@ -192,4 +195,4 @@ class Display:
             self._phases, self._said_at = phases, now
             copied = sum(table.rows_read for table in picture.tables)
             tail = f" · {note}" if note else ""
-            self.console.print(f"{summary(picture)} · {copied:,} rows copied{tail}")
+            self.console.print(f"{summary(picture)} · {counted(copied, 'row')} copied{tail}")

@@ -8,7 +8,16 @@ import typer
 
 from headrace.cli.dumps import configured, dumps_of, figure
 from headrace.cli.output import console, errors_without_traceback
-from headrace.cli.server import DEFAULT_URL, Authority, FileOrName, Namespace, Server, ServerUrl
+from headrace.cli.server import (
+    DEFAULT_URL,
+    AsJson,
+    Authority,
+    FileOrName,
+    Namespace,
+    Server,
+    ServerUrl,
+    printed,
+)
 
 __all__ = ["log"]
 
@@ -67,21 +76,33 @@ def resume(
 def pace(
     file: FileOrName,
     rows_per_second: Annotated[
-        float, typer.Option(help="Most change rows delivered per second; 0 lifts the limit.")
-    ],
+        float | None,
+        typer.Option(help="Most change rows delivered per second; 0 lifts the limit."),
+    ] = None,
     server: ServerUrl = DEFAULT_URL,
     namespace: Namespace = "default",
     ca: Authority = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Deliver no more than so many change rows per second, on average.
+    """Deliver no more than so many change rows per second, on average; without an option, show it.
 
     A transaction goes out whole; the pause after it makes up for its size.
 
-    [bold]Example[/bold]  headrace log pace shop.yaml --rows-per-second 5000
+    [bold]Examples[/bold]
+      headrace log pace shop.yaml --rows-per-second 5000
+      headrace log pace shop.yaml --json
     """
-    _set(file, Server(server, namespace, ca), log_rows_per_s=rows_per_second)
-    limit = f"at most {rows_per_second:,.10g} rows/s" if rows_per_second else "no limit"
-    console.print(f"log delivery: {limit}")
+    with dumps_of(file, Server(server, namespace, ca)) as requests:
+        if rows_per_second is None:
+            now = requests.pace()
+        else:
+            now = requests.set_pace(log_rows_per_s=rows_per_second)
+    most = now.log_rows_per_s
+    if as_json:
+        printed({"log_rows_per_s": most, "log_paused": now.log_paused})
+        return
+    paused = ", paused" if now.log_paused else ""
+    console.print(f"log delivery: {f'at most {most:,.10g} rows/s' if most else 'no limit'}{paused}")
 
 
 @log.command()
@@ -101,6 +122,7 @@ def retain(
     server: ServerUrl = DEFAULT_URL,
     namespace: Namespace = "default",
     ca: Authority = None,
+    as_json: AsJson = False,
 ) -> None:
     """Change what the change log keeps for readers that come late; without an option, show it.
 
@@ -121,6 +143,9 @@ def retain(
         now = requests.set_pace(**wanted) if wanted else requests.pace()
     kept = changelog.retain if now.retain_bytes is None else now.retain_bytes
     for_s = changelog.retain_s if now.retain_s is None else now.retain_s
+    if as_json:
+        printed({"retain_bytes": kept, "retain_s": for_s})
+        return
     console.print(
         f"kept for late readers: {figure(kept)} bytes, and what is younger than {figure(for_s, ',.0f')} s"
     )

@@ -81,11 +81,16 @@ def logs(
 def _of_file(file: Path, process: str, table: str, level: str, ndjson: bool) -> Iterator[str]:
     from headrace.observe.logs import chosen, entries
     from headrace.replicator import config_file
+    from headrace.replicator.known_tables import refuse_unknown
     from headrace.replicator.paths import StatePaths
     from headrace.replicator.supervisor import all_lines
 
-    log = StatePaths.of(config_file.load(file)).log(process)
-    for one in chosen(entries(all_lines(log)), table, level):
+    config = config_file.load(file)
+    log = StatePaths.of(config).log(process)
+    found = list(chosen(entries(all_lines(log)), table, level))
+    if table and not found:
+        refuse_unknown(config, table)
+    for one in found:
         if ndjson:
             yield json.dumps(one.to_json(process=process))
         else:

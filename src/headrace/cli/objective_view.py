@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
+from headrace.cli.output import counted
+
 __all__ = ["drop_lines", "objective_line"]
 
 
@@ -25,8 +27,8 @@ def drop_lines(told: Sequence[Mapping[str, Any]] | None) -> list[Text]:
     """Return a line for each of the drops, as `headrace.replicator.drops.Drop.to_json` tells them."""
     return [
         Text(
-            f"{one['table']}: activity dropped, {one['seen']:,} operations in the last {_span(one['over_s'])}, "
-            f"usually {one['usual']:,.0f}",
+            f"{one['table']}: activity dropped, {counted(one['seen'], 'operation')} "
+            f"in the last {_span(one['over_s'])}, usually {one['usual']:,.0f}",
             style="bold red",
         )
         for one in told or ()

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.behind_view import behind_line
 from headrace.cli.objective_view import drop_lines, objective_line
 from headrace.cli.unheard_view import unheard_lines
 
@@ -66,7 +67,14 @@ def one_view(shown: dict[str, Any]) -> RenderableType:
             f"{one['lag_changes']:,}",
             Text(one["error"], style="red"),
         )
-    foot = f"behind {_lag(shown) or 'not yet'}, {shown['lag_changes']:,} changes"
+    failing = [
+        (one["lag_s"], one["lag_changes"])
+        for one in shown["table_list"]
+        if one["state"] == "FAILING"
+    ]
+    foot = behind_line(shown["lag_s"], shown["lag_changes"], failing, is_heard=not shown["unheard"])
+    if shown["state"] == "DEPLOYED":
+        foot = f"never started; headrace start {shown['name']} starts it"
     wrong = [shown["reason"], shown["seen_error"]]
     wrong += [
         f"{name}: {role['error']['name']}: {role['error']['message']}"
@@ -119,7 +127,9 @@ def _lag(one: dict[str, Any]) -> str:
     """Return how far a replicator is behind; more, where nobody knows what the source did of late."""
     if one["lag_s"] is None:
         return ""
-    return f"{'at least ' if one['unheard'] else ''}{one['lag_s']:.1f} s"
+    # Those that fail are no part of the frontier, and this is its lag.
+    others = " without failing" if one["tables"].get("FAILING") else ""
+    return f"{'at least ' if one['unheard'] else ''}{one['lag_s']:.1f} s{others}"
 
 
 def _time(millis: int) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.output import console, counted, errors_without_traceback
 from headrace.cli.server import DEFAULT_URL, AsJson, Authority, Namespace, ServerUrl
 
 __all__ = ["rewind"]
@@ -51,7 +51,7 @@ def rewind(
         printed(done)
         return
     console.print(
-        f"rewound from SCN {done['was_scn']} to {done['scn']}: {len(done['tables'])} tables"
+        f"rewound from SCN {done['was_scn']} to {done['scn']}: {counted(len(done['tables']), 'table')}"
     )
     for table in done["removed"]:
         console.print(f"  {table} came later, and comes again")

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.cli.output import ConfigFile, console, counted, errors_without_traceback
 
 if TYPE_CHECKING:
     from headrace.replicator.schema_diff import TableDiff
@@ -90,9 +90,9 @@ def _show(found: list[TableDiff]) -> None:
     if table.row_count:
         console.print(table)
     same = sum(entry.state == "same" for entry in found)
-    console.print(
-        f"{same} of {len(found)} tables have the same columns at the source and at the target"
-    )
+    have = "has" if len(found) == 1 else "have"
+    of_all = f"{same} of {counted(len(found), 'table')}"
+    console.print(f"{of_all} {have} the same columns at the source and at the target")
     if any(entry.refused for entry in found):
         console.print(
             Text.assemble(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from headrace.cli.output import a_number, console, errors_without_traceback
+from headrace.cli.output import a_number, console, counted, errors_without_traceback
 
 __all__ = ["serve"]
 
@@ -104,4 +104,5 @@ def serve(
         )
         left = len(plane.reconciler.processes())
     if left:
-        console.print(f"{left} replicators go on running; headrace serve adopts them")
+        them = "it" if left == 1 else "them"
+        console.print(f"{counted(left, 'replicator')} left running; headrace serve adopts {them}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.cli.output import console, errors_without_traceback
 from headrace.cli.server import (
@@ -17,6 +18,9 @@ from headrace.cli.server import (
     printed,
     replicator_named,
 )
+
+if TYPE_CHECKING:
+    from headrace.replicator.config import Config
 
 __all__ = ["status"]
 
@@ -51,8 +55,26 @@ def status(
         picture = observer.look()
     if as_json:
         printed({"name": config.name, **picture.to_json()})
-    else:
-        console.print(render(config.name, picture))
+        return
+    console.print(render(config.name, picture))
+    if not picture.roles:
+        _tell_beginning(config, file)
+
+
+def _tell_beginning(config: Config, file: str) -> None:
+    """Say of a replicator without processes whether it was started, and of what it failed."""
+    from headrace.observe.status import ProcessStatus
+    from headrace.replicator.paths import StatePaths
+
+    run = ProcessStatus.read(StatePaths.of(config).status("run"))
+    if run is None:
+        said = f"never started; headrace run {file} starts it"
+        console.print(said, style="yellow", soft_wrap=True)
+    elif run.error is not None:
+        console.print(
+            f"run: {run.error['name']}: {run.error['message']}", style="red", soft_wrap=True
+        )
+        console.print(f"  next step: {run.error['next_step']}", soft_wrap=True)
 
 
 def _at_server(server: Server, name: str, *, as_json: bool) -> None:

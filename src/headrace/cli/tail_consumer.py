@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from rich.table import Table
 
-from headrace.cli.output import notes
+from headrace.cli.output import counted, notes
 from headrace.cli.tail_forms import Form
 from headrace.client import Consumer, Event, Result, Window
 from headrace.errors import TargetUnwritable
@@ -57,7 +57,7 @@ class Seen:
     def line(self) -> str:
         """Return one line about it."""
         seconds = max(time.monotonic() - self.began, 1e-9)
-        said = f"{self.changes:,} changes in {self.windows:,} windows"
+        said = f"{counted(self.changes, 'change')} in {counted(self.windows, 'window')}"
         if self.changes:
             behind = max(0.0, time.time() - self.last_commit_us / 1e6)
             said += f" · SCN {self.first_scn} to {self.last_scn} · {self.changes / seconds:,.0f}/s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -194,7 +194,6 @@ def replay(
     from headrace.cli.tap_show import show
     from headrace.demo.scenes import SCENES, recording
     from headrace.errors import ConfigError
-    from headrace.observe.tap.reading import follow as lines_of
 
     path = recording(recorded) if recorded in SCENES else Path(recorded)
     if not path.is_file():
@@ -204,4 +203,25 @@ def replay(
         )
     drawn = console.is_terminal if panes is None else panes
     pace_ms = pace if pace is not None else 100 if console.is_terminal else 0
-    show(lines_of(path), raw=raw, step=step, panes=drawn and not raw, pace_ms=pace_ms)
+    lines = _recorded(path, recorded)
+    show(lines, raw=raw, step=step, panes=drawn and not raw, pace_ms=pace_ms)
+
+
+def _recorded(path: Path, name: str) -> Iterator[str]:
+    """Yield the lines of a recording.
+
+    Raises:
+        ConfigError: at the end, where none of them was an event.
+    """
+    from headrace.errors import ConfigError
+    from headrace.observe.tap.reading import follow, parse
+
+    is_recording = False
+    for text in follow(path):
+        is_recording = is_recording or parse(text) is not None
+        yield text
+    if not is_recording:
+        raise ConfigError(
+            f"tap replay: {name} holds no event of a tap.",
+            next_step="name a file that headrace tap FILE --raw gave, or tap.ndjson of a state folder.",
+        )

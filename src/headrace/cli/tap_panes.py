@@ -9,6 +9,7 @@ from rich.layout import Layout
 from rich.panel import Panel
 from rich.text import Text
 
+from headrace.cli.output import counted
 from headrace.observe.tap.picture import Picture, WindowPicture
 from headrace.observe.tap.reading import Line
 from headrace.observe.tap.wording import say
@@ -132,7 +133,7 @@ def _window_lines(window: WindowPicture) -> list[Text]:
                 Text(f"  {line['op']} {line['pk']}", style="yellow" if keys & hits else "")
             )
     if chosen:
-        count = f"select: {chosen['row_count']} rows"
+        count = f"select: {counted(chosen['row_count'], 'row')}"
         span = f" {chosen['pk_min']}…{chosen['pk_max']}" if "pk_min" in chosen else ""
         lines.append(Text(count + span, style="cyan"))
     lines += _mark(window, "HIGH")

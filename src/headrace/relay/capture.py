@@ -403,6 +403,9 @@ class Capture:
         The source keeps its log meanwhile.
         """
         assert self._reader is not None
+        if self._pace.log_paused:
+            assert self.coordinator is not None
+            self.coordinator.stand_still()
         left = timeout_s if self._pace.log_paused else self._deliver_at - self._clock()
         if left <= 0 and not self._pace.log_paused:
             return False

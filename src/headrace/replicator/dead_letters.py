@@ -28,6 +28,7 @@ from headrace.registry.file import FileRegistry
 from headrace.replicator.asked import table_settings
 from headrace.replicator.config import Config, DatabaseConfig
 from headrace.replicator.databases import open_database
+from headrace.replicator.known_tables import refuse_unknown
 from headrace.replicator.paths import StatePaths
 from headrace.state.records import RequestState, Scope
 from headrace.state.store import StateStore
@@ -73,13 +74,13 @@ class DeadLetters:
 
         Raises:
             StateError: one does not read.
+            UnknownTable: the replicator has no such table, and never put anything of one aside.
         """
         open_ = (LetterState.WAITING, LetterState.REPLAYING)
-        return [
-            letter
-            for letter in self._store.all()
-            if (ended or letter.state in open_) and table in (None, str(letter.table))
-        ]
+        letters = [letter for letter in self._store.all() if table in (None, str(letter.table))]
+        if table is not None and not letters:
+            refuse_unknown(self._config, table)
+        return [letter for letter in letters if ended or letter.state in open_]
 
     def show(self, letter: str) -> DeadLetter:
         """Return one letter.

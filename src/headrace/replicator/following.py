@@ -136,7 +136,9 @@ class _Running:
         self._upstream = RelayUpstream(
             upstream.urls, config.name, http_of(upstream, "relay.upstream")
         )
-        self._status = StatusFile(StatePaths.of(config).status(FOLLOWER), FOLLOWER)
+        paths = StatePaths.of(config)
+        paths.create()
+        self._status = StatusFile(paths.status(FOLLOWER), FOLLOWER)
         self._told = ""
         self._stop = stop
         self._follower = _follower(config, self._upstream, self._tell)

@@ -1,7 +1,8 @@
 """Keys as people write them: ``42``, ``17,1``, ``(17,1)`` or ``{order_id=17,line=1}``.
 
-Parts are quoted as in CSV where they hold a comma, a quote or nothing. Whether a part is a value of its column's type
-is for the source to say, when the request is carried out.
+Parts are quoted as in CSV where they hold a comma, a quote or nothing, or begin as one of the forms. Blanks count: they
+are part of a value, and only those around the brackets of a form and the names of columns are passed over. Whether a
+part is a value of its column's type is for the source to say, when the request is carried out.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ def parse_keys(texts: Sequence[str], columns: Sequence[str] | None) -> list[tupl
 
 
 def _parse(what: str, text: str, columns: Sequence[str] | None) -> tuple[str, ...]:
-    text = text.strip()
-    if text.startswith("{"):
-        return _named(what, text, columns)
-    inner = _inside(what, text, "(", ")") if text.startswith("(") else text
+    form = text.strip()
+    if form.startswith("{"):
+        return _named(what, form, columns)
+    inner = _inside(what, form, "(", ")") if form.startswith("(") else text
     parts = tuple(_parts(what, inner))
     if columns is not None and len(parts) != len(columns):
         raise _refused(what, f"has {len(parts)} parts", columns)

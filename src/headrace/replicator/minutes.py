@@ -17,6 +17,7 @@ from headrace.errors import StateError
 from headrace.lake.counts import NO_COUNTS, NO_DELAYS, OnTime, TableCounts
 from headrace.lake.frontier import FrontierStore, Manifest
 from headrace.replicator.config import Config
+from headrace.replicator.known_tables import refuse_unknown
 from headrace.replicator.paths import StatePaths
 from headrace.state.minutes import ALL, MINUTE_S, MinuteStore
 
@@ -138,7 +139,18 @@ def latest(
 
     Raises:
         StateError: the database of minutes does not read.
+        UnknownTable: the replicator has no such table, and had none in that time.
     """
+    found = _latest(config, now_s, spans, table, span_s)
+    told = [one for one in found if table in (None, one.table)]
+    if table is not None and not told:
+        refuse_unknown(config, table)
+    return told
+
+
+def _latest(
+    config: Config, now_s: float, spans: int, table: str | None, span_s: int
+) -> list[Active]:
     path = StatePaths.of(config).activity
     if not path.exists():
         return []
@@ -146,8 +158,7 @@ def latest(
     with contextlib.closing(MinuteStore(path)) as store:
         rows = store.read(from_at, table, span_s)
     newest = FrontierStore(config.lake, config.name).latest()
-    found = activity(rows, newest, from_at, span_s)
-    return [one for one in found if table in (None, one.table)]
+    return activity(rows, newest, from_at, span_s)
 
 
 class MinuteKeeper:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.durable import make_folder
 from headrace.replicator.config import Config
 from headrace.replicator.follower_config import FollowerConfig
 
@@ -84,6 +85,11 @@ class StatePaths:
         return self.root / "locks" / f"{process}.lock"
 
     def create(self) -> None:
-        """Make the folders that are written by more than one part."""
+        """Make the folder, for its owner alone, and those in it that are written by more than one part.
+
+        A folder that is there keeps its rights: whoever made it may want others to read it.
+        """
+        # It holds rows: of the change log, of spools, of dead letters.
+        make_folder(self.root, 0o700)
         for name in ("status", "logs", "locks"):
             (self.root / name).mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ from headrace.replicator.drops import Drop, noted
 from headrace.replicator.minutes import ends_of
 from headrace.replicator.objective import Attainment, attained
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.roles import read_role, unheard
+from headrace.replicator.roles import read_role, reads, unheard
 from headrace.state.copies import Copy
 from headrace.state.incarnation import Incarnation
 from headrace.state.minutes import ALL, MINUTE_S, MinuteStore
@@ -273,7 +273,9 @@ class Observer:
             oldest = backlog.oldest_us
             lag_s = _age_s(oldest)
         return Picture(
-            self._tables(manifest, backlog, _table_errors(roles["apply"])),
+            self._tables(
+                manifest, backlog, _table_errors(roles["apply"]), reads(roles["capture"], pace)
+            ),
             backlog.captured_scn,
             backlog.covered_scn,
             manifest.scn if manifest else 0,
@@ -353,7 +355,11 @@ class Observer:
             self._state.close()
 
     def _tables(
-        self, manifest: Manifest | None, backlog: _Backlog, errors: Mapping[str, str]
+        self,
+        manifest: Manifest | None,
+        backlog: _Backlog,
+        errors: Mapping[str, str],
+        is_read: bool,
     ) -> tuple[TablePicture, ...]:
         copies = self._copies()
         entries = manifest.tables if manifest else {}
@@ -364,6 +370,7 @@ class Observer:
             copy, entry = copies.get(name), entries.get(name)
             dump = copy.progress if copy else None
             phase, error = _phase(entry, copy), ""
+            goes_on = is_read and phase == "copying"
             if copy is not None and _is_refused(copy):
                 error = copy.request.reason
             elif phase in ("failing", "left"):
@@ -383,8 +390,8 @@ class Observer:
                     backlog.per_table.get(name, 0),
                     entry.applied_scn if entry else 0,
                     error,
-                    dump.rows_per_s if dump and phase == "copying" else 0.0,
-                    dump.seconds_left if dump and phase == "copying" else None,
+                    dump.rows_per_s if dump and goes_on else 0.0,
+                    dump.seconds_left if dump and goes_on else None,
                     _age_s(backlog.oldest_of.get(name)) if entry else None,
                     entry.counts if entry else NO_COUNTS,
                 )

@@ -14,8 +14,8 @@ when it starts::
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from headrace.registry.file import FileRegistry
 from headrace.replicator.config import Config, DatabaseConfig
 from headrace.replicator.keys import parse_keys
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.roles import read_role, reads
 from headrace.state.pace import Pace
 from headrace.state.records import (
     OPEN,
@@ -68,15 +69,11 @@ class Shown:
     @property
     def rows_per_s(self) -> float:
         """Rows read per second of late, 0 while nothing is read."""
-        if self.request.state is not RequestState.ACTIVE:
-            return 0.0
         return next((p.rows_per_s for p in self.progress if p.state == "copying"), 0.0)
 
     @property
     def seconds_left(self) -> float | None:
         """Estimated time to the end of the table that is being read; None when nobody can know."""
-        if self.request.state is not RequestState.ACTIVE:
-            return None
         return next((p.seconds_left for p in self.progress if p.state == "copying"), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -132,10 +129,10 @@ class Requests:
                 f"{config.name} reads its changes from a relay, which takes no requests from here.",
                 next_step="ask where the source's capture runs, or the relay: POST /admin/dump.",
             )
-        paths = StatePaths.of(config)
+        self._paths = StatePaths.of(config)
         self._name = config.name
-        self._registry = FileRegistry(paths.registry)
-        self._store = StateStore(paths.database)
+        self._registry = FileRegistry(self._paths.registry)
+        self._store = StateStore(self._paths.database)
 
     def __enter__(self) -> Self:
         return self
@@ -212,9 +209,9 @@ class Requests:
 
     def all(self, *, ended: bool = True) -> list[Shown]:
         """Return the requests in order of submission, with or without those that have ended."""
-        progress = self._store.progress()
+        progress, is_read = self._store.progress(), self._is_read()
         return [
-            Shown(r, tuple(p for p in progress if p.request_id == r.request_id))
+            _shown(r, [p for p in progress if p.request_id == r.request_id], is_read)
             for r in self._store.requests()
             if ended or r.state in OPEN
         ]
@@ -226,7 +223,10 @@ class Requests:
             ConfigError: no request, or more than one, is called so.
         """
         found = self._find(request)
-        return Shown(found, tuple(self._store.progress(found.request_id)))
+        return _shown(found, self._store.progress(found.request_id), self._is_read())
+
+    def _is_read(self) -> bool:
+        return reads(read_role(self._paths, "capture"), self._store.pace())
 
     def _find(self, name: str) -> DumpRequest:
         found = [r for r in self._store.requests() if name and r.request_id.startswith(name)]
@@ -347,6 +347,13 @@ class Requests:
             return self._store.set_pace(**settings)
         except ValueError as error:
             raise ConfigError(f"pace: {error}.", next_step="choose another value.") from error
+
+
+def _shown(request: DumpRequest, progress: Iterable[DumpProgress], is_read: bool) -> Shown:
+    """Return a request; a rate of before its rest, or of a capture that is gone, is none of now."""
+    if not (is_read and request.state is RequestState.ACTIVE):
+        progress = (replace(p, rows_per_s=0.0) if p.state == "copying" else p for p in progress)
+    return Shown(request, tuple(progress))
 
 
 def scope_of(

@@ -91,7 +91,10 @@ def rewind(config: Config, to: str) -> Rewound:
         finish(config)
         frontiers = FrontierStore(config.lake, config.name)
         newest = frontiers.latest()
-        manifest = _chosen(frontiers, to)
+        position = _position(to)
+        if newest is not None:
+            _refuse_what_is_not_behind(newest, position, to)
+        manifest = position.in_(frontiers)
         if newest is None or manifest is None:
             raise _no_frontier(frontiers, to)
         change = _Change.of(config, manifest, newest)
@@ -186,9 +189,24 @@ class _Change:
                 ) from error
 
 
-def _chosen(frontiers: FrontierStore, to: str) -> Manifest | None:
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """Where to go back to: an SCN, or a commit time in microseconds since 1970 UTC; the other is None."""
+
+    scn: int | None = None
+    commit_us: int | None = None
+
+    def in_(self, frontiers: FrontierStore) -> Manifest | None:
+        """Return the newest frontier that is kept and not behind it."""
+        if self.scn is not None:
+            return frontiers.at_or_below(self.scn)
+        assert self.commit_us is not None
+        return frontiers.not_after(self.commit_us)
+
+
+def _position(to: str) -> _Position:
     if to.isdecimal():
-        return frontiers.at_or_below(int(to))
+        return _Position(scn=int(to))
     try:
         time = dt.datetime.fromisoformat(to)
     except ValueError as error:
@@ -197,7 +215,19 @@ def _chosen(frontiers: FrontierStore, to: str) -> Manifest | None:
             next_step="write an SCN such as 81, or a time such as 2026-11-24T10:00:00+00:00.",
         ) from error
     time = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
-    return frontiers.not_after(int(time.timestamp() * 1e6))
+    return _Position(commit_us=int(time.timestamp() * 1e6))
+
+
+def _refuse_what_is_not_behind(newest: Manifest, position: _Position, to: str) -> None:
+    """Refuse to go forward: each table would get a version that shows what it shows."""
+    later = position.scn is not None and position.scn > newest.scn
+    later |= position.commit_us is not None and position.commit_us > newest.commit_us
+    if later:
+        shown = dt.datetime.fromtimestamp(newest.commit_us / 1e6, dt.UTC).isoformat()
+        raise CommandRefused(
+            f"{to} is behind the newest commit that the tables show: SCN {newest.scn}, of {shown}.",
+            next_step="name that one or an earlier one; tables come forward by themselves while the replicator runs.",
+        )
 
 
 def _no_frontier(frontiers: FrontierStore, to: str) -> CommandRefused:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from headrace.observe.status import ProcessState, ProcessStatus
 from headrace.replicator import lock
 from headrace.replicator.paths import StatePaths
+from headrace.state.pace import Pace
 
-__all__ = ["held_up", "read_role", "unheard"]
+__all__ = ["held_up", "read_role", "reads", "unheard"]
 
 _ALIVE = (ProcessState.STARTING, ProcessState.RUNNING)
 _SILENT_S = 60.0
@@ -32,6 +33,16 @@ def read_role(paths: StatePaths, name: str) -> ProcessStatus | None:
     # It may have ended in good order between the two looks.
     said = ProcessStatus.read(paths.status(name)) or said
     return replace(said, state=ProcessState.GONE) if said.state in _ALIVE else said
+
+
+def reads(capture: ProcessStatus | None, pace: Pace) -> bool:
+    """Return whether tables can be read now: a rate that was measured before says nothing else.
+
+    Args:
+        capture: its last report, as `read_role` gives it.
+        pace: as it was set.
+    """
+    return capture is not None and capture.state is ProcessState.RUNNING and not pace.log_paused
 
 
 def unheard(capture: ProcessStatus | None, now_us: int) -> str:

@@ -45,7 +45,11 @@ def child_specs(file: Path, config: Config) -> list[ChildSpec]:
 
 def note_end(config: Config, error: HeadraceError | None = None) -> None:
     """Note in the run's status how it ended; a control plane that did not start it learns it there."""
-    status = StatusFile(StatePaths.of(config).status("run"), "run")
+    paths = StatePaths.of(config)
+    # As of the status itself: what cannot be noted does not hide why the run ended.
+    with contextlib.suppress(OSError):
+        paths.create()
+    status = StatusFile(paths.status("run"), "run")
     if error is None:
         status.write(ProcessState.STOPPED, force=True)
     else:

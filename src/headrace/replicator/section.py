@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator, model_validator
 
 __all__ = ["Section"]
 
@@ -20,6 +22,17 @@ class Section(BaseModel):
         extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        known = cls.model_fields
+        return {
+            name: _truth_as_text(value, known[name].annotation) if name in known else value
+            for name, value in given.items()
+        }
+
     @field_validator("*")
     @classmethod
     def _can_be_used(cls, value: object) -> object:
@@ -30,6 +43,23 @@ class Section(BaseModel):
         elif isinstance(value, str | SecretStr):
             _refuse_what_is_no_text(value if isinstance(value, str) else value.get_secret_value())
         return value
+
+
+def _truth_as_text(value: object, annotation: object) -> object:
+    """Return true and false as words where a number belongs, which are refused there; as they are, they are 1 and 0."""
+    if isinstance(value, dict) and get_origin(annotation) is dict:
+        kind = get_args(annotation)[1]
+        return {name: _truth_as_text(inner, kind) for name, inner in value.items()}
+    if not isinstance(value, bool):
+        return value
+    kinds = set(_kinds(annotation))
+    return str(value).lower() if bool not in kinds and kinds & {int, float} else value
+
+
+def _kinds(annotation: object) -> Iterator[object]:
+    yield annotation
+    for inner in get_args(annotation):
+        yield from _kinds(inner)
 
 
 def _refuse_what_nobody_means(number: float) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from headrace.durable import make_folder
 from headrace.errors import ConfigError
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.observe.tap.keys import hashed_key, plain_key, secret_of
@@ -95,7 +96,9 @@ def follow_tap(
 
 def taught(folder: Path) -> Callable[[str, int], None]:
     """Return what to call with run and number of each line that was taken of a tap that teaches."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # The state folder too: a reader may be there before the first run.
+    make_folder(folder.parent, 0o700)
+    make_folder(folder, 0o700)
     return Bookmark(bookmark_file(folder)).put
 
 

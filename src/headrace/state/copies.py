@@ -1,7 +1,8 @@
 """How each table's copy stands, told by the requests that read whole tables.
 
 Pure. A table has many dumps in its life; one of them says how it stands: the newest, but a dump that was cancelled
-only where the table needed it. Whoever calls off the second dump of a complete table leaves it complete.
+only where the table needed it. Whoever calls off the second dump of a complete table leaves it complete, and one of
+two that wait leaves the other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.model.schema import TableId
-from headrace.state.records import Cause, DumpProgress, DumpRequest, RequestState
+from headrace.state.records import OPEN, Cause, DumpProgress, DumpRequest, RequestState
 
 __all__ = ["Copy", "copies_of"]
 
@@ -49,14 +50,19 @@ def copies_of(
     for entry in progress:
         begun.setdefault(entry.request_id, []).append(entry)
     copies: dict[TableId, Copy] = {}
+    to_begin: list[DumpRequest] = []
     for request in requests:
         if not request.scope.is_whole:
             continue
+        if request.state in OPEN and request.request_id not in begun:
+            to_begin.append(request)
         entries = begun.get(request.request_id) or _not_begun(request, copies, tables)
         for entry in entries:
             copy = Copy(request, entry)
-            needless = copy.is_cancelled and request.cause is Cause.ASKED
-            if not (needless and entry.table in copies):
+            needless = request.cause is Cause.ASKED and entry.table in copies
+            # One that is still to begin reads all of the table, whatever it was read for.
+            needless |= any(one.table in (None, entry.table) for one in to_begin)
+            if not (copy.is_cancelled and needless):
                 copies[entry.table] = copy
     return copies
 
@@ -65,7 +71,8 @@ def _not_begun(
     request: DumpRequest, copies: Mapping[TableId, Copy], tables: Sequence[TableId]
 ) -> list[DumpProgress]:
     """Return what is said of tables by a request that never began: a word only where there was none or a bad one."""
-    named = (request.table,) if request.table else tables
+    # Before capture ever began nobody knows which all of them are.
+    named = (request.table,) if request.table else tables or tuple(copies)
     return [
         DumpProgress(request.request_id, table)
         for table in named

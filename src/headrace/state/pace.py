@@ -46,17 +46,18 @@ class Pace:
         """Refuse values that cannot work.
 
         Raises:
-            ValueError: names the setting.
+            ValueError: names the setting as the configuration does.
         """
         bounds: tuple[tuple[str, float | None, float, float], ...] = (
-            ("chunk_rows", self.chunk_rows, 0, 1_000_000),
-            ("chunk_s", self.chunk_s, 0.001, 60),
-            ("load", self.load, 0.001, 1),
-            ("delay_s", self.delay_s, 0, 3_600),
-            ("rows_per_s", self.rows_per_s, 0, 1e9),
-            ("log_rows_per_s", self.log_rows_per_s, 0, 1e9),
-            ("retain_bytes", self.retain_bytes, 0, 2**53),
-            ("retain_s", self.retain_s, 0, 1e9),
+            ("dump.chunk_rows", self.chunk_rows, 0, 1_000_000),
+            ("dump.chunk_s", self.chunk_s, 0.001, 60),
+            ("dump.load", self.load, 0.001, 1),
+            ("dump.delay_s", self.delay_s, 0, 3_600),
+            ("dump.rows_per_s", self.rows_per_s, 0, 10**9),
+            # No configuration has it; over HTTP it is called so.
+            ("rows per second of the log (log_rows_per_s)", self.log_rows_per_s, 0, 10**9),
+            ("changelog.retain", self.retain_bytes, 0, 2**53),
+            ("changelog.retain_s", self.retain_s, 0, 10**9),
         )
         for name, value, least, most in bounds:
             if value is not None and not least <= value <= most:

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn, CreateTable
 
+from headrace.durable import make_folder
 from headrace.errors import StateBusy, StateError, StateFull
 from headrace.model.schema import TableId
 from headrace.state import tables as t
@@ -101,7 +102,8 @@ class StateStore:
         self._engine = create_engine(url, connect_args={"timeout": wait_s})
         event.listen(self._engine, "connect", _prepare_sqlite)
         with self._guard():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            # The state folder: whoever opens the database first makes it.
+            make_folder(path.parent, 0o700)
             self._create_tables()
 
     def _create_tables(self) -> None:

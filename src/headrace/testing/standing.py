@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 
 from headrace.lake import FrontierStore, Manifest, TableEntry
 from headrace.observe.status import ProcessState, StatusFile
+from headrace.replicator import lock
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
 from headrace.state.store import StateStore
 
-__all__ = ["standing"]
+__all__ = ["capturing", "standing"]
+
+
+@contextlib.contextmanager
+def capturing(config: Config) -> Iterator[None]:
+    """Let a replicator look as if its capture ran, for as long as the block does; it ends without a word."""
+    paths = StatePaths.of(config)
+    paths.create()
+    with lock.held(paths.lock("capture"), "capture"):
+        StatusFile(paths.status("capture"), "capture").write(ProcessState.RUNNING)
+        yield
 
 
 def standing(config: Config, states: dict[str, str] | None = None) -> None:

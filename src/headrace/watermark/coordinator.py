@@ -291,6 +291,10 @@ class Coordinator:
         """Whether state changes wait to be written, and need not be at once: until they are, people are not heard."""
         return self.has_pending and not self._queue.is_to_look
 
+    def stand_still(self) -> None:
+        """Take note that the log is held back: the time until it goes on is none that a chunk took."""
+        self._queue.forget_time()
+
     def take_pending(self) -> list[Change]:
         """Return state changes to write once the change log is durable."""
         changes = self._queue.take_pending()
@@ -350,7 +354,8 @@ class Coordinator:
 
     def _start(self, task: Task) -> None:
         table = task.progress.table
-        if task.since is None:
+        if task.since is None and not task.progress.rows_per_s:
+            # A rate that is known waits for a chunk with the rest before it: one without would look faster.
             task.since = self._clock()
         request = task.request
         if task.repairs and table not in self._queue.gaps:

@@ -454,10 +454,13 @@ class TaskQueue:
 
     def _rest(self) -> None:
         """Let the active request go; what it has read stays, and its tables go on being watched."""
-        assert self._active is not None
-        for task in self._active.tasks:
-            task.since = None
+        self.forget_time()
         self._active = None
+
+    def forget_time(self) -> None:
+        """Measure the rate of what is under way from its next chunk on."""
+        for task in self._active.tasks if self._active else ():
+            task.since = None
 
     def _drop(self, begun: _Begun) -> None:
         """Forget a request that a person cancelled."""

@@ -103,7 +103,7 @@ def test_retention_reaches_the_capture_setting_by_setting(state, commanded):
         ({"retain": "1GiB"}, "retain"),
         ({"retain": 1.5}, "retain"),
         ({"retain": True}, "retain"),
-        ({"retain": -1}, "retain_bytes must lie"),
+        ({"retain": -1}, "changelog.retain must lie"),
         ({"retain_s": "1"}, "retain_s"),
         ({"retain_s": False}, "retain_s"),
         ({"retain": 1, "retain_s": -1}, "retain_s must lie"),

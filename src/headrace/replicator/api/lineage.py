@@ -10,7 +10,7 @@ from headrace.errors import StateError
 from headrace.replicator.api.bodies import LineageShown, NamespaceName, ReplicatorName
 from headrace.replicator.api.people import Person, looks
 from headrace.replicator.control.plane import ControlPlane
-from headrace.replicator.lineage.known import Known, plain, versions
+from headrace.replicator.lineage.known import Known
 
 __all__ = ["lineage"]
 
@@ -34,8 +34,7 @@ def lineage(plane: ControlPlane) -> APIRouter:
                 f"Nobody can look at {name}: {seen.error}", next_step="see its detail page."
             )
         config = plane.folders.of(row).config(row)
-        found = Known(config).tables(versions(seen.picture))
-        tables = [plain(config, one) for one in found if table in ("", str(one.table))]
+        tables = Known(config).shown(seen.picture, table or None)
         return LineageShown(name=name, tables=tables)
 
     return router

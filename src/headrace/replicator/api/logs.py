@@ -6,7 +6,6 @@ Of what is told here secrets of the replicator are references, whoever put them 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -17,6 +16,7 @@ from headrace.replicator.api.bodies import LogShown, NamespaceName, ReplicatorNa
 from headrace.replicator.api.people import Person, looks
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.control.references import names_in, redacted
+from headrace.replicator.known_tables import refuse_unknown
 from headrace.replicator.supervisor import all_lines
 
 __all__ = ["NDJSON", "logs"]
@@ -36,13 +36,16 @@ def logs(plane: ControlPlane) -> APIRouter:
         prefix="/v1/contexts/{namespace}/replicators/{name}/logs", tags=["replicators"]
     )
 
-    def said(namespace: str, name: str, process: str, table: str, level: str) -> Iterator[Entry]:
+    def said(namespace: str, name: str, process: str, table: str, level: str) -> list[Entry]:
         row = plane.store.replicator(namespace, name)
         folder = plane.folders.of(row)
         found = all_lines(folder.log if process == "run" else folder.state.log(process))
         # As one text: a secret is looked up once, and may go on in the next line.
         text = redacted("\n".join(found), names_in(row.config), plane.environment)
-        return chosen(entries(text.split("\n") if found else ()), table, level)
+        told = list(chosen(entries(text.split("\n") if found else ()), table, level))
+        if table and not told:
+            refuse_unknown(folder.config(row), table)
+        return told
 
     @router.get("")
     def get_logs(

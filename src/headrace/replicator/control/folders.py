@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.durable import replace_file
+from headrace.durable import make_folder, replace_file
 from headrace.errors import ConfigError
 from headrace.replicator.assess.document import configured, read_document
 from headrace.replicator.config import Config
@@ -52,7 +52,7 @@ class ReplicatorFolder:
     def write(self, deployed: Deployed) -> Path:
         """Write the configuration of the present revision, durably and whole; return where it is."""
         path = self.file(deployed.revision)
-        self.root.mkdir(parents=True, exist_ok=True)
+        make_folder(self.root, 0o700)
         document = self._document(deployed)
         replace_file(path, (json.dumps(document, indent=2) + "\n").encode())
         for other in self.root.glob("config-*.json"):

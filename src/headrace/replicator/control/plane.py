@@ -20,6 +20,7 @@ from pathlib import Path
 
 from sqlalchemy import URL
 
+from headrace.durable import make_folder
 from headrace.errors import ControlStandby, HeadraceError, LeaseLost
 from headrace.replicator.control import leases
 from headrace.replicator.control.complaints import Complaints
@@ -81,7 +82,7 @@ class ControlPlane:
         self.settings = settings
         self.environment = without(dict(environment or os.environ), settings.hidden)
         self.folders = Folders(settings.state)
-        settings.state.mkdir(parents=True, exist_ok=True)
+        make_folder(settings.state, 0o700)
         own = URL.create("sqlite", database=str(settings.state / "control.db"))
         self.database = Database(settings.database or own)
         self.store = ControlStore(self.database)

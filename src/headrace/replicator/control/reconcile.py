@@ -361,10 +361,8 @@ class Reconciler:
 def _deliver(folder: ReplicatorFolder, *, paused: bool) -> None:
     """Have a process take changes, or none; one that does not run finds it when it starts."""
     database = folder.state.database
-    if not database.exists():
-        if not paused:
-            return
-        database.parent.mkdir(parents=True, exist_ok=True)
+    if not database.exists() and not paused:
+        return
     with contextlib.closing(StateStore(database)) as state:
         if state.pace().log_paused is not paused:
             state.set_pace(log_paused=paused)

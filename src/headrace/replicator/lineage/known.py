@@ -12,12 +12,13 @@ from headrace.lake.settings import settings_for
 from headrace.registry.file import FileRegistry
 from headrace.replicator.asked import table_settings
 from headrace.replicator.config import Config
+from headrace.replicator.known_tables import refuse_unknown
 from headrace.replicator.lineage.columns import TableLineage, table_lineage
 from headrace.replicator.lineage.datasets import Dataset, source_dataset, target_dataset
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import Picture
 
-__all__ = ["Known", "plain", "versions"]
+__all__ = ["Known", "versions"]
 
 
 def versions(picture: Picture) -> dict[str, int]:
@@ -36,9 +37,25 @@ class Known:
     """
 
     def __init__(self, config: Config) -> None:
+        self._config = config
         self._registry = FileRegistry(StatePaths.of(config).registry)
         self._settings = table_settings(config)
         self._made: dict[int, TableLineage] = {}
+
+    def shown(self, picture: Picture, table: str | None = None) -> list[dict[str, Any]]:
+        """Return the lineages of a picture's tables as plain values.
+
+        Args:
+            picture: of the replicator.
+            table: only this one, ``schema.name``; None for all.
+
+        Raises:
+            UnknownTable: the replicator has no such table.
+        """
+        found = [one for one in self.tables(versions(picture)) if table in (None, str(one.table))]
+        if table is not None and not found:
+            refuse_unknown(self._config, table)
+        return [_plain(self._config, one) for one in found]
 
     def tables(self, found: dict[str, int]) -> list[TableLineage]:
         """Return the lineages of some versions; one that the registry lacks is left out."""
@@ -56,8 +73,7 @@ class Known:
         return self._made[schema_id]
 
 
-def plain(config: Config, table: TableLineage) -> dict[str, Any]:
-    """Return the lineage of a table as plain values."""
+def _plain(config: Config, table: TableLineage) -> dict[str, Any]:
     return {
         "table": str(table.table),
         "source": _named(source_dataset(config, table.table)),
