@@ -144,8 +144,12 @@ def goal(config: Config) -> tuple[int, frozenset[str]]:
     return source.end_scn(), names
 
 
-def verify(config: Config) -> VerifyReport:
+def verify(config: Config, progress: Callable[[str], None] | None = None) -> VerifyReport:
     """Compare every captured table with its replica.
+
+    Args:
+        config: of the replicator.
+        progress: called with one line about what is being done.
 
     Raises:
         ConfigError: there is none.
@@ -175,6 +179,7 @@ def verify(config: Config) -> VerifyReport:
         tables,
         paths.changelog,
         _replicas(config),
+        progress=progress,
         life=life,
         fed=fed,
     )
