@@ -12,11 +12,19 @@ from headrace.observe.status import ProcessState, ProcessStatus
 from headrace.replicator import lock
 from headrace.replicator.paths import StatePaths
 
-__all__ = ["read_role", "unheard"]
+__all__ = ["is_run", "read_role", "unheard"]
 
 _ALIVE = (ProcessState.STARTING, ProcessState.RUNNING)
 _SILENT_S = 60.0
 """A capture that works speaks twice a second; not while it waits for a disk, or writes a table without a key."""
+
+
+def is_run(paths: StatePaths) -> bool:
+    """Return whether somebody runs a replicator, as far as anybody can tell.
+
+    A capture that has died is started again by its run.
+    """
+    return any(lock.is_held(paths.lock(name)) for name in ("run", "capture"))
 
 
 def read_role(paths: StatePaths, name: str) -> ProcessStatus | None:

@@ -155,7 +155,7 @@ def verify(config: Config, progress: Callable[[str], None] | None = None) -> Ver
         ConfigError: there is none.
     """
     from headrace.errors import ConfigError
-    from headrace.replicator import lock
+    from headrace.replicator.roles import is_run
     from headrace.replicator.verify import verify as compare
     from headrace.state.incarnation import Incarnation
     from headrace.state.store import StateStore
@@ -170,10 +170,6 @@ def verify(config: Config, progress: Callable[[str], None] | None = None) -> Ver
     with contextlib.closing(StateStore(paths.database)) as state:
         life = Incarnation.read(state)
 
-    def fed() -> bool:
-        # A capture that has died is started again by its run.
-        return any(lock.is_held(paths.lock(name)) for name in ("run", "capture"))
-
     return compare(
         source,
         tables,
@@ -181,7 +177,7 @@ def verify(config: Config, progress: Callable[[str], None] | None = None) -> Ver
         _replicas(config),
         progress=progress,
         life=life,
-        fed=fed,
+        fed=lambda: is_run(paths),
     )
 
 
