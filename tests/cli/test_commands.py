@@ -22,6 +22,7 @@ from headrace.observe.status import ProcessState, ProcessStatus, StatusFile, des
 from headrace.replicator import config_file, lock, runner
 from headrace.replicator.paths import StatePaths
 from headrace.replicator.requests import Requests, Shown
+from headrace.replicator.resync import Resync
 from headrace.replicator.run import note_end
 from headrace.state.store import Scope, StateStore
 from headrace.testing.standing import standing
@@ -523,6 +524,39 @@ def test_a_resync_of_nothing_is_refused_and_an_order_is_kept_and_shown(file: Pat
         assert "ordered" in call("resync", str(file)).stdout
     assert json.loads(call("status", str(file), "--json").stdout)["resync"]["state"] == "ordered"
     assert "resync ordered" in call("status", str(file)).stdout
+
+
+@pytest.mark.parametrize("state", [ProcessState.RUNNING, ProcessState.STOPPED])
+def test_a_resync_that_nothing_asks_for_is_refused_unless_it_is_forced(
+    file: Path, state: ProcessState
+) -> None:
+    paths = StatePaths.of(config_file.load(file))
+    paths.create()
+    with closing(StateStore(paths.database)) as store:
+        store.write([lambda w: w.set("incarnation", "7/1")])
+    said = StatusFile(paths.status("capture"), "capture")
+    said.write(state, force=True)
+    with lock.held(paths.lock("capture"), "capture"):
+        refused = call("resync", str(file))
+        assert refused.exit_code == 2
+        assert f"is {state.value} without an error" in refused.stderr
+        assert json.loads(call("status", str(file), "--json").stdout)["resync"] == {}
+        assert "ordered" in call("resync", str(file), "--force").stdout
+        # Once it is ordered it may be ordered again.
+        assert call("resync", str(file)).exit_code == 0
+
+
+def test_a_resync_is_ordered_where_capture_needs_it_or_was_killed(file: Path) -> None:
+    paths = StatePaths.of(config_file.load(file))
+    paths.create()
+    with closing(StateStore(paths.database)) as store:
+        store.write([lambda w: w.set("incarnation", "7/1")])
+    said = StatusFile(paths.status("capture"), "capture")
+    for state in (ProcessState.RUNNING, ProcessState.FAILED):
+        said.write(state, force=True)
+        assert "ordered" in call("resync", str(file)).stdout
+        with closing(StateStore(paths.database)) as store:
+            store.write([Resync.done])
 
 
 def test_status_says_resync_needed_and_what_the_slot_keeps(file: Path) -> None:

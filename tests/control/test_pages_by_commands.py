@@ -141,7 +141,9 @@ def test_dumps_are_asked_for_shown_and_steered_by_the_replicators_name(plane: Co
     ]
     name = some["request"]
     # By the beginning of its name, as beside the file.
-    assert "paused" in call("dump", "pause", "shop", name[:12]).stdout
+    paused = call("dump", "pause", "shop", name[:12])
+    assert "paused" in paused.stdout
+    assert "shop does not run, so no request is carried out: headrace start shop" in paused.stderr
     assert same("dump", "show", "shop", name)["state"] == "PAUSED"
     assert "resumed" in call("dump", "resume", "shop", name).stdout
     assert "priority 9" in call("dump", "prioritise", "shop", name, "9").stdout
@@ -179,6 +181,8 @@ def test_the_log_is_held_back_and_kept_by_the_replicators_name(
     call("log", "pause", "shop")
     ask.reaches("PAUSED")
     assert ask.one(f"{SHOP}/api/v1/pace")["log_paused"] is True
+    held = call("dump", "start", "shop", "--table", "all").stderr
+    assert "log delivery is paused, and dumps wait with it: headrace resume shop" in held
     call("log", "resume", "shop")
     ask.reaches("RUNNING")
     monkeypatch.setenv("HEADRACE_TOKEN", VIEWER.secret)

@@ -175,6 +175,26 @@ def test_preflight_problems_stop_run_before_anything_is_created(
     assert not pipeline.paths.changelog.exists()
 
 
+@req("N08")
+def test_a_table_that_only_a_person_mends_does_not_keep_the_run_from_ending(
+    url: str, pipeline: Pipeline
+) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("create schema shop")
+        connection.execute('create table shop.odd (id int primary key, v text, "V" text)')
+        connection.execute("create table shop.plain (id int primary key)")
+        connection.execute("insert into shop.odd values (1, 'a', 'b')")
+        connection.execute("insert into shop.plain values (1), (2)")
+
+    done = pipeline.command("run", "--once", timeout_s=240)
+
+    assert done.returncode == 2
+    assert "All is copied but for shop.odd" in done.stderr
+    assert "next step" in done.stderr
+    plain = DeltaTable(table_path(pipeline.config.lake, TableId("shop", "plain"))).snapshot()
+    assert plain.to_table(["id"]).num_rows == 2
+
+
 @pytest.mark.long
 @each_source()
 @req("C101", "P17")

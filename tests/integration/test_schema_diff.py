@@ -88,3 +88,23 @@ def test_a_change_that_will_be_refused_is_named_and_ends_with_one(file: Path, sq
     assert shown.exit_code == 1
     assert "from string to int32" in shown.stdout
     assert "such a table waits" in shown.stdout
+
+
+@req("C30")
+def test_a_name_that_the_target_does_not_take_is_refused_before_the_table_comes(
+    file: Path, sql: Sql
+) -> None:
+    sql(
+        'CREATE TABLE fresh (id int PRIMARY KEY, v text, "V" text)',
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+    )
+    (table,) = (s for s in open_database(config_file.load(file)).tables() if s.table.name == "t")
+    config = config_file.load(file)
+    DeltaTables(config.lake, config.name, vectors=True).evolve(table)
+    sql('ALTER TABLE t ADD "V" text')
+    shown = CliRunner().invoke(app, ["schema", "diff", str(file), "--json"])
+    assert shown.exit_code == 1
+    told = {one["table"]: one for one in json.loads(shown.stdout)}
+    assert told["public.fresh"]["state"] == "new"
+    for one in told.values():
+        assert [(c["change"], c["column"]) for c in one["changes"]] == [("refused", "V")]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from headrace.errors import ConfigError, TargetError
+from headrace.errors import ConfigError, IncompatibleSchemaChange, TargetError
+from headrace.lake.evolution import create_actions
 from headrace.lake.policies import Dropped, Incompatible, Policies
+from headrace.lake.settings import settings_for
 from headrace.lake.sql.duckdb_file import DuckdbWarehouse
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.model.schema import TableId
@@ -24,6 +27,7 @@ from headrace.sources.mysql import MysqlSource
 from headrace.sources.postgres import PostgresSource
 from headrace.sources.postgres.settings import ColumnChoice
 from headrace.store import Bucket, ObjectPath
+from headrace.testing.notation import table_of
 from tests.requirements import req
 
 if TYPE_CHECKING:
@@ -343,6 +347,35 @@ def test_a_section_takes_in_others_and_says_some_of_their_names_itself(tmp_path:
         ("mirror", ("x",)),
         ("append", ("y",)),
     ]
+
+
+@req("C-17")
+@pytest.mark.parametrize("column", ["unit price", "a,b", "a: {b}", "tab\there"])
+def test_the_remedy_for_a_refused_name_can_be_written_as_it_is_told(
+    tmp_path: Path, column: str
+) -> None:
+    """Also of a table whose own name has a point in it, and a column whose name is YAML."""
+    named = TableId("public", "my.table")
+    columns = (replace(table_of(1).columns[0], name=column),)
+    with pytest.raises(IncompatibleSchemaChange) as caught:
+        create_actions(replace(table_of(1), table=named, columns=columns, key=()), vectors=False)
+    told = caught.value.next_step.partition(": ")[2].removesuffix(".").replace("…", "price")
+
+    config = load(write(tmp_path, SMALLEST + told + "\n"))
+
+    assert settings_for(named, table_settings(config)).rename == ((column, "price"),)
+
+
+@req("C-17")
+def test_a_table_with_a_point_in_its_name_can_be_named_everywhere(tmp_path: Path) -> None:
+    name = "public.my.table"
+    text = SMALLEST.replace(
+        'tables: ["public.*"]', f'tables: ["{name}"], columns: {{{name}: {{exclude: [x]}}}}'
+    )
+    assert text != SMALLEST
+    source = load(write(tmp_path, text)).source
+    assert isinstance(source, PostgresConfig)
+    assert (source.tables, list(source.columns)) == ((name,), [name])
 
 
 @req("C75")

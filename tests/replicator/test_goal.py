@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -109,6 +110,35 @@ def test_changes_that_were_put_aside_end_the_run_once_everything_else_is_done() 
     # What time may heal is waited for.
     failing = replace(lacking, error="TargetUnavailable: it is away")
     assert not goal.is_reached(replace(PICTURE, tables=(failing,)), DONE, [])
+
+
+@req("N08")
+def test_a_table_that_only_a_person_mends_ends_the_run_once_everything_else_is_done() -> None:
+    other = TablePicture("public.other", "live", 5, 5, 0, 100)
+    stuck = replace(
+        PICTURE.tables[0], phase="failing", error="SchemaIncompatible: a name", applied_scn=0
+    )
+
+    def picture(retry: str, **changes: Any) -> Picture:
+        error = {"name": "SchemaIncompatible", "message": "a name", "retry": retry}
+        detail = {"tables": {NAME: {"error": {**error, "next_step": "rename it."}}}}
+        apply = ProcessStatus("apply", 1, ProcessState.RUNNING, 1, detail)
+        return replace(PICTURE, tables=(stuck, other), roles={"apply": apply}, **changes)
+
+    goal = Goal.of(90, frozenset({NAME, "public.other"}), [])
+    done = {"public.other": replace(DONE[NAME], table=TableId("public", "other"))}
+    with pytest.raises(
+        StateError, match=rf"but for {NAME}, .*: SchemaIncompatible: a name"
+    ) as caught:
+        goal.is_reached(picture("manual"), done, [])
+    assert caught.value.next_step == "rename it."
+    # Until then there is something to wait for: time, the other table, a request.
+    assert not goal.is_reached(picture("timed"), done, [])
+    assert not goal.is_reached(picture("manual", frontier_scn=89, lag_changes=1), done, [])
+    assert not goal.is_reached(picture("manual"), {}, [])
+    assert not goal.is_reached(picture("manual"), done, [request("asked", RequestState.QUEUED)])
+    # It is no table of the run's.
+    assert Goal.of(90, frozenset({"public.other"}), []).is_reached(picture("manual"), done, [])
 
 
 @req("C60")

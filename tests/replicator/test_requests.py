@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from headrace.errors import ConfigError, StateError
 from headrace.model.schema import TableId
+from headrace.observe.status import ProcessState, StatusFile
 from headrace.registry.file import FileRegistry
+from headrace.replicator import lock
 from headrace.replicator.config import Config
 from headrace.replicator.config_file import load
 from headrace.replicator.paths import StatePaths
@@ -238,6 +241,27 @@ def test_waiting_ends_with_what_became_of_it(
     state.write([lambda w: w.request_state(asked, state_now, since=OPEN, reason="the reason")])
     with pytest.raises(StateError, match=why):
         requests.wait(asked)
+
+
+def test_what_keeps_requests_from_being_carried_out_is_told(
+    config: Config, requests: Requests, state: StateStore
+) -> None:
+    assert "nobody runs the replicator" in requests.held_up()
+    asked = requests.start(ALL)
+    state.move(asked, S.ACTIVE, since=OPEN)
+    begun = time.monotonic()
+    requests.pause(asked)
+    assert time.monotonic() - begun < 5.0, "nobody who would hear it is waited for"
+    paths = StatePaths.of(config)
+    with lock.held(paths.lock("run"), "headrace run"):
+        assert requests.held_up() == ""
+        requests.set_pace(log_paused=True)
+        assert "headrace log resume FILE" in requests.held_up()
+        requests.set_pace(log_paused=False)
+        failed = StatusFile(paths.status("capture"), "capture")
+        failed.write(ProcessState.FAILED, force=True)
+        failed.close()
+        assert "capture is not running: it failed" in requests.held_up()
 
 
 def test_waiting_has_an_end(requests: Requests) -> None:

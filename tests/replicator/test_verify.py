@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from hashlib import md5
 
 import pyarrow as pa
@@ -292,6 +293,23 @@ def test_a_log_that_nobody_writes_is_compared_as_it_is_at_once(shop, monkeypatch
     # Whoever writes it may be about to.
     assert shop.verify(progress=lines.append, timeout_s=0.5).equal
     assert "waiting for the change log to reach the source's snapshot" in lines
+
+
+def test_what_nobody_brings_is_not_waited_for(shop):
+    lines: list[str] = []
+    shop.execute("CREATE TABLE other (id int PRIMARY KEY)")
+    shop.execute("UPDATE orders SET name = 'not logged' WHERE id = 9")
+    begun = time.monotonic()
+    report = shop.verify(
+        "orders", "other", progress=lines.append, timeout_s=600.0, fed=lambda: False
+    )
+    assert time.monotonic() - begun < 60.0
+    assert [table.state for table in report.tables] == ["behind", "copying"]
+    assert lines[0].startswith("not waiting for the dump of public.other: nobody runs")
+    # Somebody who runs may complete it.
+    lines.clear()
+    shop.verify("other", progress=lines.append, timeout_s=0.5)
+    assert lines[0] == "waiting for the dump of public.other"
 
 
 def test_rows_that_reach_the_log_late_are_waited_for(shop):

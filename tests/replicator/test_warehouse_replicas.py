@@ -67,7 +67,7 @@ class Place:
             return shown.uncompared(SOURCE.table, 1)
 
     def changes(self, source: TableSchema) -> list[tuple[str, str]]:
-        (found,) = schema_diff([source], self.replicas)
+        (found,) = schema_diff([source], self.replicas, lambda _: ())
         return [(one["change"], one["column"]) for one in found.to_json()["changes"]]
 
 

@@ -74,9 +74,9 @@ def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
 def test_a_table_is_tried_for_an_hour_then_given_up_while_the_others_go_on(bench: Bench) -> None:
     life = Life(bench, Patience(for_s=HOUR_S, longest_s=600.0))
     life.process(bench.log.scn)
-    assert life.said()["name"] == "MissingBase"
+    assert (life.said()["name"], life.said()["retry"]) == ("MissingBase", "timed")
     life.wait(HOUR_S - 1, step=60.0)
-    assert life.said()["name"] == "MissingBase"
+    assert (life.said()["name"], life.said()["retry"]) == ("MissingBase", "manual")
     # 1, 2, 4, … 512 s and then every ten minutes, at most: not every minute that the clock was looked at.
     assert 8 < life.attempts < 20
 
@@ -123,6 +123,9 @@ def test_an_hours_outage_of_one_target_is_over_within_one_pause(bench: Bench) ->
     life.wait(HOUR_S, step=30.0)
     states = {name: table.state for name, table in life.applier.status.tables.items()}
     assert states == {"public.good": "live", "public.bad": "live", "public.other": "failing"}
+    away = life.applier.status.tables["public.other"].error
+    assert away is not None
+    assert away["retry"] == "timed", "time mends it, however long it takes"
     manifest = bench.frontier.latest()
     assert manifest is not None
     assert 100 < manifest.tables["public.other"].counts.errors < 130

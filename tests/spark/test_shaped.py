@@ -227,7 +227,7 @@ def test_names_that_delta_has_not_are_refused_until_a_setting_maps_them(bench: B
     (error,) = bench.run(end).failing
     assert isinstance(error, IncompatibleSchemaChange)
     assert "public.t.unit price has a character in its name" in error.message
-    assert "tables: {public.t: {rename: {unit price: …}}}" in error.next_step
+    assert 'tables: {"public.t": {rename: {"unit price": …}}}' in error.next_step
     given(bench, TableSettings(rename=(("unit price", "C2"),)))
     (unfit,) = bench.run(end).failing
     assert isinstance(unfit, UnfitSettings)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.dumps import configured, dumps_of
+from headrace.cli.dumps import HeldUp, configured, dumps_of
 from headrace.cli.output import console, errors_without_traceback, notes
 from headrace.cli.server import (
     DEFAULT_URL,
@@ -105,13 +105,16 @@ def start(
             delete_missing=delete_missing,
             priority=priority,
         )
+        held = HeldUp(requests)
         if not as_json:
             console.print(f"queued: request {asked}")
+            held.look()
             if wait:
-                console.print(outcome(requests.wait(asked)))
+                console.print(outcome(requests.wait(asked, look=held.look)))
             return
         try:
-            shown = requests.wait(asked) if wait else requests.show(asked)
+            held.look()
+            shown = requests.wait(asked, look=held.look) if wait else requests.show(asked)
         except HeadraceError:
             # Whoever repeated the command would have it twice.
             notes.print(f"queued: request {asked}")
@@ -186,7 +189,8 @@ def pause(
     """
     with dumps_of(file, Server(server, namespace, ca)) as requests:
         paused = requests.pause(request)
-    console.print(f"paused: request {paused.request_id}")
+        console.print(f"paused: request {paused.request_id}")
+        HeldUp(requests).look()
 
 
 @dump.command()
@@ -204,7 +208,8 @@ def resume(
     """
     with dumps_of(file, Server(server, namespace, ca)) as requests:
         resumed = requests.resume(request)
-    console.print(f"resumed: request {resumed.request_id}")
+        console.print(f"resumed: request {resumed.request_id}")
+        HeldUp(requests).look()
 
 
 @dump.command()

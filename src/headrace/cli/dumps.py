@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote
 
+from rich.text import Text
+
+from headrace.cli.output import notes
 from headrace.cli.server import Server, replicator_named
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -21,10 +26,11 @@ if TYPE_CHECKING:
     from headrace.state.pace import Pace
     from headrace.state.records import DumpRequest
 
-__all__ = ["Dumps", "configured", "dumps_of", "figure"]
+__all__ = ["Dumps", "HeldUp", "configured", "dumps_of", "figure"]
 
 S = TypeVar("S", bound="BaseModel")
 
+_LOOK_S = 2.0
 _MOST = 1000
 """Requests that a control plane gives in one answer."""
 
@@ -52,8 +58,12 @@ class Dumps(Protocol):
         """Return one request."""
         ...
 
-    def wait(self, request: str) -> Shown:
-        """Return a request once it is completed."""
+    def held_up(self) -> str:
+        """Return why nobody carries requests out at present, and what to do; empty where somebody does."""
+        ...
+
+    def wait(self, request: str, *, look: Callable[[], None]) -> Shown:
+        """Return a request once it is completed, looking again and again meanwhile."""
         ...
 
     def pause(self, request: str) -> DumpRequest:
@@ -102,6 +112,34 @@ def dumps_of(given: str, server: Server) -> contextlib.AbstractContextManager[Du
     from headrace.replicator.requests import Requests
 
     return Requests(config_file.load(Path(given)))
+
+
+class HeldUp:
+    """Says on the standard error why nobody carries requests out, once for as long as it is so.
+
+    Args:
+        dumps: whose requests.
+    """
+
+    def __init__(self, dumps: Dumps) -> None:
+        self._dumps = dumps
+        self._said = False
+        self._again_at = 0.0
+
+    def look(self) -> None:
+        """Look, but not more often than every other second, and say what is found."""
+        now = time.monotonic()
+        if now < self._again_at:
+            return
+        self._again_at = now + _LOOK_S
+        # What was asked for is kept, whether or not anybody says how it stands.
+        with contextlib.suppress(HeadraceError):
+            self._say(self._dumps.held_up())
+
+    def _say(self, why: str) -> None:
+        if why and not self._said:
+            notes.print(Text(why, style="yellow"), soft_wrap=True)
+        self._said = bool(why)
 
 
 def configured(given: str, server: Server) -> tuple[DumpConfig, ChangeLogConfig]:
@@ -175,10 +213,21 @@ class _AtServer:
     def show(self, request: str) -> Shown:
         return _shown(self._server.within("GET", self._of(request)))
 
-    def wait(self, request: str) -> Shown:
+    def held_up(self) -> str:
+        from headrace.replicator.requests import LOG_PAUSED
+
+        shown = self._server.replicator(self._name)
+        if shown["state"] == "PAUSED" or shown["log_paused"]:
+            return f"{LOG_PAUSED}: headrace resume {self._name}"
+        if shown["desired"] != "RUNNING" or shown["state"] == "FAILED":
+            return f"{self._name} does not run, so no request is carried out: headrace start {self._name}"
+        why = shown["unheard"]
+        return f"{why}: headrace status {self._name}" if why else ""
+
+    def wait(self, request: str, *, look: Callable[[], None]) -> Shown:
         from headrace.replicator.requests import wait_for
 
-        return wait_for(self.show, request)
+        return wait_for(self.show, request, look)
 
     def pause(self, request: str) -> DumpRequest:
         return self._moved(request, "pause")

@@ -15,7 +15,7 @@ __all__ = ["preflight"]
 
 @errors_without_traceback
 def preflight(file: ConfigFile, as_json: AsJson = False) -> None:
-    """Check the configuration, the server, every table and the target; change nothing.
+    """Check the configuration, the server, every table, the target and the state folder; change nothing.
 
     An object store gets one small object, which is removed again.
 
@@ -26,10 +26,11 @@ def preflight(file: ConfigFile, as_json: AsJson = False) -> None:
     [bold]Example[/bold]  headrace preflight shop.yaml
     """
     from headrace.cli.findings import show_findings
-    from headrace.replicator import config_file, runner
+    from headrace.replicator import config_file
+    from headrace.replicator.assess.pipeline import obstacles
     from headrace.sources.base import Severity
 
-    findings = runner.preflight(config_file.load(file))
+    findings = obstacles(config_file.load(file))
     if as_json:
         plain = [
             {

@@ -69,7 +69,7 @@ def remove(file: ConfigFile, as_json: AsJson = False) -> None:
     """Take the replicator's place away, and the triggers that no other replicator needs.
 
     With the last replicator the change tables go too. One that is removed begins anew, with a dump, if it is
-    ever started again: headrace resync.
+    ever started again: headrace resync FILE --force.
 
     [bold]Example[/bold]  headrace source triggers remove shop.yaml
     """

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import console, errors_without_traceback
+from headrace.cli.output import console, errors_without_traceback, notes
 from headrace.cli.server import (
     DEFAULT_URL,
     Authority,
@@ -47,7 +47,7 @@ def verify(
 
     The source's side is one snapshot, rendered and hashed by the server itself; the target's side is a
     frontier plus exactly the later transactions that the snapshot sees. One that a control plane runs is named by its
-    name, on the control plane's machine.
+    name, on the control plane's machine. What it waits for, for two minutes at most, stands on the standard error.
 
     Exit code: 0 when all tables are equal, 1 when one is not, 2 on an error.
 
@@ -55,7 +55,8 @@ def verify(
     """
     from headrace.replicator import config_file, runner
 
-    report = runner.verify(config_file.load(file_of(file, Server(server, namespace, ca))))
+    config = config_file.load(file_of(file, Server(server, namespace, ca)))
+    report = runner.verify(config, lambda line: notes.print(line, soft_wrap=True))
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:

@@ -227,7 +227,10 @@ def _check_names(schema: TableSchema) -> None:
     seen: dict[str, str] = {}
     for name in schema.names:
         if _REFUSED_IN_NAMES & set(name):
-            mapped = f"tables: {{{schema.table}: {{rename: {{{name}: …}}}}}}"
+            table, column = (
+                json.dumps(text, ensure_ascii=False) for text in (f"{schema.table}", name)
+            )
+            mapped = f"tables: {{{table}: {{rename: {{{column}: …}}}}}}"
             next_step = f"give it another name at the target: {mapped}."
             raise _incompatible(schema, name, "has a character in its name", next_step)
         if twin := seen.get(name.lower()):

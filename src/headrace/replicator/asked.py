@@ -35,7 +35,7 @@ from headrace.replicator.config import (
     TableConfig,
 )
 
-__all__ = ["capabilities", "refuse_what_the_target_lacks", "table_settings"]
+__all__ = ["capabilities", "refuse_what_the_target_lacks", "schema_prefix", "table_settings"]
 
 
 _OPERATIONS: Mapping[str, tuple[str, ...]] = {
@@ -74,6 +74,14 @@ def capabilities(config: Config) -> Capabilities:
     if isinstance(target, ParquetTargetConfig):
         return PARQUET
     return MERGE if target.merge else DELTA
+
+
+def schema_prefix(config: Config) -> str:
+    """Return what the target puts before the names of schemas."""
+    target = config.target
+    if isinstance(target, PostgresTargetConfig | MysqlTargetConfig):
+        return target.schema_prefix
+    return ""
 
 
 def _settings(config: Config, given: TableConfig) -> TableSettings:

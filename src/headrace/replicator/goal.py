@@ -56,7 +56,8 @@ class Goal:
 
         Raises:
             StateError: something that only a person ends stands in the way: a request that failed or was paused, a
-                copy that was cancelled, a log that was paused; or all is done but for changes that were put aside.
+                copy that was cancelled, a log that was paused; or all is done but for changes that were put aside, or
+                for tables that trying again does not mend.
         """
         _refuse_what_waits_for_people(picture, requests)
         fresh = [request for request in requests if request.request_id not in self.over]
@@ -64,13 +65,16 @@ class Goal:
         copied = {name for name, entry in progress.items() if entry.completed_scn}
         live = {table.name for table in picture.tables if table.phase == "live"}
         lacking = [table for table in picture.tables if _lacks_only_letters(table)]
+        stuck = [table for table in picture.tables if _is_stuck(table, picture)]
         done = copied & (live | {table.name for table in lacking})
-        if not self.tables <= done or any(r.state not in _OVER for r in fresh):
+        whole = self.tables - {table.name for table in stuck}
+        if not whole <= done or any(r.state not in _OVER for r in fresh):
             return False
-        completed = (progress[name].completed_scn for name in self.tables)
+        completed = (progress[name].completed_scn for name in whole)
         end = max(self.scn, read_scn, *completed)
         if not picture.shows(end) or any(t.lag_changes and t.applied_scn < end for t in lacking):
             return False
+        _tell_of_stuck([table for table in stuck if table.name in self.tables], picture)
         _tell_of_letters([table for table in lacking if table.name in self.tables])
         return True
 
@@ -103,6 +107,21 @@ class Goal:
 
 def _lacks_only_letters(table: TablePicture) -> bool:
     return table.phase == "failing" and table.error.partition(":")[0] == _PUT_ASIDE
+
+
+def _is_stuck(table: TablePicture, picture: Picture) -> bool:
+    return table.phase == "failing" and table.name in picture.for_people
+
+
+def _tell_of_stuck(tables: Sequence[TablePicture], picture: Picture) -> None:
+    """Refuse to go on where nothing more comes: such a table would be tried again for ever."""
+    if tables:
+        first, others = tables[0], ", ".join(table.name for table in tables[1:])
+        raise StateError(
+            f"All is copied but for {first.name}, which only a person mends: {first.error}"
+            + (f" So it is with {others}." if others else ""),
+            next_step=picture.for_people[first.name],
+        )
 
 
 def _tell_of_letters(tables: Sequence[TablePicture]) -> None:

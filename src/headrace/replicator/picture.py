@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.changelog.reader import ChangeLogReader
-from headrace.errors import ChangeLogError, ScnNotFound, SlotLost, SourceReplaced, StateError
+from headrace.errors import ChangeLogError, Retry, ScnNotFound, SlotLost, SourceReplaced, StateError
 from headrace.lake import FrontierStore, Manifest, TableEntry
 from headrace.lake.counts import NO_COUNTS, OnTime, TableCounts
 from headrace.lake.settings import settings_for
@@ -152,6 +152,16 @@ class Picture:
         capture = self.roles.get("capture")
         detail = capture.detail if capture else {}
         return str(detail["detail"]) if detail.get("state") in (FELL_OFF, REFUSED) else ""
+
+    @property
+    def for_people(self) -> Mapping[str, str]:
+        """What a person does for each table that fails and that trying again has not mended."""
+        errors = _said_of_tables(self.roles.get("apply"))
+        return {
+            name: error["next_step"]
+            for name, error in errors.items()
+            if error.get("retry") == Retry.MANUAL.value
+        }
 
     def shows(self, scn: int) -> bool:
         """Whether the tables hold everything up to a position.
@@ -485,9 +495,12 @@ def _is_refused(copy: Copy) -> bool:
 
 def _table_errors(apply: ProcessStatus | None) -> dict[str, str]:
     """Return what the apply job says about the tables it left behind."""
-    tables = apply.detail.get("tables", {}) if apply else {}
     return {
-        name: f"{table['error']['name']}: {table['error']['message']}"
-        for name, table in tables.items()
-        if table.get("error")
+        name: f"{error['name']}: {error['message']}"
+        for name, error in _said_of_tables(apply).items()
     }
+
+
+def _said_of_tables(apply: ProcessStatus | None) -> dict[str, dict[str, str]]:
+    tables = apply.detail.get("tables", {}) if apply else {}
+    return {name: table["error"] for name, table in tables.items() if table.get("error")}

@@ -25,7 +25,7 @@ from headrace.registry.file import FileRegistry
 from headrace.replicator.config import Config, DatabaseConfig
 from headrace.replicator.keys import parse_keys
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.roles import read_role, reads
+from headrace.replicator.roles import is_run, read_role, reads, unheard
 from headrace.state.pace import Pace
 from headrace.state.records import (
     OPEN,
@@ -37,10 +37,12 @@ from headrace.state.records import (
 )
 from headrace.state.store import StateStore
 
-__all__ = ["ALL", "PRIORITIES", "Requests", "Shown", "scope_of", "wait_for"]
+__all__ = ["ALL", "LOG_PAUSED", "PRIORITIES", "Requests", "Shown", "scope_of", "wait_for"]
 
 ALL = "all"
 """Said in place of a table's name: every captured table."""
+
+LOG_PAUSED = "log delivery is paused, and dumps wait with it"
 
 PRIORITIES = range(-100, 101)
 
@@ -241,13 +243,33 @@ class Requests:
         """Return the tables whose copy was cancelled, and which stay incomplete until another is asked for."""
         return [table for table, copy in self._store.copies().items() if copy.is_cancelled]
 
-    def wait(self, request: str, timeout_s: float = 24 * 3600.0) -> Shown:
+    def held_up(self) -> str:
+        """Return why nobody carries requests out at present, and what to do; empty where somebody does."""
+        if not is_run(self._paths):
+            return "nobody runs the replicator, so no request is carried out: headrace run FILE"
+        if self._store.pace().log_paused:
+            return f"{LOG_PAUSED}: headrace log resume FILE"
+        why = unheard(read_role(self._paths, "capture"), time.time_ns() // 1000)
+        return f"{why}: headrace status FILE" if why else ""
+
+    def wait(
+        self,
+        request: str,
+        timeout_s: float = 24 * 3600.0,
+        *,
+        look: Callable[[], None] = lambda: None,
+    ) -> Shown:
         """Return the request once it is completed.
+
+        Args:
+            request: its name, or the beginning of it.
+            timeout_s: longest wait.
+            look: called again and again while it is waited for.
 
         Raises:
             StateError: it failed, was cancelled, or did not end in time.
         """
-        return wait_for(self.show, request, timeout_s)
+        return wait_for(self.show, request, look, timeout_s)
 
     # -- steer ------------------------------------------------------------------------------------
 
@@ -272,7 +294,7 @@ class Requests:
         )
         deadline = time.monotonic() + within_s
         while reads and self._store.get(RESTING) != found.request_id:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not is_run(self._paths):
                 break
             time.sleep(_HEARD_POLL_S)
         return paused
@@ -383,12 +405,18 @@ def scope_of(
     return Scope.ALL_TABLES if table == ALL else Scope.TABLE
 
 
-def wait_for(show: Callable[[str], Shown], request: str, timeout_s: float = 24 * 3600.0) -> Shown:
+def wait_for(
+    show: Callable[[str], Shown],
+    request: str,
+    look: Callable[[], None],
+    timeout_s: float = 24 * 3600.0,
+) -> Shown:
     """Return a request once it is completed.
 
     Args:
         show: gives it by its name.
         request: its name.
+        look: called again and again while it is waited for.
         timeout_s: longest wait.
 
     Raises:
@@ -410,6 +438,7 @@ def wait_for(show: Callable[[str], Shown], request: str, timeout_s: float = 24 *
                 f"request {found.request_id} was cancelled.",
                 next_step="ask again when its rows are wanted: headrace dump start FILE …",
             )
+        look()
         time.sleep(_POLL_S)
     raise StateError(
         f"request {request}: not finished after {timeout_s:.0f} s.",

@@ -14,14 +14,18 @@ from enum import Enum
 from typing import Any
 
 from headrace.errors import StateError
+from headrace.observe.status import ProcessState
 from headrace.replicator.config import Config
 from headrace.replicator.paths import StatePaths
+from headrace.replicator.roles import read_role
 from headrace.state.store import StateStore
 from headrace.state.writer import StateWriter
 
-__all__ = ["Resync", "ResyncState", "order", "read"]
+__all__ = ["Resync", "ResyncState", "order", "order_if_needed", "read"]
 
 _NAME = "resync"
+_WELL = (ProcessState.STARTING, ProcessState.RUNNING, ProcessState.STOPPED)
+"""What a capture says of itself that nothing keeps from going on where it is."""
 
 
 class ResyncState(Enum):
@@ -89,3 +93,24 @@ def order(config: Config, reason: str = "") -> Resync:
         resync = Resync(ResyncState.ORDERED, reason, time.time_ns() // 1000)
         state.write([resync.put])
         return resync
+
+
+def order_if_needed(config: Config) -> Resync:
+    """Keep the order of a person, unless capture can go on where it is; what was ordered before may be ordered again.
+
+    Raises:
+        StateError: nothing was captured yet, or nothing says that the position is lost.
+    """
+    paths = StatePaths.of(config)
+    capture = read_role(paths, "capture")
+    if paths.database.exists() and capture is not None and capture.state in _WELL:
+        with contextlib.closing(StateStore(paths.database)) as state:
+            under_way = read(state)
+        if under_way is None:
+            raise StateError(
+                f"resync: the capture of {config.name} is {capture.state.value} without an error, and nothing says "
+                "that its position in the source's log is lost.",
+                next_step="headrace verify FILE tells which tables differ; headrace resync FILE --force has every "
+                "table compared and repaired all the same.",
+            )
+    return order(config)

@@ -13,7 +13,7 @@ from headrace.replicator import lock
 from headrace.replicator.paths import StatePaths
 from headrace.state.pace import Pace
 
-__all__ = ["held_up", "read_role", "reads", "unheard"]
+__all__ = ["held_up", "is_run", "read_role", "reads", "unheard"]
 
 _ALIVE = (ProcessState.STARTING, ProcessState.RUNNING)
 _SILENT_S = 60.0
@@ -23,6 +23,14 @@ _OPEN_S = 20.0
 """A Spark that works answers within milliseconds, and seldom takes seconds to bring its memory into order."""
 _LONG_S = 600.0
 """Age from which a batch is worth a word."""
+
+
+def is_run(paths: StatePaths) -> bool:
+    """Return whether somebody runs a replicator, as far as anybody can tell.
+
+    A capture that has died is started again by its run.
+    """
+    return any(lock.is_held(paths.lock(name)) for name in ("run", "capture"))
 
 
 def read_role(paths: StatePaths, name: str) -> ProcessStatus | None:

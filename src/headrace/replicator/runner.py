@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.lake.pieces import Sizes
     from headrace.lake.sql.session import Warehouse
-    from headrace.model.schema import TableId
+    from headrace.model.schema import TableId, TableSchema
     from headrace.relay.capture import Capture
     from headrace.relay.status import CaptureStatus
     from headrace.replicator.adopt import Adopted
     from headrace.replicator.assess.looks import Looks
+    from headrace.replicator.assess.problems import Problem
     from headrace.replicator.config import ChangeLogConfig, MaintenanceConfig
     from headrace.replicator.maintain import TableMaintained
     from headrace.replicator.relay_config import RelaySourceConfig
@@ -63,10 +64,14 @@ _PATIENCE_S = 5.0
 
 
 def preflight(config: Config) -> list[Finding]:
-    """Return everything that stands in the way; an object store gets one small object, which goes again."""
+    """Return everything that keeps a run from starting; an object store gets one small object, which goes again."""
+    from headrace.replicator.assess.folders import state_folder_problems, target_folder_problems
+    from headrace.replicator.assess.problems import to_finding
+
     asked = looks(config)
     source = asked.source().preflight() if asked.source else asked.relays()
-    return [*source, *asked.store()]
+    folders = (*target_folder_problems(config), *state_folder_problems(config))
+    return [*source, *asked.store(), *map(to_finding, folders)]
 
 
 def looks(config: Config) -> Looks:
@@ -139,14 +144,18 @@ def goal(config: Config) -> tuple[int, frozenset[str]]:
     return source.end_scn(), names
 
 
-def verify(config: Config) -> VerifyReport:
+def verify(config: Config, progress: Callable[[str], None] | None = None) -> VerifyReport:
     """Compare every captured table with its replica.
+
+    Args:
+        config: of the replicator.
+        progress: called with one line about what is being done.
 
     Raises:
         ConfigError: there is none.
     """
     from headrace.errors import ConfigError
-    from headrace.replicator import lock
+    from headrace.replicator.roles import is_run
     from headrace.replicator.verify import verify as compare
     from headrace.state.incarnation import Incarnation
     from headrace.state.store import StateStore
@@ -161,25 +170,32 @@ def verify(config: Config) -> VerifyReport:
     with contextlib.closing(StateStore(paths.database)) as state:
         life = Incarnation.read(state)
 
-    def fed() -> bool:
-        # A capture that has died is started again by its run.
-        return any(lock.is_held(paths.lock(name)) for name in ("run", "capture"))
-
     return compare(
         source,
         tables,
         paths.changelog,
         _replicas(config),
+        progress=progress,
         life=life,
-        fed=fed,
+        fed=lambda: is_run(paths),
     )
 
 
 def schema_diff(config: Config) -> list[TableDiff]:
     """Return how the captured tables differ from their targets; changes nothing."""
+    from headrace.lake.settings import settings_for
+    from headrace.replicator.asked import capabilities, schema_prefix, table_settings
+    from headrace.replicator.assess.expressions import expected_schema
+    from headrace.replicator.assess.names import name_problems
     from headrace.replicator.schema_diff import schema_diff as compare
 
-    return compare(open_database(config).tables(), _replicas(config))
+    given, target, prefix = table_settings(config), capabilities(config), schema_prefix(config)
+
+    def names(schema: TableSchema) -> Iterator[Problem]:
+        settings = settings_for(schema.table, given)
+        return name_problems(expected_schema(schema, settings), settings.mode, target, prefix)
+
+    return compare(open_database(config).tables(), _replicas(config), names)
 
 
 @contextlib.contextmanager
@@ -399,7 +415,7 @@ def adopt(config: Config, table: str, files: Path, at: str) -> Adopted:
         at: the snapshot's position as the source writes it (an LSN, a file and a place), or an SCN.
     """
     from headrace.errors import ConfigError
-    from headrace.model.schema import TableId, TableSchema
+    from headrace.model.schema import TableId
     from headrace.replicator.adopt import adopt as take_in
 
     name, database = TableId.parse(table), open_database(config)

@@ -25,9 +25,10 @@ __all__ = [
 ]
 
 NAME = r"^[a-z][a-z0-9_-]{0,39}$"
-Pattern = Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
+# The first point ends the schema's name; a table's own may hold more.
+Pattern = Annotated[str, Field(pattern=r"^[^.]+\.[\s\S]+$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=63)]
-_Table = Annotated[str, Field(pattern=r"^[^.*?]+\.[^.*?]+$")]
+_Table = Annotated[str, Field(pattern=r"^[^.*?]+\.[^*?]+$")]
 _SlotName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")]
 
 

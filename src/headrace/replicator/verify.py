@@ -141,13 +141,21 @@ class _Run:
             )
 
     def _await_copies(self, deadline: float) -> list[TableId]:
-        """Wait until every dump is complete; return the tables whose dump is not."""
+        """Wait until every dump is complete; return the tables whose dump is not, and will not be soon."""
         while True:
+            # Asked first: whoever has ended by then has written all that it will.
+            fed = self.fed()
             ready = self._complete(self.replicas.latest())
             copying = [table for table in self.tables if table not in ready]
             if not copying or time.monotonic() > deadline:
                 return copying
-            self.say(f"waiting for the dump of {', '.join(map(str, copying))}")
+            names = ", ".join(map(str, copying))
+            if not fed:
+                self.say(
+                    f"not waiting for the dump of {names}: nobody runs the replicator; headrace run FILE completes it"
+                )
+                return copying
+            self.say(f"waiting for the dump of {names}")
             time.sleep(_POLL_S)
 
     def _complete(self, manifest: Manifest | None, log: LogView | None = None) -> list[TableId]:
@@ -197,8 +205,9 @@ class _Run:
         reports = self._compare(view, shown, log, manifest, ready)
         unequal = [t for t in ready if reports[t].comparable and not reports[t].equal]
         if unequal and not covered:
-            # What differs may still be on its way.
-            covered = self._await_log(view, self.deadline - time.monotonic())
+            # What differs may still be on its way, where somebody brings it.
+            rest_s = self.deadline - time.monotonic()
+            covered = self._await_log(view, rest_s if self.fed() else 0.0)
             log = LogView.of(self.reader, view.snapshot, self.life.since_scn)
             reports |= self._compare(view, shown, log, manifest, unequal)
         newest = self._complete(self.replicas.latest())

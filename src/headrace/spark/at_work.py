@@ -23,7 +23,8 @@ __all__ = ["Patience", "TableAtWork", "Work", "all_fail", "end_if_hopeless", "le
 _LOG = logging.getLogger(__name__)
 _RETRY_FROM_S = 1.0
 _GIVE_UP_AFTER = 5
-"""Attempts after which a job ends when no table of it can be applied any more."""
+"""Attempts after which a job ends when no table of it can be applied any more, and a table that fails beside others is
+said to need a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,12 @@ class TableAtWork:
         return self.error is not None and self.retry_at == math.inf
 
     @property
+    def needs_person(self) -> bool:
+        """Whether it was tried again often enough to say that only a person mends what stands in its way."""
+        error, often = self.error, self.attempts >= _GIVE_UP_AFTER or self.given_up
+        return error is not None and error.retry is not Retry.TIMED and often
+
+    @property
     def heals_by_rows(self) -> bool:
         """Whether rows that come behind those at which it failed may mend it, however far behind them they are.
 
@@ -147,12 +154,16 @@ class TableAtWork:
 
     @property
     def said(self) -> dict[str, str] | None:
-        """What stands in the way of its rows, and what to do: name, message and next step; None for nothing."""
+        """What stands in the way of its rows, and what to do: name, message and next step; None for nothing.
+
+        Of an error also whether time may still mend it (``retry``).
+        """
         if self.error is not None:
             return {
                 "name": type(self.error).__name__,
                 "message": self.error.message,
                 "next_step": self.error.next_step,
+                "retry": (Retry.MANUAL if self.needs_person else Retry.TIMED).value,
             }
         if self.waits:
             return {

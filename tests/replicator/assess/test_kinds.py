@@ -397,6 +397,16 @@ def test_a_folder_and_a_file_that_are_none(database: str, tmp_path: Path) -> Non
     assert "target-failed" in problems(doc, tmp_path)
 
 
+@makes("state-not-writable")
+def test_a_state_folder_that_is_none(database: str, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    doc = document(database, tmp_path, state={"dir": str(blocked / "state")})
+    (found,) = problems(doc, tmp_path)["state-not-writable"]
+    assert str(blocked) in found.description
+    assert found.field == "state.dir"
+
+
 @makes("target-package-missing")
 def test_a_package_that_is_not_installed(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

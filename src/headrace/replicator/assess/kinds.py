@@ -425,7 +425,13 @@ _OURS = (
         "target-not-writable",
         Group.CONNECTIVITY,
         "the target's folder cannot be made or written",
-        "Every table waits with this error.",
+        _NO_START,
+    ),
+    Kind(
+        "state-not-writable",
+        Group.CONNECTIVITY,
+        "the folder of the replicator's state cannot be made or written",
+        _NO_START,
     ),
     Kind(
         "target-package-missing",

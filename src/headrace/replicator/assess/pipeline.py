@@ -10,8 +10,7 @@ Source: docs/requirements.md, C96 and C97.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import HeadraceError
@@ -20,7 +19,7 @@ from headrace.lake.settings import settings_for
 from headrace.model.patterns import matches
 from headrace.model.schema import TableId
 from headrace.replicator import runner
-from headrace.replicator.asked import capabilities, table_settings
+from headrace.replicator.asked import capabilities, schema_prefix, table_settings
 from headrace.replicator.assess.columns import TableVerdict, table_verdict
 from headrace.replicator.assess.estimates import (
     SAMPLE_S,
@@ -29,6 +28,7 @@ from headrace.replicator.assess.estimates import (
     estimated,
     sample_log,
 )
+from headrace.replicator.assess.folders import state_folder_problems, target_folder_problems
 from headrace.replicator.assess.kinds import Group
 from headrace.replicator.assess.looks import Looks
 from headrace.replicator.assess.problems import (
@@ -37,9 +37,9 @@ from headrace.replicator.assess.problems import (
     from_finding,
     in_group,
     listed,
+    to_finding,
 )
 from headrace.replicator.assess.reach import (
-    folder_problems,
     source_problem,
     taken_tables,
     warehouse_problems,
@@ -47,9 +47,7 @@ from headrace.replicator.assess.reach import (
 from headrace.replicator.assess.tables import alone, find_table, named
 from headrace.replicator.config import (
     Config,
-    MysqlTargetConfig,
     PostgresConfig,
-    PostgresTargetConfig,
     TriggerConfig,
 )
 from headrace.sources.base import Finding, Severity
@@ -61,6 +59,7 @@ __all__ = [
     "assess_pipeline",
     "assess_source",
     "assess_table",
+    "obstacles",
 ]
 
 Sampler = Callable[[Callable[[], int]], LogSample | None]
@@ -170,6 +169,19 @@ def assess_pipeline(
     return _Assessor(config, looks or runner.looks(config), sample or _sample, quiet).pipeline()
 
 
+def obstacles(config: Config) -> list[Finding]:
+    """Return what a start would find, and behind it what else must be dealt with before its tables are whole.
+
+    Raises:
+        SourceError: the source cannot be reached, or refuses a question.
+    """
+    found = runner.preflight(config)
+    # The object store was asked by then, and has answered.
+    looks = replace(runner.looks(config), store=list)
+    mistakes = assess_pipeline(config, looks=looks, sample=_unwatched).errors
+    return list(dict.fromkeys([*found, *map(to_finding, mistakes)]))
+
+
 def assess_source(config: Config, *, looks: Looks | None = None) -> tuple[Problem, ...]:
     """Return what is wrong with the source alone; arguments as of `assess_pipeline`."""
     return _Assessor(config, looks or runner.looks(config), _unwatched, ()).source_alone()
@@ -233,6 +245,7 @@ class _Assessor:
         self._unkept()
         source, log = self._source()
         self._reach_target(source)
+        self._problems += state_folder_problems(self._config)
         verdicts = tuple(self._verdicts(source)) if source else ()
         for verdict in verdicts:
             self._problems += verdict.problems
@@ -278,12 +291,9 @@ class _Assessor:
 
     def _reach_target(self, source: SourceDescription | None) -> None:
         """Ask the target whether it lets us in, and what is there."""
-        target = self._config.target
         found = [from_finding(finding) for finding in self._looks.store()]
-        path = getattr(target, "path", None)
-        if self._target.format in ("delta", "parquet"):
-            found += folder_problems(path) if isinstance(path, Path) else ()
-        else:
+        found += target_folder_problems(self._config)
+        if not found:
             found += warehouse_problems(self._looks.warehouse)
         self._problems += found
         warehouse = self._looks.warehouse() if not found else None
@@ -292,12 +302,7 @@ class _Assessor:
             self._problems += taken_tables(warehouse, self._config.name, tables)
 
     def _verdicts(self, source: SourceDescription) -> Iterator[TableVerdict]:
-        target = self._config.target
-        prefix = (
-            target.schema_prefix
-            if isinstance(target, PostgresTargetConfig | MysqlTargetConfig)
-            else ""
-        )
+        prefix = schema_prefix(self._config)
         for table in source.tables:
             settings = settings_for(table.table, self._settings)
             quiet = {column for named_, column in self._quiet if named_ == table.table}

@@ -14,7 +14,7 @@ from typing import Any
 from headrace.replicator.assess.kinds import CATALOGUE, Group, Kind
 from headrace.sources.base import Finding, Severity
 
-__all__ = ["Problem", "errors_in", "from_finding", "in_group", "listed"]
+__all__ = ["Problem", "errors_in", "from_finding", "in_group", "listed", "to_finding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,13 @@ def from_finding(finding: Finding) -> Problem:
     """Return what preflight found as a problem."""
     return Problem(
         finding.name, finding.description, finding.suggestion, finding.severity, finding.table
+    )
+
+
+def to_finding(problem: Problem) -> Finding:
+    """Return a problem as preflight shows one."""
+    return Finding(
+        problem.name, problem.description, problem.suggestion, problem.severity, problem.table
     )
 
 

@@ -6,9 +6,7 @@ words, of which libpq's own are English everywhere; what is not understood is st
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError, HeadraceError, SourceUnavailable
@@ -18,7 +16,7 @@ from headrace.replicator.assess.problems import Problem
 if TYPE_CHECKING:
     from headrace.lake.sql.session import Session, Warehouse
 
-__all__ = ["folder_problems", "source_problem", "taken_tables", "warehouse_problems"]
+__all__ = ["source_problem", "taken_tables", "warehouse_problems"]
 
 OLDEST_TARGET = 15
 """Oldest PostgreSQL that tables can be kept in: MERGE, and keys that let null in once."""
@@ -109,11 +107,6 @@ def warehouse_problems(open_: Callable[[], Warehouse | None]) -> Iterator[Proble
         return
     from headrace.lake.sql.session import told
 
-    if isinstance(path := getattr(warehouse, "path", None), Path):
-        found = list(folder_problems(path.parent))
-        yield from found
-        if found:
-            return
     try:
         with told(warehouse), warehouse.opened(read_only=True) as session:
             if warehouse.dialect.name == "postgres":
@@ -178,23 +171,6 @@ def taken_tables(
             f"Move {places[table]} away, or give the replicator a place of its own"
             + (": target.schema_prefix." if hasattr(warehouse, "schema_prefix") else "."),
             table=str(table),
-        )
-
-
-def folder_problems(folder: Path) -> Iterator[Problem]:
-    """Yield why files cannot be written below a folder, which need not be there yet; nothing is made."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    why = ""
-    if not there.is_dir():
-        why = f"{there} is no folder"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        why = f"this user may not write in {there}"
-    if why:
-        yield Problem(
-            "target-not-writable",
-            f"Nothing can be written below {folder}: {why}.",
-            "Name another folder as target.path, or give this user the right to write there.",
-            field="target.path",
         )
 
 

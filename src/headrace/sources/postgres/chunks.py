@@ -370,8 +370,8 @@ class PostgresChunkReader:
             self._parts[facts.table] = parts or ""
             _LOG.warning(
                 "%s: partitions were attached, detached or dropped since it was last read; the rows "
-                "that came or went with them are not in the log. Next step: where rows went, headrace resync FILE, "
-                "which compares the tables and repairs what differs: a dump brings rows alone.",
+                "that came or went with them are not in the log. Next step: where rows went, headrace resync FILE "
+                "--force, which compares the tables and repairs what differs: a dump brings rows alone.",
                 facts.table,
             )
 

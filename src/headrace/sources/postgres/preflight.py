@@ -227,7 +227,9 @@ class Preflight:
         description = f"Slot {name} was invalidated ({why}): RESYNC NEEDED."
         if self._settings.slot is None:
             # Capture itself refuses to start, or recovers when that was asked for.
-            self._add("slot-lost", description, "Run `headrace resync FILE`.", Severity.WARNING)
+            self._add(
+                "slot-lost", description, "Run `headrace resync FILE --force`.", Severity.WARNING
+            )
             return
         literal = quote_literal(name).strip()
         self._add(

@@ -386,7 +386,7 @@ def _notes(facts: TableFacts, name: str) -> Iterator[Finding]:
             f"{name} is partitioned: ATTACH, DETACH and DROP of a partition and TRUNCATE of one "
             "partition are not in the log.",
             f"After ATTACH: headrace dump start FILE --table {name}. After the others, whose rows a dump would leave: "
-            "headrace resync FILE, which compares the tables and repairs what differs.",
+            "headrace resync FILE --force, which compares the tables and repairs what differs.",
             Severity.WARNING,
             table=name,
         )
