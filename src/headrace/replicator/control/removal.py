@@ -34,8 +34,8 @@ def remove(
         config: with its secrets in their places; None where only the folder can be removed.
         drop_target: whether its tables go too.
         leave_source: whether slot and publication may stay.
-        check: called ahead of each part, which may take long; what it raises ends the work there. By then another one of
-            the same name may stand at source and target.
+        check: called ahead of each part, as the one before may take long; what it raises ends the work there: another
+            one of the same name may stand at source and target by then.
 
     Raises:
         HeadraceError: source or target cannot be reached, or refuses; what was removed by then is gone.
