@@ -384,6 +384,23 @@ def test_one_that_nobody_can_look_after_holds_no_other_up(
     monkeypatch.undo()
 
 
+def test_a_reason_goes_with_what_was_in_the_way(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand.started()
+
+    def fails(_: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(reconcile, "shorten", fails)
+    until(lambda: "Input/output error" in hand.row().reason, "the reason")
+    version = hand.row().version
+    monkeypatch.undo()
+    until(lambda: not hand.row().reason, "that it goes")
+    assert hand.row().state is State.RUNNING
+    assert hand.row().version == version + 1
+
+
 def test_no_more_than_some_load_at_the_same_time(tmp_path: Path) -> None:
     try:
         with running(tmp_path, limits=Limits(starting=2)) as hand:

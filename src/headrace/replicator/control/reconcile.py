@@ -223,6 +223,9 @@ class Reconciler:
             row = self._buried(lease, row, care, folder) or row
             step = next_step(row.desired, row.revision, row.state, self._running(care, folder))
             self._carry_out(step, lease, row, care, folder)
+            if row.reason and step is Step.NONE and row.state in (State.RUNNING, State.PAUSED):
+                # What was in the way is no more.
+                self._moved(lease, row, row.state)
         except LeaseLost:
             raise
         except HeadraceError as error:
