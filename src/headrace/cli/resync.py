@@ -13,12 +13,12 @@ def resync(file: ConfigFile) -> None:
 
     For RESYNC NEEDED: the slot was dropped or invalidated, or the source was restored or promoted without all that was
     captured. The order is kept; the next start of the replicator makes a new slot where needed, goes on from there
-    with rising positions, and makes every table equal to the source again.
+    with rising positions, and makes every table equal to the source again. So it does with tables that the target kept
+    of a replicator whose state folder is gone, or was deleted.
 
     [bold]Example[/bold]  headrace resync shop.yaml && headrace run shop.yaml
     """
-    from headrace.replicator import config_file
-    from headrace.replicator.resync import order
+    from headrace.replicator import config_file, runner
 
-    order(config_file.load(file))
+    runner.order_resync(config_file.load(file))
     console.print(f"ordered: the next start carries it out: headrace run {file}")
