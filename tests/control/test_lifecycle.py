@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import CommandRefused
@@ -66,6 +66,23 @@ def test_one_that_is_to_be_paused_is_resumed_and_not_started(state: State) -> No
     assert commanded("shop", state, Desired.PAUSED, Command.RESUME)[1] is Desired.RUNNING
 
 
+@pytest.mark.parametrize(
+    ("state", "first", "then", "behind"),
+    [
+        (State.RUNNING, Command.PAUSE, Command.RESUME, State.PAUSED),
+        (State.PAUSED, Command.RESUME, Command.PAUSE, State.RUNNING),
+    ],
+)
+def test_a_wish_that_is_taken_back_is_told_to_a_process_that_may_have_heard_the_first(
+    state: State, first: Command, then: Command, behind: State
+) -> None:
+    wish = Desired.RUNNING if state is State.RUNNING else Desired.PAUSED
+    told = commanded("shop", *commanded("shop", state, wish, first), then)
+    assert told == (behind, wish)
+    assert next_step(wish, 1, behind, Running(1, True)) is Step.DELIVER
+    assert commanded("shop", *told, then) == told
+
+
 class World:
     """One replicator and its process, as far as decisions go; every step is carried out by the book."""
 
@@ -82,6 +99,11 @@ class World:
             return False
         self.revision += command is Command.DEPLOY
         return True
+
+    def heard(self) -> None:
+        """Let its process hear what is wanted, and nobody note it: a capture has not answered, or a kill came."""
+        if next_step(self.desired, self.revision, self.state, self.running) is Step.DELIVER:
+            self.delivers = self.desired is Desired.RUNNING
 
     def step(self) -> Step:
         step = next_step(self.desired, self.revision, self.state, self.running)
@@ -103,11 +125,13 @@ class World:
 
 
 def events() -> st.SearchStrategy[list[object]]:
-    return st.lists(st.one_of(st.sampled_from(Command), st.sampled_from(["step", "ready", "die"])))
+    others = st.sampled_from(["step", "heard", "ready", "die"])
+    return st.lists(st.one_of(st.sampled_from(Command), others))
 
 
 @req("C16")
 @given(events())
+@example([Command.START, "step", "ready", "step", Command.PAUSE, "heard", Command.RESUME])
 def test_whatever_happens_what_was_asked_for_last_is_reached(happened: list[object]) -> None:
     world, last = World(), None
     for event in happened:
@@ -117,6 +141,8 @@ def test_whatever_happens_what_was_asked_for_last_is_reached(happened: list[obje
             last = event if world.command(event) else last
         elif event == "step":
             world.step()
+        elif event == "heard":
+            world.heard()
         elif event == "ready" and world.running:
             world.running = Running(world.running.revision, True)
         elif event == "die":

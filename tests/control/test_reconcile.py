@@ -84,6 +84,19 @@ def test_a_pause_is_noted_when_the_capture_has_heard_of_it(
         hand.reaches(State.PAUSED)
 
 
+def test_a_pause_that_is_taken_back_before_it_was_noted_leaves_nothing_paused(hand: Hand) -> None:
+    hand.started()
+    paths, pace = hand.plane.folders.of(hand.row()).state, StateStore(hand.state() / "state.db")
+    capture = StatusFile(paths.status("capture"), "capture")
+    with lock.held(paths.lock("capture"), "to be a capture"):
+        capture.write(ProcessState.RUNNING, {"doing": "streaming"}, force=True)
+        hand.command(Command.PAUSE)
+        until(lambda: pace.pace().log_paused, "that the pause is on its way")
+        hand.command(Command.RESUME)
+        until(lambda: not pace.pace().log_paused, "that it is taken back", 10)
+        hand.reaches(State.RUNNING)
+
+
 def test_a_pause_does_not_wait_for_a_capture_that_was_killed(hand: Hand) -> None:
     hand.started()
     paths = hand.plane.folders.of(hand.row()).state
@@ -369,6 +382,23 @@ def test_one_that_nobody_can_look_after_holds_no_other_up(
     until(lambda: hand.row("a").reason, "the reason")
     assert hand.row("a").reason == "an unexpected RuntimeError"
     monkeypatch.undo()
+
+
+def test_a_reason_goes_with_what_was_in_the_way(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand.started()
+
+    def fails(_: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(reconcile, "shorten", fails)
+    until(lambda: "Input/output error" in hand.row().reason, "the reason")
+    version = hand.row().version
+    monkeypatch.undo()
+    until(lambda: not hand.row().reason, "that it goes")
+    assert hand.row().state is State.RUNNING
+    assert hand.row().version == version + 1
 
 
 def test_no_more_than_some_load_at_the_same_time(tmp_path: Path) -> None:

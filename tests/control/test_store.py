@@ -229,6 +229,14 @@ def test_a_note_about_what_has_changed_meanwhile_changes_nothing(
     assert (now.state, now.desired, now.reason) == (State.STARTING, Desired.RUNNING, "")
 
 
+def test_a_reason_of_any_letters_is_kept(store: ControlStore, lease: Lease) -> None:
+    """The end of a log that a power cut took holds zeros, and is what a process said last."""
+    with store.writing(lease) as writer:
+        row, _ = writer.deploy("default", "shop", CONFIG, "/")
+        assert writer.moved(row, State.FAILED, "It said last: \0\0the end")
+    assert store.replicator("default", "shop").reason == "It said last: the end"
+
+
 def test_a_command_that_changes_nothing_writes_nothing(store: ControlStore, lease: Lease) -> None:
     with store.writing(lease) as writer:
         writer.deploy("default", "shop", {}, "/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 
 from headrace.changelog import ChangeLogReader
 from headrace.model.block import SystemKind
+from headrace.replicator import runner
 from tests.binlog_servers import expressed_for_mysql
 from tests.e2e.databases import asked, each_source, said
 from tests.e2e.pipeline import Pipeline
@@ -153,5 +155,35 @@ def test_a_lost_log_is_recovered_on_a_word_and_by_policy(
         pipeline.succeed("run", "--once")
         pipeline.succeed("verify")
         assert gaps(pipeline) == 2 * COUNT
+    finally:
+        pipeline.close()
+
+
+@pytest.mark.parametrize(
+    "target", ["{type: delta, path: ./lake}", "{type: duckdb, path: ./shop.duckdb}"]
+)
+def test_tables_of_a_state_that_is_gone_are_copied_again_on_a_word(
+    url: str, tmp_path: Path, target: str
+) -> None:
+    """As behind a deletion that keeps the tables; what was deleted since is in no log."""
+    said(url, *SCHEMA["postgres"])
+    before = Pipeline(tmp_path, url, target=target)
+    try:
+        before.succeed("run", "--once")
+    finally:
+        before.close()
+    runner.release_source(before.config)
+    shutil.rmtree(before.paths.root)
+    write("postgres", url, UNREAD, 1)
+    pipeline = Pipeline(tmp_path, url, target=target)
+    try:
+        refused = pipeline.command("run", "--once")
+        assert refused.returncode == 2
+        assert "ChangeLogLost" in refused.stdout + refused.stderr
+        pipeline.succeed("resync")
+        write("postgres", url, READ, 1)
+        pipeline.succeed("run", "--once")
+        pipeline.succeed("verify")
+        assert gaps(pipeline) == COUNT
     finally:
         pipeline.close()

@@ -22,7 +22,8 @@ def resync(
 
     For RESYNC NEEDED: the slot was dropped or invalidated, or the source was restored or promoted without all that was
     captured. The order is kept; the next start of the replicator makes a new slot where needed, goes on from there
-    with rising positions, and makes every table equal to the source again.
+    with rising positions, and makes every table equal to the source again. So it does with tables that the target kept
+    of a replicator whose state folder is gone, or was deleted.
 
     Where capture works, or was stopped without an error, it is refused: it reads every table whole. --force orders it
     all the same, for rows that came or went past the log.
@@ -31,12 +32,12 @@ def resync(
       headrace resync shop.yaml && headrace run shop.yaml
       headrace resync shop.yaml --force
     """
-    from headrace.replicator import config_file
-    from headrace.replicator.resync import order, order_if_needed
+    from headrace.replicator import config_file, runner
+    from headrace.replicator.resync import order_if_needed
 
     config = config_file.load(file)
     if force:
-        order(config)
+        runner.order_resync(config)
     else:
         order_if_needed(config)
     console.print(f"ordered: the next start carries it out: headrace run {file}")

@@ -66,7 +66,8 @@ def check_log(log: Log, state: StateStore) -> None:
     if held > log.covered_scn:
         raise ChangeLogLost(
             f"The change log ends at SCN {log.covered_scn}, the state has seen {held}: RESYNC NEEDED.",
-            next_step="restore the change log folder, or start a new state folder and copy the tables again.",
+            next_step="restore the change log folder, or start a new state folder and copy the tables again: "
+            "`headrace resync FILE`.",
         )
 
 

@@ -31,6 +31,7 @@ def begin_again(
     tables: Sequence[TableId],
     kept: Collection[TableId] = (),
     awaiting: Collection[TableId] = (),
+    above: int = 0,
 ) -> Incarnation:
     """Make log and state go on where the source's position is now; may be repeated after a crash.
 
@@ -41,13 +42,14 @@ def begin_again(
         tables: every captured table.
         kept: tables whose rows at the target are kept and repaired; the others are emptied and copied from the start.
         awaiting: tables that a dump made elsewhere is still to fill: it has to be one from behind the gap.
+        above: SCN that the tables show; below it they would take nothing.
 
     Returns:
         the incarnation that the capture follows from here on.
     """
     held = Incarnation.read(state) or Incarnation("")
     begin = source.acknowledged_scn()
-    gap_scn = log.covered_scn + 1
+    gap_scn = max(log.covered_scn, above) + 1
     # Every commit to come has a number above `begin`, and must have an SCN above the gap.
     offset = max(held.offset, gap_scn - begin)
     life = Incarnation(source.incarnation(), offset, begin + offset)

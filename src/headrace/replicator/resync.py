@@ -74,8 +74,13 @@ def read(state: StateStore) -> Resync | None:
     return Resync(ResyncState(value["state"]), value["reason"], value["since_us"])
 
 
-def order(config: Config, reason: str = "") -> Resync:
+def order(config: Config, reason: str = "", *, held: bool = False) -> Resync:
     """Keep the order; a repeated one changes nothing before it is carried out.
+
+    Args:
+        config: of the replicator.
+        reason: why its position was lost.
+        held: whether its target shows tables, whatever was captured.
 
     Raises:
         StateError: nothing was captured yet, so there is nothing to bring back.
@@ -85,10 +90,10 @@ def order(config: Config, reason: str = "") -> Resync:
         f"resync: replicator {config.name} has captured nothing yet.",
         next_step="start it: headrace run FILE.",
     )
-    if not paths.database.exists():
+    if not held and not paths.database.exists():
         raise nothing
     with contextlib.closing(StateStore(paths.database)) as state:
-        if state.get("incarnation") is None:
+        if not held and state.get("incarnation") is None:
             raise nothing
         resync = Resync(ResyncState.ORDERED, reason, time.time_ns() // 1000)
         state.write([resync.put])

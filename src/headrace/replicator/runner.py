@@ -224,6 +224,7 @@ def capture(
     from headrace.replicator import resync
     from headrace.replicator.asked import table_settings
     from headrace.replicator.capture_log import CaptureLog
+    from headrace.replicator.held import held_scn, refuse_held
     from headrace.replicator.repair import comparable
     from headrace.replicator.resync import ResyncState
     from headrace.replicator.tap import open_tap
@@ -249,13 +250,19 @@ def capture(
 
         ordered = resync.read(state)
         begins_again = ordered is not None and ordered.state is ResyncState.ORDERED
-        source.prepare(fresh=begins_again or state.get("incarnation") is None)
+        fresh = state.get("incarnation") is None
+        # A log that is there led to the tables, whatever became of the state beside it.
+        begins = fresh and not log.covered_scn
+        held = held_scn(config.lake, config.name, _warehouse(config)) if begins else 0
+        if not begins_again:
+            refuse_held(config.name, held)
+        source.prepare(fresh=begins_again or fresh)
         if ordered is not None and begins_again:
             shapes = {schema.table: schema.schema_id for schema in source.tables()}
             kept = comparable(config.lake, config.name, state, shapes)
             spoken_for = state.spoken_for()
             awaiting = {t for t in shapes if adopted(t) and t not in spoken_for}
-            begin_again(source, log, state, list(shapes), kept, awaiting)
+            begin_again(source, log, state, list(shapes), kept, awaiting, above=held)
             state.write([replace(ordered, state=ResyncState.REPAIRING).put])
         yield Capture(
             source=source,
@@ -307,6 +314,14 @@ def recovers(config: Config, error: HeadraceError) -> bool:
         return False
     resync.order(config, error.message)
     return True
+
+
+def order_resync(config: Config) -> None:
+    """Keep a person's word that a lost position may be given up; errors as of `resync.order` and `held.held_scn`."""
+    from headrace.replicator.held import held_scn
+    from headrace.replicator.resync import order
+
+    order(config, held=held_scn(config.lake, config.name, _warehouse(config)) > 0)
 
 
 def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextManager[None]:

@@ -122,6 +122,23 @@ def test_what_the_state_does_not_allow_is_a_conflict(operator: Asking) -> None:
         assert "DEPLOYED" in answer.error["message"]
 
 
+def test_of_one_that_is_being_deleted_nothing_more_is_asked(operator: Asking, both: Any) -> None:
+    """It would be answered as taken up, and deleted with the state."""
+    plane, _ = both
+    away = {"type": "postgres", "url": "postgresql://u@127.0.0.1:1/x", "tables": ["a.*"]}
+    operator.does("PUT", SHOP, {"config": config_of(source=away)}, 201)
+    plane.folders.of(plane.store.replicator("default", "shop")).state.changelog.mkdir(parents=True)
+    operator.does("DELETE", SHOP)
+    for method, page, body in (
+        ("POST", "requests", {"scope": "ALL_TABLES"}),
+        ("PUT", "pace", {"delay_s": 1}),
+    ):
+        refused = operator(method, f"{SHOP}/api/v1/{page}", body)
+        assert (refused.status, refused.error["type"]) == (409, "CommandRefused")
+        assert "shop is DELETING" in refused.error["message"]
+    assert operator.one(f"{SHOP}/api/v1/requests")["requests"] == []
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -65,7 +65,7 @@ def requests(plane: ControlPlane) -> APIRouter:
             countsByState=dict(Counter(one.request.state.value for one in shown)),
         )
 
-    @router.post("/requests", status_code=201, responses=UNFIT)
+    @router.post("/requests", status_code=201, responses=UNFIT | CONFLICT)
     def submit(
         namespace: NamespaceName,
         name: ReplicatorName,
@@ -74,9 +74,9 @@ def requests(plane: ControlPlane) -> APIRouter:
     ) -> Accepted:
         """Ask for all tables, one table, or some keys to be read again."""
         table, keys = _checked(body)
-        with plane.writing() as writer:
-            writer.note(who)
-        with opened(plane, namespace, name) as found:
+        with opened(plane, namespace, name, to_steer=True) as found:
+            with plane.writing() as writer:
+                writer.note(who)
             asked = found.start(
                 table,
                 keys=keys,
@@ -106,7 +106,7 @@ def requests(plane: ControlPlane) -> APIRouter:
         who: Annotated[Who, Depends(changes("steer dump"))],
     ) -> RequestShown:
         """Change priority, chunk rows, delay or rate of one request, also while it is carried out."""
-        with opened(plane, namespace, name) as found:
+        with opened(plane, namespace, name, to_steer=True) as found:
             _found(found, name, request)
             with plane.writing() as writer:
                 writer.note(who)
@@ -120,7 +120,7 @@ def requests(plane: ControlPlane) -> APIRouter:
         def steer(
             namespace: NamespaceName, name: ReplicatorName, request: str, who: Who = let_through
         ) -> RequestShown:
-            with opened(plane, namespace, name) as found:
+            with opened(plane, namespace, name, to_steer=True) as found:
                 _found(found, name, request)
                 with plane.writing() as writer:
                     writer.note(who)
@@ -149,7 +149,7 @@ def requests(plane: ControlPlane) -> APIRouter:
         with opened(plane, namespace, name) as found:
             return PaceShown(**asdict(found.pace()))
 
-    @router.put("/pace")
+    @router.put("/pace", responses=CONFLICT)
     def set_pace(
         namespace: NamespaceName,
         name: ReplicatorName,
@@ -157,7 +157,7 @@ def requests(plane: ControlPlane) -> APIRouter:
         who: Annotated[Who, Depends(changes("set pace"))],
     ) -> PaceShown:
         """Change the pace while it runs; null gives a setting back to the configuration."""
-        with opened(plane, namespace, name) as found:
+        with opened(plane, namespace, name, to_steer=True) as found:
             # First: a control plane that stands by changes nothing.
             with plane.writing() as writer:
                 writer.note(who)

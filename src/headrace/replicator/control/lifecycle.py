@@ -121,6 +121,12 @@ PERMITTED: Mapping[tuple[State, Command], tuple[State, Desired | None]] = {
 """Every command that a state allows, and the state and wish that it leads to, None where the wish stays as it was;
 every other command is refused. So is a start of one that runs, or is about to, and is to be paused."""
 
+_TAKEN_BACK: Mapping[tuple[State, Desired, Desired], State] = {
+    (State.RUNNING, Desired.PAUSED, Desired.RUNNING): State.PAUSED,
+    (State.PAUSED, Desired.RUNNING, Desired.PAUSED): State.RUNNING,
+}
+"""State behind a wish that takes another one back, by state and both wishes."""
+
 _INSTEAD = {
     State.PAUSED: "resume it",
     State.STOPPING: "wait until it stands still",
@@ -130,6 +136,9 @@ _INSTEAD = {
 
 def commanded(name: str, state: State, desired: Desired, command: Command) -> tuple[State, Desired]:
     """Return state and wish after a command.
+
+    A wish that is taken back before it was noted may have reached the process, or be on its way there: the state is
+    then what it would have come to be, so that the process is told anew.
 
     Raises:
         CommandRefused: the state, or what was asked for before, does not allow it.
@@ -146,7 +155,10 @@ def commanded(name: str, state: State, desired: Desired, command: Command) -> tu
             f"Replicator {name} is {state.value}, which does not go with {command.value}.",
             next_step=f"{_INSTEAD.get(state, 'start it')} first.",
         )
-    return found[0], found[1] or desired
+    after, wish = found[0], found[1] or desired
+    if (state, desired, wish) in _TAKEN_BACK:
+        after = _TAKEN_BACK[state, desired, wish]
+    return after, wish
 
 
 def next_step(desired: Desired, revision: int, state: State, running: Running | None) -> Step:

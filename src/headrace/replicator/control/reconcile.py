@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from headrace.errors import ConfigError, HeadraceError, LeaseLost, Retry, StateError
@@ -74,6 +75,7 @@ class Care:
         streak: ends in a row that nobody asked for, and steps that failed.
         again_at: when the next step may be tried.
         removal: the work of removing it, under way.
+        removes: the replicator as it was noted when that began.
     """
 
     process: RunProcess | None = None
@@ -83,6 +85,7 @@ class Care:
     streak: Streak = field(default_factory=Streak)
     again_at: float = 0.0
     removal: Future[None] | None = field(default=None, repr=False)
+    removes: Deployed | None = None
 
     def backed_off(self, now: float, policy: RestartPolicy) -> None:
         """Count one more step that failed, and wait longer than after the one before."""
@@ -153,8 +156,15 @@ class Reconciler:
         }
 
     def forget(self) -> None:
-        """Forget every process, which goes on; the next turn adopts what it finds."""
-        self._cares.clear()
+        """Forget every process, which goes on; the next turn adopts what it finds.
+
+        What is being removed goes on too, and is not begun a second time beside that.
+        """
+        self._cares = {
+            number: Care(removal=care.removal, removes=care.removes)
+            for number, care in self._cares.items()
+            if care.removal is not None
+        }
         self._scan_at = 0.0
 
     def close(self) -> None:
@@ -213,6 +223,9 @@ class Reconciler:
             row = self._buried(lease, row, care, folder) or row
             step = next_step(row.desired, row.revision, row.state, self._running(care, folder))
             self._carry_out(step, lease, row, care, folder)
+            if row.reason and step is Step.NONE and row.state in (State.RUNNING, State.PAUSED):
+                # What was in the way is no more.
+                self._moved(lease, row, row.state)
         except LeaseLost:
             raise
         except HeadraceError as error:
@@ -248,6 +261,9 @@ class Reconciler:
         elif step is Step.END:
             self._end(lease, care)
         elif step is Step.DELIVER:
+            # Who was frozen for long tells nobody what was wanted then.
+            if not self._moved(lease, row, row.state, row.reason):
+                return
             paused = row.desired is Desired.PAUSED
             _deliver(folder, paused=paused)
             failpoint("control.delivered")
@@ -284,9 +300,8 @@ class Reconciler:
         if care.process is None:
             return
         if care.kill_at is None:
-            with self._store.writing(lease):
-                # Nobody's process is ended by who has lost the lease.
-                pass
+            # Nobody's process is ended by who has lost the lease.
+            self._check(lease)
             care.process.signal(signal.SIGTERM)
             failpoint("control.terminated")
             care.kill_at = self._clock() + self._limits.stop_s
@@ -300,6 +315,7 @@ class Reconciler:
         process = care.process
         if process is None or process.lives():
             return None
+        self._check(lease)
         # What is below it goes with it, so that nothing writes beside a successor.
         orphans.end_orphans(folder.state.root)
         asked, care.process, care.kill_at = care.kill_at is not None, None, None
@@ -336,15 +352,30 @@ class Reconciler:
         if care.removal is None:
             if self._clock() < care.again_at:
                 return
-            with self._store.writing(lease):
-                pass
-            care.removal = self._removing.submit(_removed, row, folder)
+            self._check(lease)
+            check = partial(self._check, lease)
+            care.removes, care.removal = row, self._removing.submit(_removed, row, folder, check)
         if not care.removal.done():
             return
         done, care.removal = care.removal, None
-        done.result()
+        try:
+            done.result()
+        except LeaseLost:
+            # That with which it was begun; with this one it is begun anew.
+            return
+        assert care.removes is not None
         with self._store.writing(lease) as writer:
-            writer.forget(row)
+            # As it was noted then: people may have asked for more meanwhile, which is done next.
+            writer.forget(care.removes)
+
+    def _check(self, lease: Lease) -> None:
+        """Do nothing for who may write, and stop everybody else from what follows.
+
+        Raises:
+            LeaseLost: another control plane has taken over.
+        """
+        with self._store.writing(lease):
+            pass
 
     def _moved(self, lease: Lease, row: Deployed, state: State, reason: str = "") -> bool:
         """Note where a replicator is; false when people have asked for something else meanwhile."""
@@ -376,7 +407,7 @@ def _still_streams(folder: ReplicatorFolder) -> bool:
     return said.detail.get("doing") == "streaming"
 
 
-def _removed(row: Deployed, folder: ReplicatorFolder) -> None:
+def _removed(row: Deployed, folder: ReplicatorFolder, check: Callable[[], None]) -> None:
     orphans.end_orphans(folder.state.root)
     leave = row.leave_source or not _has_begun(folder)
     config = None
@@ -388,7 +419,7 @@ def _removed(row: Deployed, folder: ReplicatorFolder) -> None:
                 f"What it has at source and target cannot be reached: {error.message}",
                 next_step=f"{error.next_step} Or delete it again, with its target kept and its source left.",
             ) from error
-    remove(folder, config, drop_target=row.drop_target, leave_source=leave)
+    remove(folder, config, drop_target=row.drop_target, leave_source=leave, check=check)
 
 
 def _has_begun(folder: ReplicatorFolder) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from headrace.observe.failpoints import failpoint
@@ -19,7 +20,12 @@ __all__ = ["remove"]
 
 
 def remove(
-    folder: ReplicatorFolder, config: Config | None, *, drop_target: bool, leave_source: bool
+    folder: ReplicatorFolder,
+    config: Config | None,
+    *,
+    drop_target: bool,
+    leave_source: bool,
+    check: Callable[[], None],
 ) -> None:
     """Remove what belongs to a replicator whose processes have ended.
 
@@ -28,16 +34,21 @@ def remove(
         config: with its secrets in their places; None where only the folder can be removed.
         drop_target: whether its tables go too.
         leave_source: whether slot and publication may stay.
+        check: called ahead of each part, as the one before may take long; what it raises ends the work there: another
+            one of the same name may stand at source and target by then.
 
     Raises:
         HeadraceError: source or target cannot be reached, or refuses; what was removed by then is gone.
     """
     if config is not None and not leave_source:
+        check()
         runner.release_source(config)
         failpoint("control.source_released")
     if config is not None and drop_target:
+        check()
         runner.drop_target(config)
         failpoint("control.target_dropped")
+    check()
     if folder.root.exists():
         shutil.rmtree(folder.root)
     failpoint("control.folder_removed")

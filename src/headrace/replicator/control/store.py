@@ -316,7 +316,9 @@ class Writer:
     ) -> bool:
         """Note where a replicator is by now; false when somebody wrote to it since it was ``seen``."""
         wanted = (desired or seen.desired).value
-        return self._set(seen, state=state.value, reason=reason[:4000], desired=wanted)
+        # The last words of a process may hold what a text of PostgreSQL cannot.
+        said = reason.replace("\0", "")[:4000]
+        return self._set(seen, state=state.value, reason=said, desired=wanted)
 
     def unchanged(self, seen: Deployed) -> bool:
         """Whether nobody wrote to a replicator since it was ``seen``."""
