@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from headrace.client.errors import CheckpointUnusable
@@ -11,6 +13,7 @@ from headrace.lake.sql.dialect import Dialect, literal, table_name
 from headrace.lake.sql.ledger import SCHEMA
 from headrace.lake.sql.session import Session
 from headrace.model.schema import TableId
+from headrace.outputs.steps import Told
 from headrace.wire.place import Place
 
 __all__ = ["PLACES", "Held", "PlaceTable"]
@@ -24,10 +27,35 @@ class Held(NamedTuple):
     Attributes:
         place: behind everything that its tables hold; None before the first.
         complete: tables whose dump they hold wholly.
+        told: what was said of a table's columns, and none of its rows has followed yet.
     """
 
     place: Place | None
     complete: frozenset[str]
+    told: Mapping[str, Sequence[Told]] = MappingProxyType({})
+
+    @classmethod
+    def parse(cls, place: str, further: str) -> Held:
+        """Read what `further` wrote beside a place.
+
+        Raises:
+            ValueError: a text is none of these.
+            TypeError: likewise.
+            KeyError: likewise.
+        """
+        said = json.loads(further)
+        said = said if isinstance(said, dict) else {"complete": said, "told": {}}
+        told = {table: [Told(**one) for one in ones] for table, ones in said["told"].items()}
+        return cls(Place.parse(place), frozenset(said["complete"]), told)
+
+    @property
+    def further(self) -> str:
+        """What is remembered beside the place, as text: mostly no more than names of tables."""
+        complete = sorted(self.complete)
+        if not self.told:
+            return json.dumps(complete)
+        told = {table: [one.to_json() for one in ones] for table, ones in self.told.items()}
+        return json.dumps({"complete": complete, "told": told})
 
 
 class PlaceTable:
@@ -54,8 +82,8 @@ class PlaceTable:
         if not found:
             return Held(None, frozenset())
         try:
-            return Held(Place.parse(found[0][0]), frozenset(json.loads(found[0][1])))
-        except (ValueError, TypeError) as error:
+            return Held.parse(*found[0])
+        except (ValueError, TypeError, KeyError) as error:
             raise CheckpointUnusable(
                 f"The place of {self._consumer} in {PLACES} does not read.",
                 next_step="restore the row, or remove it with the tables and begin anew.",
@@ -75,7 +103,7 @@ class PlaceTable:
         Raises:
             CheckpointUnusable: somebody else has changed it since.
         """
-        place, complete = literal(str(held.place)), literal(json.dumps(sorted(held.complete)))
+        place, complete = literal(str(held.place)), literal(held.further)
         changed = 0
         if before.place is not None:
             changed = session.run(

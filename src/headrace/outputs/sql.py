@@ -9,32 +9,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from headrace.client import Batch, Consumer, Result
-from headrace.fold import fold, promote
+from headrace.errors import TargetConflict
+from headrace.fold import fold
+from headrace.lake.sql.ledger import Entry
 from headrace.lake.sql.session import Session, Warehouse, told
 from headrace.lake.sql.tables import WarehouseTables
 from headrace.model.block import SystemEvent, SystemKind
-from headrace.model.schema import TableId, TableSchema
+from headrace.model.schema import TableId
 from headrace.outputs.place_table import Held, PlaceTable
+from headrace.outputs.steps import Step, Told, Waiting
 from headrace.wire.place import Place
 
 __all__ = ["SqlOutput"]
 
-_Work: TypeAlias = tuple[TableSchema, pa.Table]
-"""A version of a table, and what happens to its keys."""
 
+class _Work(NamedTuple):
+    """What happens to the keys of a table that has the columns for it."""
 
-@dataclass(slots=True)
-class _Waiting:
-    """What came for one table since the last checkpoint, in its order."""
-
-    batches: list[tuple[TableSchema, pa.RecordBatch]] = field(default_factory=list)
-    truncates: list[tuple[int, int]] = field(default_factory=list)
+    entry: Entry
+    effects: pa.Table
 
 
 class SqlOutput(Consumer):
@@ -48,6 +47,9 @@ class SqlOutput(Consumer):
     What comes again is known by its SCN and left out, table by table: an older state never overwrites a newer one,
     after a rewind neither. Whatever lies between two checkpoints is held in memory and written at once, so
     ``checkpoint_every`` or ``merge_windows`` of the subscription decides how large a transaction is.
+
+    Where a table's columns change, what is older is written ahead of the others, while the table has the columns of its
+    time: so nothing has to be guessed of columns that get another name, or go and come back.
 
     Until the dump of a table is complete, a change of a row that is not there yet is left out: the chunk of the dump
     brings the whole row. From then on it is `MissingBase`.
@@ -67,7 +69,7 @@ class SqlOutput(Consumer):
         stage = f"stage{hashlib.sha256(name.encode()).hexdigest()[:12]}"
         # Staging tables of PostgreSQL lie in our schema, those of a file in the session.
         self._stage = f"headrace.{stage}" if warehouse.dialect.keeps_keys else stage
-        self._waiting: dict[TableId, _Waiting] = {}
+        self._waiting: dict[TableId, Waiting] = {}
         self._held = Held(None, frozenset())
         self._complete: set[str] = set()
         self._anew = False
@@ -98,7 +100,8 @@ class SqlOutput(Consumer):
             # Before anything else: a subscription stores where it begins ahead of `on_start`.
             with session.transaction():
                 self._places.make(session)
-            held = Held(place, frozenset() if self._anew else self._held.complete)
+            complete = frozenset[str]() if self._anew else self._held.complete
+            held = Held(place, complete, self._held.told)
             self._commit(session, held, self._emptied(session, place) if self._anew else [])
         self._remember(held)
 
@@ -117,8 +120,10 @@ class SqlOutput(Consumer):
         self._of(batch.table).batches.append((batch.schema, batch.rows))
 
     def on_system_event(self, event: SystemEvent) -> None:
-        """Take what empties a table, or tells whether it is whole."""
+        """Take what empties a table, tells of its columns, or whether it is whole."""
         name = str(event.table)
+        if event.kind is SystemKind.SCHEMA:
+            self._of(event.table).told.append(Told.of(event))
         if event.kind is SystemKind.TRUNCATE:
             self._of(event.table).truncates.append((event.scn, event.ord))
         if event.kind is SystemKind.DUMP_COMPLETE:
@@ -152,8 +157,10 @@ class SqlOutput(Consumer):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def _of(self, table: TableId) -> _Waiting:
-        return self._waiting.setdefault(table, _Waiting())
+    def _of(self, table: TableId) -> Waiting:
+        if table not in self._waiting:
+            self._waiting[table] = Waiting([*self._held.told.get(str(table), ())])
+        return self._waiting[table]
 
     def _remember(self, held: Held) -> None:
         self._held = held
@@ -161,13 +168,15 @@ class SqlOutput(Consumer):
         self._anew = False
 
     def _write(self, place: Place) -> None:
-        held = Held(place, frozenset(self._complete))
+        works: list[_Work] = []
+        told_of = dict(self._held.told)
         with told(self._warehouse), self._warehouse.opened() as session:
-            works = [
-                work
-                for table, waiting in self._waiting.items()
-                if (work := self._folded(session, table, waiting)) is not None
-            ]
+            for table, waiting in self._waiting.items():
+                work, left = self._brought(session, table, waiting)
+                works += [work] if work is not None else []
+                told_of.pop(str(table), None)
+                told_of |= {str(table): left} if left else {}
+            held = Held(place, frozenset(self._complete), told_of)
             self._commit(session, held, works)
         self._remember(held)
         self._waiting.clear()
@@ -176,36 +185,70 @@ class SqlOutput(Consumer):
         """Make what happens to tables durable together with the place behind it."""
         assert held.place is not None
         with session.transaction():
-            for schema, effects in works:
-                staged = self._tables.stage(session, schema, effects, self._stage)
-                complete = str(schema.table) in held.complete
-                self._tables.apply(session, schema, staged, held.place.scn, complete=complete)
+            for work in works:
+                complete = str(work.entry.schema.table) in held.complete
+                self._apply(session, work, held.place.scn, complete=complete)
             self._places.write(session, self._held, held)
+
+    def _apply(self, session: Session, work: _Work, scn: int, *, complete: bool) -> Entry:
+        schema = work.entry.schema
+        staged = self._tables.stage(session, schema, work.effects, self._stage)
+        return self._tables.apply(session, schema, staged, scn, complete=complete)
 
     def _emptied(self, session: Session, place: Place) -> list[_Work]:
         """Return what empties each of our tables at a place."""
-        schemas = [entry.schema for entry in self._tables.entries(session).values()]
-        return [(schema, fold(schema, [], [(place.scn, place.ord)])) for schema in schemas]
-
-    def _folded(self, session: Session, table: TableId, waiting: _Waiting) -> _Work | None:
-        """Bring a table's columns to what waits, and return what that does to its keys; None when it has it all."""
-        entry = self._tables.entry(session, table)
-        applied = entry.applied_scn if entry is not None else 0
-        batches = [
-            (schema, left)
-            for schema, batch in waiting.batches
-            if (left := _above(batch, applied)).num_rows
+        return [
+            _Work(entry, fold(entry.schema, [], [(place.scn, place.ord)]))
+            for entry in self._tables.entries(session).values()
         ]
-        truncates = [position for position in waiting.truncates if position[0] > applied]
-        if batches:
-            entry = self._tables.evolve(session, batches[-1][0])
-        if entry is None or not (batches or truncates):
+
+    def _brought(
+        self, session: Session, table: TableId, waiting: Waiting
+    ) -> tuple[_Work | None, list[Told]]:
+        """Bring a table to the columns of what waits, and write what is older than these.
+
+        Returns:
+            What the rest does to its keys, None when the table has it all; and what was said of its columns that no
+            row has followed. Of a table that is not there its next schema event will say it again.
+        """
+        entry = self._tables.entry(session, table)
+        *earlier, last = waiting.steps(entry.applied_scn if entry is not None else 0)
+        for step in earlier:
+            self._write_ahead(session, table, step)
+        work = self._worked_out(session, table, last)
+        there = entry is not None or bool(earlier)
+        return work, last.told if there and not last.batches else []
+
+    def _write_ahead(self, session: Session, table: TableId, step: Step) -> None:
+        """Write a step by itself, before the columns of the next one come: the ledger says that the table has it.
+
+        Raises:
+            TargetConflict: somebody else has written the table meanwhile.
+        """
+        work = self._worked_out(session, table, step)
+        if work is None:
+            return
+        assert step.upto_scn is not None
+        # Where the dump ended meanwhile, nobody looks whether that was before the step or behind it.
+        complete = str(table) in self._complete & self._held.complete
+        with session.transaction():
+            entry = self._apply(session, work, step.upto_scn, complete=complete)
+            if entry.version != work.entry.version + 1:
+                raise TargetConflict(
+                    f"Somebody else brought the target table of {table} further during a batch.",
+                    next_step="let one consumer write the table; the batch is tried again.",
+                )
+
+    def _worked_out(self, session: Session, table: TableId, step: Step) -> _Work | None:
+        """Bring a table's columns to a step, and return what that does to its keys; None when that is nothing."""
+        schema = step.schema
+        entry = self._tables.entry(session, table)
+        if schema is not None:
+            if entry is not None and not entry.numbers and (was := step.was(entry.schema)):
+                # Nothing was told of the columns when the table was made.
+                self._tables.evolve(session, was)
+            entry = self._tables.evolve(session, schema)
+        if entry is None or not (step.batches or step.truncates):
             return None
-        schema = entry.schema
-        changes = [promote(batch, old, schema) for old, batch in batches]
-        return schema, fold(schema, changes, truncates)
-
-
-def _above(batch: pa.RecordBatch, scn: int) -> pa.RecordBatch:
-    """Return the rows above an SCN; a view."""
-    return batch.slice(int(batch.column("_scn").to_numpy().searchsorted(scn, side="right")))
+        changes = step.changes(replace(entry.schema, numbers=entry.numbers))
+        return _Work(entry, fold(entry.schema, changes, step.truncates))

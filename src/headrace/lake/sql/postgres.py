@@ -27,6 +27,8 @@ __all__ = ["PostgresSession", "PostgresWarehouse"]
 _FETCH_ROWS = 20_000
 _CONNECT_S = 10
 _SETTINGS = (
+    # Whatever database, role, URL or environment say: our bytes are these, and the server refuses what it has not.
+    "SET client_encoding = 'UTF8'",
     # The role's own settings shall neither end a long merge nor report a commit that is not durable.
     "SET statement_timeout = 0",
     "SET idle_in_transaction_session_timeout = 0",
