@@ -8,6 +8,9 @@ from dataclasses import replace
 import pytest
 
 from headrace.client import Batch, NoCheckpoints, Subscription
+from headrace.client.errors import WindowUnfinished
+from headrace.testing.line_faults import SOUND, Damage, FaultyLine
+from headrace.wire import encode_block
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, coverage, window
 from tests.client.conftest import QUICK
@@ -111,3 +114,41 @@ def test_stop_and_rewind_reach_an_iteration(log, relay):
             subscription.stop()
     assert seen == [1, 2, 3, 4, 3, 4]
     until(lambda: subscription.status.state.value == "shutdown", "the end")
+
+
+def test_a_window_whose_rest_does_not_come_is_given_up_by_a_stop(log, relay):
+    log.register(TABLE)
+    log.append(window(1), *(window(2, 5, first=5 * i, last=i == 5) for i in range(6)))
+    checkpoints = NoCheckpoints()
+    begun = threading.Event()
+    seen: list[int] = []
+    refused: list[int] = []
+
+    def consume() -> None:
+        for window_ in subscription.windows():
+            if window_.window.scn == 1:
+                window_.done()
+                continue
+            try:
+                for event in window_:
+                    seen.append(event.ord)
+                    begun.set()
+            except WindowUnfinished as error:
+                refused.append(error.scn)
+                with pytest.raises(WindowUnfinished):
+                    window_.done()
+
+    with FaultyLine(relay) as line:
+        silent_at = 600 + sum(len(encode_block(block)) for block in log.blocks[:2])
+        # The second one asks for the table's version.
+        line.rule = lambda number: {1: Damage(silent_at=silent_at), 2: SOUND}.get(number, Damage(0))
+        subscription = Subscription(line.url, "shop", None, checkpoints, settings=QUICK)
+        thread = threading.Thread(target=consume, daemon=True)
+        thread.start()
+        assert begun.wait(60)
+        subscription.stop()
+        thread.join(60)
+        assert not thread.is_alive()
+    assert seen == list(range(5))
+    assert refused == [2]
+    assert checkpoints.load() == Place(1)

@@ -23,6 +23,7 @@ from headrace.client import (
     NoCheckpoints,
     State,
     Subscription,
+    Window,
 )
 from headrace.client.errors import ClockWentBack, StaleGeneration
 from headrace.client.ranges import Ranges
@@ -215,6 +216,46 @@ def test_a_window_goes_on_at_its_next_row_whatever_captures_tell_of_tables(
                 keys += [row for body in block.bodies for row in body.batch["k"].to_pylist()]
             ranges.close()
         assert line.connections
+    assert keys == list(range(9))
+    for log in logs:
+        log.close()
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, False), (False, True), (True, True)])
+def test_an_address_that_leads_to_another_log_inside_a_window_loses_and_repeats_nothing(
+    tmp_path, first, second
+):
+    logs = [LogFolder(tmp_path / name) for name in ("one", "two")]
+    for log, told in zip(logs, (first, second), strict=True):
+        log.register(TABLE)
+        log.append(window(1), *pieces(told))
+    keys: list[int] = []
+
+    class Keys(Consumer):
+        def on_data_event(self, event: Event) -> None:
+            if event.scn == 10:
+                keys.append(event.row["k"])
+
+        def on_end_window(self, window: Window) -> None:
+            if window.scn == 1:
+                # What came of the next window from the first log waits meanwhile.
+                until(lambda: subscription.status.connections == 2, "the answer of the other log")
+
+    with (
+        served({"shop": logs[0].folder}) as one,
+        served({"shop": logs[1].folder}) as two,
+        FaultyLine(one) as line,
+    ):
+        cut_at = 600 + sum(len(encode_block(block)) for block in logs[0].blocks[:2])
+
+        def rule(number: int) -> Damage:
+            if number > 1:
+                line.lead_to(two)
+            return Damage(cut_at=cut_at) if number == 1 else SOUND
+
+        line.rule = rule
+        subscription = Subscription(line.url, "shop", Keys(), upto=10, settings=QUICK)
+        subscription.run()
     assert keys == list(range(9))
     for log in logs:
         log.close()

@@ -17,6 +17,7 @@ __all__ = [
     "StaleGeneration",
     "Suspended",
     "Unconvertible",
+    "WindowUnfinished",
 ]
 
 
@@ -96,3 +97,14 @@ class Unconvertible(HeadraceError):
         )
         self.table = table
         self.column = column
+
+
+class WindowUnfinished(HeadraceError):
+    """A window was given up before its end: somebody wanted an end or another place, and its rest did not come."""
+
+    def __init__(self, scn: int) -> None:
+        super().__init__(
+            f"The rest of window {scn} did not come before the subscription was stopped or rewound.",
+            next_step="keep nothing of this window: all of it comes again.",
+        )
+        self.scn = scn

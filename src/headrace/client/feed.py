@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from headrace.client.buffer import ByteBuffer
 from headrace.client.errors import ClockWentBack, DamagedBlock
-from headrace.client.fetcher import Fetcher
+from headrace.client.fetcher import Answered, Fetcher
 from headrace.client.reading import Began, Covered, Ended, Failed, Item
 from headrace.client.relays import Relays
 from headrace.client.transport import StreamRequest
@@ -157,7 +157,7 @@ class Feed(Generic[T]):
         """End."""
         self._fetcher.stop()
 
-    def _begin(self, answered_by: str | None = None) -> None:
+    def _begin(self, answered_by: Answered | None = None) -> None:
         self._buffer: ByteBuffer[Item] = ByteBuffer(self._buffer_bytes)
         self._fetcher = Fetcher(
             self._relays,

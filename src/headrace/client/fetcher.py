@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from headrace.client.buffer import ByteBuffer
 from headrace.client.errors import CheckpointUnusable, ClockWentBack
@@ -27,13 +28,25 @@ from headrace.errors import (
 from headrace.wire.block import BlockFrame
 from headrace.wire.place import Place
 
-__all__ = ["Fetcher"]
+__all__ = ["Answered", "Fetcher"]
 
 _MOST_DAMAGED = 5
 """Damaged answers in a row after which nobody believes in chance any more."""
 _FLOWS_S = 0.1
 """What comes within so long of being waited for belongs to a stream that flows. A relay with many readers sends what
 comes in between in one piece, each 20 ms at the slowest: its streams flow too."""
+
+
+class Answered(NamedTuple):
+    """Who gave an answer.
+
+    Attributes:
+        url: address of the relay.
+        log: identity of the change log that it came from, empty when it is not known.
+    """
+
+    url: str
+    log: str
 
 
 class Fetcher:
@@ -44,14 +57,14 @@ class Fetcher:
         request: what for; its place is where to begin.
         buffer: where the frames go.
         delivered: returns how far the other side is.
-        answered_by: address of the relay that gave the last answer of an earlier run, None when there was none.
+        answered_by: who gave the last answer of an earlier run, None when there was none.
         patience_s: how long relays that do not hold the place are asked again, because another one may, or one that
             is behind may catch up.
         pull_every_s: pause of a pull behind an answer that drained the relay.
         clock: monotonic seconds.
 
     Attributes:
-        answered_by: address of the relay that gave the last answer, None when none did yet.
+        answered_by: who gave the last answer, None when none did yet.
         connections: answers that began.
         last_error: why the last one ended early.
     """
@@ -63,7 +76,7 @@ class Fetcher:
         buffer: ByteBuffer[Item],
         *,
         delivered: Callable[[], Place],
-        answered_by: str | None = None,
+        answered_by: Answered | None = None,
         patience_s: float,
         pull_every_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -135,16 +148,21 @@ class Fetcher:
         self._full_after = None
         relay = self._relays.current()
         # A place inside a window is one of the log that gave it.
-        reached, elsewhere = after, self.answered_by not in (None, relay.url)
+        before = self.answered_by
+        reached, elsewhere = after, before is not None and before.url != relay.url
         if elsewhere:
             after = Place(after.after_scn)
         stream = relay.stream(replace(self._request, after=after))
-        if not after.whole and after.log not in ("", stream.log):
-            elsewhere, after = True, Place(after.after_scn)
-            stream = relay.stream(replace(self._request, after=after))
+        # One address may stand for several relays, or for one that was given another log.
+        logs = {after.log, before.log if before is not None else ""}
+        if not elsewhere and logs - {"", stream.log}:
+            elsewhere = True
+            if not after.whole:
+                after = Place(after.after_scn)
+                stream = relay.stream(replace(self._request, after=after))
         if elsewhere and not reached.whole and reached.changes is None:
             raise _of_another_log(reached, relay.url)
-        self.answered_by = relay.url
+        self.answered_by = Answered(relay.url, stream.log)
         self.connections += 1
         self._inside = True
         self._refusals.clear()

@@ -47,8 +47,7 @@ class FaultyLine:
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._server = (parts.hostname or "", parts.port or 80)
+        self.lead_to(url)
         self.rule: Callable[[int], Damage] = lambda _: SOUND
         self.connections = 0
         self.received = 0
@@ -60,6 +59,11 @@ class FaultyLine:
     def url(self) -> str:
         """Where clients connect to."""
         return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def lead_to(self, url: str) -> None:
+        """Hand the connections to come on to this server."""
+        parts = urlsplit(url)
+        self._server = (parts.hostname or "", parts.port or 80)
 
     def cut(self) -> int:
         """Break every connection that is open, and return how many there were."""
