@@ -60,9 +60,6 @@ _SCHEMAS = """, (
 _GENERATED = "2"
 _FULL = "f"
 
-# smallint, integer, bigint; varchar and text. What is cast from one to the next is the same key as before.
-_WIDENED = frozenset({("21", "23"), ("21", "20"), ("23", "20"), ("1043", "1043"), ("1043", "25")})
-
 
 def read_shapes(
     session: Session,
@@ -121,7 +118,8 @@ def rekeys(before: str, now: str) -> bool:
     """Return whether rows may have other keys now without a word in the log: those of before stay until it is emptied.
 
     A column of the key that came with a default or was computed; or one whose values a change of its type may have
-    computed anew (``USING``), unless it only became wider. One that took over another's name has the values it had.
+    computed anew (``USING``). Nothing tells a plain change to a wider type from one that computes the values. A column
+    that took over another's name has the values it had.
     """
     old, new = _parse(before), _parse(now)
     if old.key is None or new.key is None:
@@ -131,9 +129,7 @@ def rekeys(before: str, now: str) -> bool:
     if any(number in old.generated or key[number].filled for number in came):
         return True
     return new.storage != old.storage and any(
-        old.columns[number].writer != key[number].writer
-        and (old.columns[number].type[0], key[number].type[0]) not in _WIDENED
-        for number in key.keys() - came
+        old.columns[number].writer != key[number].writer for number in key.keys() - came
     )
 
 
