@@ -18,13 +18,16 @@ pytestmark = [pytest.mark.postgres, pytest.mark.timeout(180)]
 
 MADE = (
     "CREATE TYPE mood AS ENUM ('sad', 'ok', 'glad')",
-    "CREATE TABLE t (id int, m mood, v text, PRIMARY KEY ({key}))",
-    "INSERT INTO t SELECT n, (enum_range(NULL::mood))[n], 'v' || n FROM generate_series(1, 3) n",
+    "CREATE TABLE t (id int, m mood, c varchar(5), v text, PRIMARY KEY ({key}))",
+    "INSERT INTO t SELECT n, (enum_range(NULL::mood))[n], n, 'v' || n FROM generate_series(1, 3) n",
 )
 OTHERS = {
     "a label": ("m", "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"),
     "values": ("id", "ALTER TABLE t ALTER id TYPE int USING id + 100"),
     "a type": ("id", "ALTER TABLE t ALTER id TYPE text USING 'n' || id"),
+    "a wider type": ("id", "ALTER TABLE t ALTER id TYPE bigint USING id + 100"),
+    "a longer text": ("c", "ALTER TABLE t ALTER c TYPE varchar(9) USING 'n' || c"),
+    "a text without an end": ("c", "ALTER TABLE t ALTER c TYPE text USING 'n' || c"),
     "a new column": (
         "id",
         "ALTER TABLE t ADD code serial, DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code)",
@@ -64,15 +67,19 @@ def test_rows_under_keys_of_before_do_not_stay(
 
 
 @req("C30")
-def test_a_key_that_only_became_wider_is_read_again_without_emptying_the_table(
+def test_a_key_that_only_became_longer_empties_no_table(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:
-    sql(*(one.format(key="id") for one in MADE))
+    """No row is written anew, so the log has everything."""
+    sql(*(one.format(key="c") for one in MADE))
     with at_work(PostgresSource(database, ["public.t"]), tmp_path) as running:
-        running.judged = False
         until(running.dumped, "the first copy")
-        sql("ALTER TABLE t ALTER id TYPE bigint")
-        until(lambda: len(running.state.requests()) > 1 and running.dumped(), "the new heap")
+        look = running.state.get("catalog")
+        sql(
+            "ALTER TABLE t ALTER c TYPE varchar(9)",
+            "INSERT INTO t VALUES (4, 'ok', 'longer', 'v4')",
+        )
+        until(lambda: running.state.get("catalog") != look, "another look")
         goes_on(running, database, sql)
         assert truncates(running) == 0
     assert running.error is None

@@ -1,4 +1,7 @@
-"""Partitions get another replica identity than their root: old rows would be misread, and the capture stops by name."""
+"""Partitions get another replica identity than their root: old rows would be misread, and the capture stops by name.
+
+Where it was put back before anybody looked, the table is copied anew.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from headrace.changelog import ChangeLogReader
 from headrace.errors import ProtocolError, SourceError
+from headrace.model.block import SystemKind
 from headrace.sources.postgres import PostgresSource
 from headrace.watermark.settings import DumpSettings
-from tests.faults.faulty import PUBLIC_T, at_work, failure_of, follows, named
+from tests.faults.faulty import (
+    PUBLIC_T,
+    AtWork,
+    at_work,
+    failure_of,
+    follows,
+    named,
+    through_a_change,
+)
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
 from tests.waiting import until
@@ -123,4 +136,55 @@ def test_whole_old_rows_of_a_partition_are_read_by_the_roots_key(
         follows(running, database)
         looks = len(running.statuses)
         until(lambda: len(running.statuses) > looks + 3, "a few more looks at the catalog")
+    assert running.error is None
+
+
+@req("C30")
+@pytest.mark.parametrize("large", [False, True], ids=["small", "streamed"])
+@pytest.mark.parametrize("stopped", [False, True], ids=["between two looks", "while stopped"])
+def test_an_identity_that_was_put_back_costs_a_copy(
+    database: str, sql: Sql, tmp_path: Path, stopped: bool, large: bool
+) -> None:
+    """A row whose key changes alone comes without the old one then, and that stayed in the copy."""
+    sql(*PARTED)
+    eager = f"{database}&options=-c%20logical_decoding_work_mem%3D64kB"
+    between = (
+        "UPDATE t SET id = 90 WHERE id = 3",
+        f"INSERT INTO t SELECT n, n FROM generate_series(30, {80 if large else 31}) n",
+        *["UPDATE t SET id = id WHERE id > 30"] * (40 if large else 0),
+    )
+    statements = ("BEGIN", *ALTERED, *between, "ALTER TABLE p REPLICA IDENTITY DEFAULT", "COMMIT")
+
+    def check(running: AtWork) -> None:
+        follows(running, database)
+        until(running.dumped, "the copy")
+        sql("UPDATE t SET id = 91 WHERE id = 4", "DELETE FROM t WHERE id = 5")
+        follows(running, database)
+        assert len(running.state.requests()) == 2
+
+    through_a_change(
+        PostgresSource(eager, ["public.t"]),
+        tmp_path,
+        lambda: sql("; ".join(statements)),
+        check,
+        stopped=stopped,
+    )
+    events = [e for b in ChangeLogReader(tmp_path / "changelog").blocks(0) for e in b.system]
+    assert [e.kind for e in events].count(SystemKind.TRUNCATE) == 1
+
+
+@req("C30")
+def test_tables_of_several_identities_cost_no_copy(database: str, sql: Sql, tmp_path: Path) -> None:
+    """Partitions with whole old rows, and tables that are described behind one another."""
+    others = ("CREATE TABLE q (id int PRIMARY KEY, u int NOT NULL)", *ATTACHED[1:3])
+    sql(*PARTED, *others, "ALTER TABLE p REPLICA IDENTITY FULL")
+    with at_work(PostgresSource(database), tmp_path) as running:
+        until(running.dumped, "the first copy")
+        sql(
+            "BEGIN; UPDATE t SET u = 1 WHERE id = 2; INSERT INTO q VALUES (7, 7); TRUNCATE t, q;"
+            "INSERT INTO t VALUES (8, 8); INSERT INTO q VALUES (9, 9); COMMIT"
+        )
+        follows(running, database)
+        assert len(running.state.requests()) == 1
+        assert not running.state.get("astray")
     assert running.error is None

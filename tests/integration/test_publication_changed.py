@@ -180,6 +180,11 @@ OTHERWISE = {
         ("ALTER PUBLICATION theirs DROP TABLES IN SCHEMA public",),
         ("ALTER PUBLICATION theirs ADD TABLES IN SCHEMA public",),
     ),
+    "a table out of its schema": (
+        "FOR TABLES IN SCHEMA public",
+        ("CREATE SCHEMA s", "ALTER TABLE t SET SCHEMA s", "SET search_path = s"),
+        ("ALTER TABLE t SET SCHEMA public", "RESET search_path"),
+    ),
     "kinds of change": (
         "FOR ALL TABLES",
         ("ALTER PUBLICATION theirs SET (publish = 'insert')",),
@@ -240,14 +245,33 @@ def test_our_own_is_no_other(table: None, database: str, sql: Sql, tmp_path: Pat
 
 
 @req("C30")
+@pytest.mark.parametrize(
+    ("holds", "grown", "statements"),
+    [
+        ("FOR TABLE t", (), ("ALTER PUBLICATION theirs ADD TABLE u",)),
+        ("FOR TABLES IN SCHEMA public", (), ("GRANT SELECT ON t TO pg_monitor", "VACUUM FULL t")),
+        (
+            "FOR TABLES IN SCHEMA public",
+            ("ALTER PUBLICATION theirs ADD TABLE t", "CREATE SCHEMA s"),
+            ("ALTER TABLE t SET SCHEMA s", "ALTER TABLE s.t SET SCHEMA public"),
+        ),
+    ],
+    ids=["another is added", "rights", "held by its name too"],
+)
 def test_what_takes_no_table_out_copies_none(
-    table: None, database: str, sql: Sql, tmp_path: Path
+    table: None,
+    holds: str,
+    grown: tuple[str, ...],
+    statements: tuple[str, ...],
+    database: str,
+    sql: Sql,
+    tmp_path: Path,
 ) -> None:
-    sql("CREATE TABLE u (id int PRIMARY KEY)", "CREATE PUBLICATION theirs FOR TABLE t")
+    sql("CREATE TABLE u (id int PRIMARY KEY)", f"CREATE PUBLICATION theirs {holds}", *grown)
     source = PostgresSource(database, ["public.t"], publication="theirs")
     with running_capture(source, tmp_path, DUMP) as running:
         until(running.dumped, "the first copy")
-    sql("ALTER PUBLICATION theirs ADD TABLE u")
+    sql(*statements)
     with running_capture(source, tmp_path, DUMP) as running:
         sql("UPDATE t SET v = 'later' WHERE id > 12")
         follows(running, database)

@@ -49,6 +49,9 @@ class Versions:
             return TableVersion()
         return TableVersion(self._schema, 99)
 
+    def misread(self, relation: Relation) -> frozenset[str]:
+        return frozenset()
+
     def migrated(self, content: bytes) -> tuple[Event, ...]:
         return ((SystemKind.DROP_TABLE, TableId("public", content.decode()), {}),)
 

@@ -62,6 +62,9 @@ class Versions:
             return TableVersion()
         return TableVersion(schema, relation.oid, forms=FORMS.get(relation.oid, ()))
 
+    def misread(self, relation: Relation) -> frozenset[str]:
+        return frozenset()
+
     def migrated(self, content: bytes) -> tuple[()]:
         return ()
 

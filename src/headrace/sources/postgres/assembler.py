@@ -81,6 +81,13 @@ class Versions(Protocol):
         """Return what the relation's rows are from here on."""
         ...
 
+    def misread(self, relation: Relation) -> frozenset[str]:
+        """Return the identities of captured tables of which the copy is wrong by what a relation is described as.
+
+        Asked for each description, also for one of which no row comes.
+        """
+        ...
+
     def migrated(self, content: bytes) -> Iterable[Event]:
         """Return what a message of the event trigger says."""
         ...
@@ -262,6 +269,8 @@ class Assembler:
             self._on_frame(kind, data)
             return
         message = decode(data)
+        if isinstance(message, Relation):
+            self._astray |= self._versions.misread(message)
         if isinstance(message, Insert | Update | Delete) and self._describe_pending(message.oid):
             # Now the decoder knows what to do with it.
             frames.start = decoder.cold_at

@@ -21,6 +21,7 @@ from headrace.sources.postgres.catalog_look import Seen
 from headrace.sources.postgres.columns import kept_names, narrowed
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.ddl import Told, parse
+from headrace.sources.postgres.leaves import Leaves
 from headrace.sources.postgres.messages import Relation
 from headrace.sources.postgres.publication import as_published
 from headrace.sources.postgres.settings import MARKS_TABLE, PostgresSettings
@@ -80,6 +81,11 @@ class CatalogVersions:
         self._last: dict[TableId, TableSchema] = {}
         self._storage: dict[TableId, int] = {}
         self._oids: dict[TableId, int] = {}
+        self._leaves = Leaves(settings, side)
+
+    def misread(self, relation: Relation) -> frozenset[str]:
+        """See `Versions`."""
+        return self._leaves.misread(relation)
 
     def resolve(self, relation: Relation) -> TableVersion:
         """Return what the relation's rows are from here on.

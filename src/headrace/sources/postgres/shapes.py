@@ -1,12 +1,13 @@
 """What a look keeps of a captured table, to see the next time whether changes passed by or rows are to be read again.
 
 A text: what the catalog says of the table itself, then how its rows are told (`headrace.sources.postgres.spelling`).
-The first is four parts. *Storage* changes when the heap is written anew. *Columns* are each a number, the transaction
+The first is five parts. *Storage* changes when the heap is written anew. *Columns* are each a number, the transaction
 that last wrote its description, type, modifier, whether rows from before it came may hold a value (2: it is generated,
 and in no log), and a hash of its name, which may hold any character. *Key* is the replica identity, the transaction
 that last altered the table's own entry in the catalog, the primary key's constraint, which the log does not name under
 FULL, and the numbers of the key's columns. *Published* is who last altered the publication, whose it is, and by which
-of its entries it holds the table: one that was taken out and put back has another entry.
+of its entries it holds the table: one that was taken out and put back has another entry. To the entry of a schema
+belongs who last put the table there. *Root* is the table right above a partition.
 """
 
 from __future__ import annotations
@@ -46,22 +47,24 @@ SELECT c.oid, %s
                '|', (SELECT concat_ws(' ', p.xmin, p.pubowner, CASE WHEN p.puballtables THEN p.oid END, (
                                 SELECT string_agg(r.oid::text, ' ' ORDER BY r.oid) FROM pg_publication_rel r
                                  WHERE r.prpubid = p.oid AND r.prrelid IN (SELECT unnest(l.lineage))){schemas})
-                       FROM pg_publication p WHERE p.pubname = $2)) AS shape
+                       FROM pg_publication p WHERE p.pubname = $2),
+               '|', CASE WHEN c.relispartition THEN (
+                        SELECT inhparent FROM pg_inherits WHERE inhrelid = c.oid) ELSE 0 END) AS shape
           FROM pg_class c, LATERAL (
                SELECT array_append(ARRAY(SELECT relid::oid FROM pg_partition_ancestors(c.oid)), c.oid) AS lineage) l
          WHERE c.oid = ANY ($1::oid[])) c
 """
 
+# A table is put into a schema by the dependency on it; no other change of the table writes that anew.
 _SCHEMAS = """, (
-                                SELECT string_agg(s.oid::text, ' ' ORDER BY s.oid) FROM pg_publication_namespace s
-                                 WHERE s.pnpubid = p.oid AND s.pnnspid IN (
-                                       SELECT relnamespace FROM pg_class WHERE oid = ANY (l.lineage)))"""
+                                SELECT string_agg(concat(s.oid, '.', d.xmin), ' ' ORDER BY s.oid, d.objid)
+                                  FROM pg_publication_namespace s JOIN pg_depend d
+                                    ON d.refclassid = 'pg_namespace'::regclass AND d.refobjid = s.pnnspid
+                                   AND d.classid = 'pg_class'::regclass AND d.objsubid = 0
+                                 WHERE s.pnpubid = p.oid AND d.objid = ANY (l.lineage))"""
 
 _GENERATED = "2"
 _FULL = "f"
-
-# smallint, integer, bigint; varchar and text. What is cast from one to the next is the same key as before.
-_WIDENED = frozenset({("21", "23"), ("21", "20"), ("23", "20"), ("1043", "1043"), ("1043", "25")})
 
 
 def read_shapes(
@@ -109,19 +112,41 @@ def passed_by(before: str, now: str) -> bool:
     """Return whether changes of a table may have passed by between two looks that both found it published.
 
     They did where the publication holds the table by none of the entries of before. Somebody who altered the
-    publication itself may have left out kinds of change for a while, whatever else was altered with it.
+    publication itself may have left out kinds of change for a while, whatever else was altered with it. And those of a
+    table that was attached to another have the other's name until it is detached.
     """
-    old, new = _parse(before).published, _parse(now).published
+    old, new = _parse(before), _parse(now)
+    return _left_out(old.published, new.published) or _attached(old, new)
+
+
+def _left_out(old: _Published | None, new: _Published | None) -> bool:
+    """Return whether the publication may have left out changes of a table that it holds now."""
     if not (old and new and new.entries):
         return False
-    return not old.entries & new.entries or old.writer != new.writer
+    # An older headrace kept of a schema its entry alone.
+    entries = new.entries | {entry.partition(".")[0] for entry in new.entries}
+    return not old.entries & entries or old.writer != new.writer
+
+
+def _attached(old: _Shape, new: _Shape) -> bool:
+    """Return whether a table may have been a partition of another one meanwhile.
+
+    Who attaches or detaches it describes each of its columns anew, and alters its own entry in the catalog.
+    """
+    if not (old.root and old.key and new.key) or old.root != new.root:
+        return False
+    kept = old.columns.keys() & new.columns.keys()
+    return old.key.writer != new.key.writer and all(
+        old.columns[number].writer != new.columns[number].writer for number in kept
+    )
 
 
 def rekeys(before: str, now: str) -> bool:
     """Return whether rows may have other keys now without a word in the log: those of before stay until it is emptied.
 
     A column of the key that came with a default or was computed; or one whose values a change of its type may have
-    computed anew (``USING``), unless it only became wider. One that took over another's name has the values it had.
+    computed anew (``USING``). Nothing tells a plain change to a wider type from one that computes the values. A column
+    that took over another's name has the values it had.
     """
     old, new = _parse(before), _parse(now)
     if old.key is None or new.key is None:
@@ -131,9 +156,7 @@ def rekeys(before: str, now: str) -> bool:
     if any(number in old.generated or key[number].filled for number in came):
         return True
     return new.storage != old.storage and any(
-        old.columns[number].writer != key[number].writer
-        and (old.columns[number].type[0], key[number].type[0]) not in _WIDENED
-        for number in key.keys() - came
+        old.columns[number].writer != key[number].writer for number in key.keys() - came
     )
 
 
@@ -211,7 +234,8 @@ class _Published(NamedTuple):
 class _Shape(NamedTuple):
     """A table's own part of a shape; what an older headrace did not keep is empty.
 
-    ``columns`` are by number; ``generated`` are the numbers of those that are computed.
+    ``columns`` are by number; ``generated`` are the numbers of those that are computed; ``root`` is "0" of a table that
+    is no partition.
     """
 
     storage: int
@@ -219,10 +243,12 @@ class _Shape(NamedTuple):
     generated: set[str]
     key: _Key | None
     published: _Published | None
+    root: str
 
 
 def _parse(shape: str) -> _Shape:
-    storage, listed, identity, told, *_ = (*shape.partition("\n")[0].split("|"), "", "")
+    parts = shape.partition("\n")[0].split("|")
+    storage, listed, identity, told, root, *_ = (*parts, "", "", "")
     columns, generated = {}, set()
     for column in filter(None, listed.split(",")):
         number, writer, type_, modifier, filled, name = column.split(":")
@@ -237,4 +263,4 @@ def _parse(shape: str) -> _Shape:
     if told:
         by, _owner, *entries = told.split()
         published = _Published(by, frozenset(entries))
-    return _Shape(int(storage), columns, generated, key, published)
+    return _Shape(int(storage), columns, generated, key, published, root)
