@@ -21,6 +21,7 @@ from headrace.errors import (
     SourceUnavailable,
 )
 from headrace.model.block import Block, SystemKind
+from headrace.model.schema import TableId
 from headrace.registry.file import FileRegistry
 from headrace.sources.base import LogItem, Severity
 from headrace.sources.mysql import MysqlSource
@@ -578,6 +579,61 @@ def test_rows_that_an_alter_changed_are_dumped_though_the_table_looks_as_before(
     items = log.until(lambda found: len(rows_of(found)) >= 1)
     told = [event.payload for item in items for event in item.block.system]
     assert any(payload.get("needs_dump") for payload in told)
+
+
+REKEYED = {
+    "fractions lost": ("datetime(3)", "'2024-01-01 00:00:00.7'", "MODIFY k datetime"),
+    "spaces lost": ("varchar(9)", "'a '", "MODIFY k char(9)"),
+    "zeros padded": ("binary(2)", "'a'", "MODIFY k binary(4)"),
+    "another name": ("int", "1", "RENAME COLUMN k TO l"),
+    "names changed places": ("int", "1", "CHANGE k n int, CHANGE n k int"),
+    "zeros numbered": ("int", "0", "MODIFY k int AUTO_INCREMENT"),
+    "dropped and added": (
+        "int",
+        "7",
+        "DROP COLUMN k, DROP PRIMARY KEY, ADD k int AUTO_INCREMENT PRIMARY KEY",
+    ),
+    "another column": (
+        "int",
+        "7",
+        "DROP PRIMARY KEY, ADD id int AUTO_INCREMENT PRIMARY KEY",
+    ),
+}
+"""What gives rows other keys, by its name: the key's type, a value, and how it is altered."""
+
+
+@req("P34", "A-11")
+@pytest.mark.parametrize("quiet", [False, True], ids=["was written", "quiet"])
+@pytest.mark.parametrize("name", REKEYED)
+def test_rows_that_got_other_keys_begin_anew(
+    server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path, name: str, quiet: bool
+) -> None:
+    """A dump brings them under those that they have; under the old ones they would stay for ever."""
+    type_, value, change = REKEYED[name]
+    sql(
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO'",
+        f"CREATE TABLE t (k {type_} NOT NULL, n int NOT NULL, PRIMARY KEY (k))",
+    )
+    insert = f"INSERT INTO t VALUES ({value}, 5)"
+    if quiet:
+        sql(insert)
+    log = Log(server, database, tmp_path)
+    try:
+        if quiet:
+            # As the first copy does.
+            log.schemas.put(log.source.chunks().describe(TableId(database, "t")))
+        else:
+            sql(insert)
+            log.changes(1)
+        sql("SET SESSION sql_mode = 'STRICT_ALL_TABLES'", f"ALTER TABLE t {change}")
+        items = log.until(lambda found: any(item.block.system for item in found))
+    finally:
+        log.close()
+    told = [event for item in items for event in item.block.system]
+    assert [event.kind for event in told] == [SystemKind.TRUNCATE, SystemKind.SCHEMA]
+    assert [event.payload.get("anew", event.payload.get("needs_dump")) for event in told] == [
+        True
+    ] * 2
 
 
 @ON_MARIADB

@@ -41,8 +41,8 @@ class Migrations:
 
     def described(self, table: TableId, described: Described) -> None:
         """Take in what the log itself says of a table before its rows."""
-        if self.versions.get(str(table)) == GONE:
-            # Another table has the name now: no row of the one before it is a row of this one.
+        if described.rekeyed or self.versions.get(str(table)) == GONE:
+            # No row that was known is one of this table, which another one may have been, or is known by its key.
             self._tell(SystemKind.TRUNCATE, table, {"anew": True})
         self.versions = {**self.versions, str(table): described.schema_id}
         if described.announce is not None:
@@ -96,11 +96,16 @@ class Migrations:
             return
         payload = self._tables.told(version, before or GONE)
         back = meaning.dropped & {name.lower() for name in payload["numbers"]}
-        if meaning.fills or back or (before is None and meaning.kind != "drop columns"):
+        rekeyed = self._tables.rekeys(version, before or GONE, meaning.remade | back)
+        fresh = before is None and meaning.kind != "drop columns"
+        if meaning.fills or back or rekeyed or fresh:
             payload["needs_dump"] = True
         elif version == before:
             return
         self.versions = {**self.versions, str(table): version}
+        if rekeyed:
+            # Rows would stay that are known by keys which none has any more.
+            self._tell(SystemKind.TRUNCATE, table, {"anew": True})
         self._tell(SystemKind.SCHEMA, table, payload)
 
     def _rename(self, old: TableId, new: TableId) -> None:

@@ -15,6 +15,7 @@ from headrace.sources.mysql.events import Event
 from headrace.sources.mysql.marks import MARKS_TABLE
 from headrace.sources.mysql.ports import Described
 from headrace.sources.mysql.position import GONE
+from headrace.sources.mysql.rekeyed import is_rekeyed
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.table_map import parse_table_map, table_map_id
@@ -103,6 +104,14 @@ class LoggedTables:
                 payload["needs_dump"] = True
         return payload
 
+    def rekeys(self, version: int, before: int, remade: Collection[str]) -> bool:
+        """Return whether rows may have other keys; see `headrace.sources.mysql.ports.Tables`."""
+        after = self._schemas.get(version)
+        if before != GONE:
+            return is_rekeyed(self._schemas.get(before), after, remade)
+        ever = (one for one in self._schemas.all() if one.table == after.table)
+        return any(is_rekeyed(one, after, remade) for one in ever)
+
     def _one(self, version: int) -> dict[str, Any]:
         return {"schema_id": version, "numbers": dict(own_numbers(self._schemas.get(version)))}
 
@@ -126,7 +135,10 @@ class LoggedTables:
         if rows is None:
             rows = self._rows[schema_id] = self._new_rows(version, schema_id)
         rows.read_as(list(version.types))
-        return Described(schema, schema_id, rows, self._announce(schema, schema_id, known))
+        last = known.get(str(schema.table), schema_id)
+        rekeyed = last not in (schema_id, GONE) and self.rekeys(schema_id, last, ())
+        announce = self._announce(schema, schema_id, known)
+        return Described(schema, schema_id, rows, announce, rekeyed)
 
     def _new_rows(self, version: Version, schema_id: int) -> TableRows:
         return TableRows(
