@@ -505,6 +505,8 @@ def test_a_sequence_is_no_table(log: Log, sql: Sql) -> None:
     [
         "ALTER TABLE t ADD SYSTEM VERSIONING",
         "CREATE TABLE t2 (id int PRIMARY KEY) WITH SYSTEM VERSIONING",
+        "CREATE TABLE t2 LIKE elsewhere_h.t",
+        "RENAME TABLE elsewhere_h.t TO t2",
     ],
 )
 def test_a_table_that_begins_to_keep_old_rows_stops_the_log_by_name(
@@ -512,9 +514,27 @@ def test_a_table_that_begins_to_keep_old_rows_stops_the_log_by_name(
 ) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     log.changes(1)
-    sql(statement)
-    with pytest.raises(IncompatibleSchemaChange, match="keeps its own history"):
-        log.until(lambda _: False)
+    try:
+        sql(
+            "CREATE DATABASE elsewhere_h",
+            "CREATE TABLE elsewhere_h.t (id int PRIMARY KEY) WITH SYSTEM VERSIONING",
+            statement,
+            f"INSERT INTO {'t2' if 't2' in statement else 't'} VALUES (2)",
+        )
+        with pytest.raises(IncompatibleSchemaChange, match="keeps its own history"):
+            log.until(lambda _: False)
+    finally:
+        sql("DROP DATABASE elsewhere_h")
+
+
+@ON_MARIADB
+def test_a_table_with_two_moments_is_one_like_others(log: Log, sql: Sql) -> None:
+    sql(
+        "SET time_zone = '+00:00'",
+        "CREATE TABLE t (at timestamp(6) PRIMARY KEY, till timestamp(6) NOT NULL DEFAULT '2001-01-01')",
+        "INSERT INTO t (at) VALUES ('2002-02-02')",
+    )
+    assert len(log.changes(1)) == 1
 
 
 @ON_MARIADB

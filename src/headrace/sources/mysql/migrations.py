@@ -8,7 +8,7 @@ from typing import Any
 from headrace.errors import IncompatibleSchemaChange, SourceError
 from headrace.model.block import SystemKind
 from headrace.model.schema import TableId
-from headrace.sources.mysql import marks
+from headrace.sources.mysql import history, marks
 from headrace.sources.mysql.gtids import Gtid
 from headrace.sources.mysql.ports import Described, Tables
 from headrace.sources.mysql.position import GONE
@@ -167,11 +167,7 @@ def refuse(
         raise marks.foreign(f"{meaning.word} emptied")
     taken = [table for table in meaning.tables if captures(table)]
     if meaning.kind == "history" and taken:
-        raise IncompatibleSchemaChange(
-            f"{taken[0]}: it keeps its own history from here on, which the log has as further rows.",
-            next_step=f"ALTER TABLE {taken[0]} DROP SYSTEM VERSIONING, or exclude it; then dump every table again: "
-            "headrace resync FILE.",
-        )
+        raise history.refusal(taken[0])
     if meaning.kind == "parts" and taken:
         raise IncompatibleSchemaChange(
             f"{taken[0]}: rows came or went with a partition, and the log does not say which.",

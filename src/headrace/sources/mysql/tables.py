@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import SchemaStore
+from headrace.sources.mysql import history
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, own_numbers
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.engine import make_engine
@@ -34,6 +35,7 @@ class LoggedTables:
         schemas: where versions are registered.
         acting: returns whether the catalog has a foreign key of a table that changes rows by itself; None where the log
             has what such keys do.
+        historic: returns whether the catalog has it that a table keeps its own history.
         present: the captured tables that the catalog has when the log is opened.
         folds: whether the server keeps names in small letters.
     """
@@ -45,6 +47,7 @@ class LoggedTables:
         catalog: Callable[[TableId], TableFacts | None],
         schemas: SchemaStore,
         acting: Callable[[TableId], bool] | None,
+        historic: Callable[[TableId], bool],
         present: Collection[TableId],
         *,
         folds: bool,
@@ -56,6 +59,7 @@ class LoggedTables:
         self._catalog = catalog
         self._schemas = schemas
         self._acting = acting
+        self._historic = historic
         self._present = present
         self._engine = make_engine()
         self._known: dict[bytes, tuple[Version, int]] = {}
@@ -125,6 +129,8 @@ class LoggedTables:
             map_ = parse_table_map(event, self._collations)
             if map_.is_sequence:
                 return Described()
+            if history.may_keep_history(map_) and self._historic(table):
+                raise history.refusal(table)
             found = version_of(map_, self._catalog)
             self._known[raw] = (found, 0 if ours else self._schemas.put(found.schema))
         version, schema_id = self._known[raw]
