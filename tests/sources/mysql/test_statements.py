@@ -31,7 +31,9 @@ from headrace.sources.mysql.statements import Meaning, meaning_of
         ("CREATE TABLE t (id int)", "create", ["d.t"]),
         ("CREATE TABLE IF NOT EXISTS x.t LIKE u", "ensure", ["x.t"]),
         ("CREATE OR REPLACE TABLE `t` (id int) /* x */", "replace", ["d.t"]),
-        ("CREATE TEMPORARY TABLE t (id int)", "other", []),
+        ("CREATE TEMPORARY TABLE t (id int)", "temporary", ["d.t"]),
+        ("CREATE OR REPLACE TEMPORARY TABLE x.t (id int)", "temporary", ["x.t"]),
+        ("CREATE TEMPORARY TABLE IF NOT EXISTS t (id int)", "temporary", ["d.t"]),
         ("CREATE OR REPLACE VIEW t AS SELECT 1", "other", []),
         (
             "CREATE TABLE IF NOT EXISTS t (id int, v int WITHOUT SYSTEM VERSIONING)",

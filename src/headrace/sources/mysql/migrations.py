@@ -53,6 +53,7 @@ class Migrations:
 
         Raises:
             IncompatibleSchemaChange: rows of a captured table change from here on without being in the log.
+            SourceError: from here on a statement may mean another table that has its name.
         """
         kind, tables = meaning.kind, meaning.tables
         if meaning.acting is not None:
@@ -60,6 +61,8 @@ class Migrations:
         if kind == "rename":
             for old, new in zip(tables[::2], tables[1::2], strict=True):
                 self._rename(old, new)
+        elif kind == "temporary":
+            self._refuse_temporary(tables[0])
         elif kind == "drop database":
             for table in sorted(self._tables.within(tables[0].schema)):
                 if self.versions.get(str(table)) != GONE:
@@ -123,6 +126,17 @@ class Migrations:
                 f"{table}: it has got a foreign key that changes rows by itself, which is not in the log.",
                 next_step=f"make the key anew with RESTRICT, or exclude {table}; then dump every table again: headrace "
                 "resync FILE.",
+            )
+
+    def _refuse_temporary(self, table: TableId) -> None:
+        """Stop where a table of a session's own takes the name of a captured one: the log does not tell them apart."""
+        gone = self.versions.get(str(table)) == GONE
+        if not gone and self._tables.captures(table) and table in self._tables.within(table.schema):
+            raise SourceError(
+                f"{table}: a session whose statements are logged made a temporary table of this name, so that nobody "
+                "knows which of them is emptied or altered.",
+                next_step="SET GLOBAL binlog_format = ROW; see that no session sets another one, or name temporary "
+                "tables otherwise; then dump every table again: headrace resync FILE.",
             )
 
     def _anew(self, table: TableId, like: int = GONE) -> None:

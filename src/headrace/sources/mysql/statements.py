@@ -65,10 +65,10 @@ class Meaning:
         kind: ``begin``, ``commit``, ``rollback``, ``savepoint``, ``rollback to`` (one), ``xa start``, ``xa commit`` or
             ``xa rollback`` (of what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter``
             (columns may be others, with values that no row event carries), ``drop columns`` (and nothing else),
-            ``create``, ``ensure`` (created if it was not there), ``replace`` (created in place of one of that name),
-            ``parts`` (rows went or came with a partition), ``ignore`` (rows that were in the way went), ``history``
-            (the table keeps old rows from here on), ``write`` (rows were changed by the statement itself), or
-            ``other``.
+            ``create``, ``temporary`` (created for its session alone), ``ensure`` (created if it was not there),
+            ``replace`` (created in place of one of that name), ``parts`` (rows went or came with a partition),
+            ``ignore`` (rows that were in the way went), ``history`` (the table keeps old rows from here on), ``write``
+            (rows were changed by the statement itself), or ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
@@ -236,11 +236,13 @@ def _past_column(words: list[str], at: int) -> int:
 def _create(words: list[str], names: _Names) -> Meaning:
     replaces = words[1:3] == ["OR", "REPLACE"]
     at = 3 if replaces else 1
+    temporary = words[at : at + 1] == ["TEMPORARY"]
+    at += temporary
     if words[at : at + 1] != ["TABLE"]:
         return Meaning("other", word="CREATE")
-    kind = "replace" if replaces else "create"
+    kind = "temporary" if temporary else "replace" if replaces else "create"
     if words[at + 1 : at + 4] == _ENSURING:
-        kind, at = "ensure", at + 3
+        kind, at = "temporary" if temporary else "ensure", at + 3
     if _keeps_history(words):
         kind = "history"
     return Meaning(kind, (names.one(at + 1)[0],), "CREATE")
