@@ -119,6 +119,12 @@ KEYS: dict[str, tuple[str, list[int] | list[str]]] = {
     "bytes": ("k varbinary(9)", ["X''", "X'00'", "X'ff'", "X'0041'", "X'41'"]),
     "fixed bytes": ("k binary(4)", ["X'01'", "X'0100ff'", "X'ffffffff'"]),
     "labels": ("k enum('z', 'a', 'm')", ["'a'", "'m'", "'z'"]),
+    "an empty label": ("k enum('z', '', 'm')", ["''", "'m'", "'z'"]),
+    "labels of signs": (
+        r"k enum('a\\b', 'c\nd', 'e''f', '\\', 'g\0h\ri', 'j''')",
+        [r"'c\nd'", r"'\\'", "'e''f'", r"'a\\b'", r"'g\0h\ri'", "'j'''"],
+    ),
+    "sets of signs": (r"k set('a\\b', '\\', 'e''f')", [r"'\\,e''f'", r"'a\\b'", "'e''f'"]),
     "sets": ("k set('z', 'a', 'm')", ["'a'", "'m,z'", "'z'", "''", "'a,m'"]),
     "bits": ("k bit(64)", ["0", "1", "18446744073709551615"]),
     "dates": ("k date", ["'2024-01-01'", "'1969-12-31'", "'9999-12-31'"]),

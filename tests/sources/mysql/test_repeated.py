@@ -6,7 +6,7 @@ import random
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,9 @@ class Tables:
 
     def told(self, version: int, before: int = GONE) -> dict[str, Any]:
         return {"schema_id": version}
+
+    def rekeys(self, version: int, before: int, remade: Collection[str]) -> bool:
+        return False
 
 
 @dataclass

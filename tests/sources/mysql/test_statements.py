@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from headrace.model.schema import TableId
@@ -29,7 +31,9 @@ from headrace.sources.mysql.statements import Meaning, meaning_of
         ("CREATE TABLE t (id int)", "create", ["d.t"]),
         ("CREATE TABLE IF NOT EXISTS x.t LIKE u", "ensure", ["x.t"]),
         ("CREATE OR REPLACE TABLE `t` (id int) /* x */", "replace", ["d.t"]),
-        ("CREATE TEMPORARY TABLE t (id int)", "other", []),
+        ("CREATE TEMPORARY TABLE t (id int)", "temporary", ["d.t"]),
+        ("CREATE OR REPLACE TEMPORARY TABLE x.t (id int)", "temporary", ["x.t"]),
+        ("CREATE TEMPORARY TABLE IF NOT EXISTS t (id int)", "temporary", ["d.t"]),
         ("CREATE OR REPLACE VIEW t AS SELECT 1", "other", []),
         (
             "CREATE TABLE IF NOT EXISTS t (id int, v int WITHOUT SYSTEM VERSIONING)",
@@ -65,6 +69,14 @@ from headrace.sources.mysql.statements import Meaning, meaning_of
         ),
         ("ALTER IGNORE TABLE t ADD UNIQUE KEY (a)", "ignore", ["d.t"]),
         ("ALTER IGNORE TABLE t ADD KEY (a)", "other", []),
+        ("ALTER IGNORE TABLE t ADD CONSTRAINT c CHECK (a < 3)", "ignore", ["d.t"]),
+        (
+            "ALTER IGNORE TABLE t PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (3))",
+            "ignore",
+            ["d.t"],
+        ),
+        ("ALTER TABLE t DROP PERIOD FOR p, DROP SYSTEM VERSIONING", "other", []),
+        ("ALTER TABLE t ADD period int", "alter", ["d.t"]),
         ("ALTER ONLINE IGNORE TABLE t ADD a int", "alter", ["d.t"]),
         ("ALTER DEFINER = a@b EVENT e DO ALTER TABLE t RENAME u", "other", []),
         ("BEGIN", "begin", []),
@@ -101,6 +113,11 @@ def test_the_beginning_of_a_statement_says_what_it_is(
         ("ALTER TABLE t RENAME COLUMN a TO b", True, True, ""),
         ("ALTER TABLE t CHANGE COLUMN IF EXISTS a a bigint", True, False, ""),
         ("ALTER TABLE t CHANGE `a` b int", True, True, ""),
+        ("ALTER TABLE t DROP period, DROP system", True, False, ("period", "system")),
+        ("ALTER TABLE t MODIFY a int NOT NULL AUTO_INCREMENT", True, True, ""),
+        ("ALTER TABLE t MODIFY a int, AUTO_INCREMENT = 5, AUTO_INCREMENT 6", True, False, ""),
+        ("ALTER TABLE t MODIFY a timestamp NOT NULL", True, True, ""),
+        ("ALTER TABLE t MODIFY a timestamp", True, False, ""),
         (
             "ALTER TABLE t DROP COLUMN IF EXISTS B, ADD b int, DROP `c`, DROP KEY k",
             True,
@@ -110,10 +127,26 @@ def test_the_beginning_of_a_statement_says_what_it_is(
     ],
 )
 def test_an_alter_says_whether_columns_of_the_same_shape_hold_other_values(
-    sql: str, strict: bool, fills: bool, dropped: str
+    sql: str, strict: bool, fills: bool, dropped: Sequence[str]
 ) -> None:
     found = meaning_of(Query("d", sql, strict))
     assert (found.fills, found.dropped) == (fills, frozenset(dropped))
+
+
+@pytest.mark.parametrize(
+    ("sql", "escapes", "ansi", "kind"),
+    [
+        (r'ALTER TABLE t COMMENT "5\" x", RENAME TO u, COMMENT "y"', True, False, "rename"),
+        (r"ALTER TABLE t COMMENT 'c:\', RENAME TO u, COMMENT 'y'", False, False, "rename"),
+        (r'ALTER TABLE t COMMENT "c:\", RENAME TO u, COMMENT "y"', False, False, "rename"),
+        (r"""ALTER TABLE "a\" COMMENT 'it\'s', RENAME TO "u" """, True, True, "rename"),
+        (r"ALTER TABLE t COMMENT 'it\', RENAME TO u, COMMENT ', ENGINE 'y'", True, False, "other"),
+    ],
+)
+def test_a_text_ends_where_it_does_for_the_session_that_wrote_it(
+    sql: str, escapes: bool, ansi: bool, kind: str
+) -> None:
+    assert meaning_of(Query("d", sql, escapes=escapes, ansi=ansi)).kind == kind
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 
 from headrace.errors import ProtocolError, SlotLost, SourceUnavailable, WatermarkOutOfOrder
 from headrace.model.mark import Mark, MarkKind
+from headrace.model.schema import TableId
 from headrace.sources.trigger import stream
 from tests.requirements import req
 from tests.sources.trigger.served import Served, Session, opened, session
@@ -22,6 +23,21 @@ from tests.sources.trigger.support import TriggerLog, transactions_of
 from tests.waiting import until
 
 T = "CREATE TABLE t (id int PRIMARY KEY, v int)"
+
+
+@req("A-11")
+@pytest.mark.parametrize(
+    "columns", ["(n int, k int, id int, PRIMARY KEY (k, id))", "(id int PRIMARY KEY)", "(id int)"]
+)
+def test_a_view_names_the_order_of_a_key_as_chunks_do(served: Served, columns: str) -> None:
+    served.sql(f"CREATE TABLE t {columns}")
+    source, table = served.source(), TableId.parse(served.table)
+    source.prepare()
+    with contextlib.closing(source.chunks()) as reader, source.view([table]) as view:
+        if "KEY" in columns:
+            assert view.key_order(table) == reader.upper_bound(table).key_order != ""
+        else:
+            assert view.key_order(table) == ""
 
 
 # -- the clock ------------------------------------------------------------------------------------

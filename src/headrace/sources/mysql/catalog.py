@@ -86,7 +86,9 @@ _KINDS: Mapping[str, Kind] = {
 
 _VERSION = (1 << 46) - 1
 _BLOB_SIZES = {"tiny": 1, "medium": 3, "long": 4}
-_LABEL = re.compile(r"'((?:[^']|'')*)'")
+_LABEL = re.compile(r"'((?:[^'\\]|\\.|'')*)'", re.DOTALL)
+_ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
+_MEANT = {"n": "\n", "r": "\r", "0": "\0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +281,7 @@ def _type(facts: list[str | None], collations: Collations) -> ColumnType | None:
     if kind is Kind.VECTOR:
         return replace(plain, length=4, precision=int(octets or 0) // 4)
     if kind in (Kind.ENUM, Kind.SET):
-        labels = tuple(label.replace("''", "'") for label in _LABEL.findall(declared))
+        labels = tuple(_ESCAPED.sub(_meant, label) for label in _LABEL.findall(declared))
         return replace(plain, labels=labels, length=_label_bytes(kind, len(labels)))
     if kind in (Kind.CHAR, Kind.VARCHAR):
         charset = charset or BINARY
@@ -287,6 +289,12 @@ def _type(facts: list[str | None], collations: Collations) -> ColumnType | None:
         return replace(plain, length=int(octets or 0), charset=charset, characters=width)
     unsigned = "unsigned" in declared.lower() and kind not in (Kind.DATE, Kind.YEAR)
     return replace(plain, unsigned=unsigned)
+
+
+def _meant(escaped: re.Match[str]) -> str:
+    """Return the character of a label that the catalog writes as two."""
+    letter: str | None = escaped[1]
+    return "'" if letter is None else _MEANT.get(letter, letter)
 
 
 def _label_bytes(kind: Kind, count: int) -> int:

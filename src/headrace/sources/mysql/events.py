@@ -330,11 +330,15 @@ class Query:
         schema: the database that names without one are looked for in.
         sql: the statement; may hold values, so it is never shown.
         strict: whether the session refused values that do not fit, instead of making others of them.
+        escapes: whether a backslash in a text of the statement changes what the sign behind it means.
+        ansi: whether double quotes are around names.
     """
 
     schema: str
     sql: str
     strict: bool = True
+    escapes: bool = True
+    ansi: bool = False
 
 
 def parse_query(event: Event, charsets: Mapping[int, str] = _NO_CHARSETS) -> Query:
@@ -355,14 +359,20 @@ def parse_query(event: Event, charsets: Mapping[int, str] = _NO_CHARSETS) -> Que
     if event.type == EventType.QUERY_COMPRESSED:
         text = inflate(text)
     said = _session(status)
-    mode = said.get(_SQL_MODE)
-    strict = mode is None or bool(int.from_bytes(mode, "little") & _STRICT)
+    told = said.get(_SQL_MODE)
+    mode = _STRICT if told is None else int.from_bytes(told, "little")
     charset = charsets.get(int.from_bytes(said.get(_CHARSETS, b"")[:2], "little"), "")
-    return Query(schema, decode_statement(text, charset), strict)
+    sql = decode_statement(text, charset)
+    return Query(
+        schema, sql, bool(mode & _STRICT), not mode & _NO_ESCAPES, bool(mode & _ANSI_QUOTES)
+    )
 
 
 _STRICT = 1 << 21 | 1 << 22
 """Of a session's ``sql_mode``: for tables that are transactional, and for all."""
+_NO_ESCAPES = 1 << 20
+_ANSI_QUOTES = 1 << 2
+"""Likewise."""
 
 _SQL_MODE, _CHARSETS, _CATALOG = 1, 4, 6
 _SAID = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSETS: 6}

@@ -60,7 +60,8 @@ def _label_number(type_: ColumnType, text: str) -> int:
     """Return the number by which labels are ordered; compared with their text they would go by the alphabet."""
     try:
         if type_.kind is Kind.ENUM:
-            return type_.labels.index(text) + 1 if text else 0
+            # What an invalid label became looks as an empty one does, which a column may have, too.
+            return type_.labels.index(text) + 1 if text or "" in type_.labels else 0
         return sum(1 << type_.labels.index(label) for label in text.split(",") if text)
     except ValueError:
         raise _no_value(type_) from None

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.errors import IncompatibleSchemaChange, SourceError
 from headrace.model.block import SystemKind
 from headrace.model.schema import TableId
-from headrace.sources.mysql import marks
+from headrace.sources.mysql import history, marks
 from headrace.sources.mysql.gtids import Gtid
 from headrace.sources.mysql.ports import Described, Tables
 from headrace.sources.mysql.position import GONE
@@ -41,8 +41,8 @@ class Migrations:
 
     def described(self, table: TableId, described: Described) -> None:
         """Take in what the log itself says of a table before its rows."""
-        if self.versions.get(str(table)) == GONE:
-            # Another table has the name now: no row of the one before it is a row of this one.
+        if described.rekeyed or self.versions.get(str(table)) == GONE:
+            # No row that was known is one of this table, which another one may have been, or is known by its key.
             self._tell(SystemKind.TRUNCATE, table, {"anew": True})
         self.versions = {**self.versions, str(table): described.schema_id}
         if described.announce is not None:
@@ -53,6 +53,7 @@ class Migrations:
 
         Raises:
             IncompatibleSchemaChange: rows of a captured table change from here on without being in the log.
+            SourceError: from here on a statement may mean another table that has its name.
         """
         kind, tables = meaning.kind, meaning.tables
         if meaning.acting is not None:
@@ -60,6 +61,8 @@ class Migrations:
         if kind == "rename":
             for old, new in zip(tables[::2], tables[1::2], strict=True):
                 self._rename(old, new)
+        elif kind == "temporary":
+            self._refuse_temporary(tables[0])
         elif kind == "drop database":
             for table in sorted(self._tables.within(tables[0].schema)):
                 if self.versions.get(str(table)) != GONE:
@@ -96,11 +99,16 @@ class Migrations:
             return
         payload = self._tables.told(version, before or GONE)
         back = meaning.dropped & {name.lower() for name in payload["numbers"]}
-        if meaning.fills or back or (before is None and meaning.kind != "drop columns"):
+        rekeyed = self._tables.rekeys(version, before or GONE, meaning.remade | back)
+        fresh = before is None and meaning.kind != "drop columns"
+        if meaning.fills or back or rekeyed or fresh:
             payload["needs_dump"] = True
         elif version == before:
             return
         self.versions = {**self.versions, str(table): version}
+        if rekeyed:
+            # Rows would stay that are known by keys which none has any more.
+            self._tell(SystemKind.TRUNCATE, table, {"anew": True})
         self._tell(SystemKind.SCHEMA, table, payload)
 
     def _rename(self, old: TableId, new: TableId) -> None:
@@ -118,6 +126,17 @@ class Migrations:
                 f"{table}: it has got a foreign key that changes rows by itself, which is not in the log.",
                 next_step=f"make the key anew with RESTRICT, or exclude {table}; then dump every table again: headrace "
                 "resync FILE.",
+            )
+
+    def _refuse_temporary(self, table: TableId) -> None:
+        """Stop where a table of a session's own takes the name of a captured one: the log does not tell them apart."""
+        gone = self.versions.get(str(table)) == GONE
+        if not gone and self._tables.captures(table) and table in self._tables.within(table.schema):
+            raise SourceError(
+                f"{table}: a session whose statements are logged made a temporary table of this name, so that nobody "
+                "knows which of them is emptied or altered.",
+                next_step="SET GLOBAL binlog_format = ROW; see that no session sets another one, or name temporary "
+                "tables otherwise; then dump every table again: headrace resync FILE.",
             )
 
     def _anew(self, table: TableId, like: int = GONE) -> None:
@@ -162,11 +181,7 @@ def refuse(
         raise marks.foreign(f"{meaning.word} emptied")
     taken = [table for table in meaning.tables if captures(table)]
     if meaning.kind == "history" and taken:
-        raise IncompatibleSchemaChange(
-            f"{taken[0]}: it keeps its own history from here on, which the log has as further rows.",
-            next_step=f"ALTER TABLE {taken[0]} DROP SYSTEM VERSIONING, or exclude it; then dump every table again: "
-            "headrace resync FILE.",
-        )
+        raise history.refusal(taken[0])
     if meaning.kind == "parts" and taken:
         raise IncompatibleSchemaChange(
             f"{taken[0]}: rows came or went with a partition, and the log does not say which.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ class Described:
         schema_id: its id, registered.
         rows: where its rows are collected.
         announce: payload of the system event that says so, None when nothing is new.
+        rekeyed: whether its rows have other keys than in the version before.
         marks: whether this is the table of watermarks; it has rows and no schema.
     """
 
@@ -30,6 +31,7 @@ class Described:
     schema_id: int = 0
     rows: TableRows | None = None
     announce: dict[str, Any] | None = None
+    rekeyed: bool = False
     marks: bool = False
 
 
@@ -86,4 +88,14 @@ class Tables(Protocol):
 
     def told(self, version: int, before: int = GONE) -> dict[str, Any]:
         """Return what a schema event says of a version; also that rows got values since ``before`` without an event."""
+        ...
+
+    def rekeys(self, version: int, before: int, remade: Collection[str]) -> bool:
+        """Return whether rows of a version may have other keys than they had.
+
+        Args:
+            version: of now.
+            before: of until then; `GONE` where any that the table ever had may be.
+            remade: columns that hold other values though they look alike, in small letters.
+        """
         ...

@@ -15,6 +15,7 @@ from headrace.sources.mysql.catalog import (
 )
 from headrace.sources.mysql.connection import QueryFailed, Session, connect, quote_literal
 from headrace.sources.mysql.dump import Dump
+from headrace.sources.mysql.history import KEEPING
 from headrace.sources.mysql.keyset import table_sql
 from headrace.sources.mysql.marks import MARKS_TABLE, creation, has_marks
 from headrace.sources.mysql.settings import MysqlSettings
@@ -239,7 +240,7 @@ class Preflight:
             )
         collations = read_collations(self.session)
         for table, kind, engine in listed:
-            if kind == "SYSTEM VERSIONED":
+            if kind == KEEPING:
                 yield Finding(
                     "system-versioned",
                     f"{table} keeps its own history, which the log has as further rows.",

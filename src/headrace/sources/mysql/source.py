@@ -22,6 +22,7 @@ from headrace.sources.mysql.connection import QueryFailed, Session, connect
 from headrace.sources.mysql.digest import MysqlView
 from headrace.sources.mysql.dump import Dump
 from headrace.sources.mysql.gtids import GtidSet
+from headrace.sources.mysql.history import keeps_history
 from headrace.sources.mysql.kept import BinlogWatch
 from headrace.sources.mysql.marks import MarkWriter, create_marks, drop_marks, has_marks
 from headrace.sources.mysql.numbers import GtidNumbers
@@ -238,12 +239,17 @@ class MysqlSource:
             with connect(self.settings) as asked:
                 return bool(acting_keys(asked, table))
 
+        def historic(table: TableId) -> bool:
+            with connect(self.settings) as asked:
+                return keeps_history(asked, table)
+
         tables = LoggedTables(
             self.settings,
             collations,
             catalog,
             schemas,
             None if logs_acting else acting,
+            historic,
             present,
             folds=folds,
         )

@@ -6,6 +6,7 @@ Rows come as rows, so a statement is a migration, an administrator's word, or, f
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -16,16 +17,16 @@ from headrace.sources.mysql.events import Query
 
 __all__ = ["Meaning", "meaning_of"]
 
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|/\*(?!M?!).*?\*/|--(?!\S)[^\n]*|\#[^\n]*)
+_TOKEN = r"""(?P<space>\s+|/\*(?!M?!).*?\*/|--(?!\S)[^\n]*|\#[^\n]*)
       | (?P<open>/\*M?!\d*)|(?P<close>\*/)
       | `(?P<quoted>(?:[^`]|``)*)`
-      | "(?P<double>(?:[^"]|"")*)"
-      | '(?P<text>(?:[^'\\]|\\.|'')*)'
+      | "(?P<double>{double})"
+      | '(?P<text>{text})'
       | (?P<word>[\w$\u0080-\uffff]+)
-      | (?P<sign>.)""",
-    re.VERBOSE | re.DOTALL,
-)
+      | (?P<sign>.)"""
+_PLAIN = r"(?:[^{0}]|{0}{0})*"
+_ESCAPING = r"(?:[^{0}\\]|\\.|{0}{0})*"
+"""What stands between quotes."""
 
 _XID = re.compile(r"X'[0-9a-f]*',X'[0-9a-f]*',\d+$")
 _ENDS = {"COMMIT": "commit", "ROLLBACK": "rollback"}
@@ -42,15 +43,17 @@ _PARTS = frozenset({"PARTITION", "TABLESPACE"})
 _PARTS_OF_TABLES = frozenset({"COLUMN", "INDEX", "KEY"})
 _ALTERING = frozenset({"CHANGE", "MODIFY", "CONVERT"})
 _WAYS = frozenset({"ONLINE", "OFFLINE", "IGNORE"})
-_REMOVING = _ALTERING | {"UNIQUE", "PRIMARY"}
+_REMOVING = _ALTERING | {"UNIQUE", "PRIMARY", "CHECK", "PARTITION"}
 _MAKING = _WAYS | {"OR", "REPLACE"}
 _ENSURING = ["IF", "NOT", "EXISTS"]
 _SETTING = (["SET", "NULL"], ["SET", "DEFAULT"])
 _COMPUTED = frozenset({"AS", "GENERATED"})
 _NO_COLUMNS = frozenset(
     {"INDEX", "KEY", "UNIQUE", "PRIMARY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
-    | {"PARTITION", "PERIOD", "SYSTEM"}
+    | {"PARTITION"}
 )
+_NO_COLUMN = (["PERIOD", "FOR"], ["SYSTEM", "VERSIONING"])
+"""Of which each word alone is the name of a column."""
 _TAKING = frozenset({"TRUNCATE", "DROP", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT"})
 
 
@@ -62,10 +65,10 @@ class Meaning:
         kind: ``begin``, ``commit``, ``rollback``, ``savepoint``, ``rollback to`` (one), ``xa start``, ``xa commit`` or
             ``xa rollback`` (of what was prepared), ``truncate``, ``drop``, ``drop database``, ``rename``, ``alter``
             (columns may be others, with values that no row event carries), ``drop columns`` (and nothing else),
-            ``create``, ``ensure`` (created if it was not there), ``replace`` (created in place of one of that name),
-            ``parts`` (rows went or came with a partition), ``ignore`` (rows that were in the way went), ``history``
-            (the table keeps old rows from here on), ``write`` (rows were changed by the statement itself), or
-            ``other``.
+            ``create``, ``temporary`` (created for its session alone), ``ensure`` (created if it was not there),
+            ``replace`` (created in place of one of that name), ``parts`` (rows went or came with a partition),
+            ``ignore`` (rows that were in the way went), ``history`` (the table keeps old rows from here on), ``write``
+            (rows were changed by the statement itself), or ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
@@ -73,6 +76,7 @@ class Meaning:
             ``savepoint`` and ``rollback to`` that of the savepoint, in small letters.
         fills: of ``alter``, whether a column may hold other values though it has the name and the type of before.
         dropped: of ``alter`` and ``drop columns``, the columns that went by it, in small letters.
+        remade: of ``alter``, columns that hold other values than that of their name did, in small letters.
         acting: the table to which it gives a foreign key that changes rows by itself, None where it gives none.
         surely: whether every server takes that for one: some pass over what stands behind a column.
     """
@@ -83,6 +87,7 @@ class Meaning:
     xid: str = ""
     fills: bool = False
     dropped: frozenset[str] = frozenset()
+    remade: frozenset[str] = frozenset()
     acting: TableId | None = None
     surely: bool = False
 
@@ -94,7 +99,7 @@ def meaning_of(query: Query, *, folds: bool = False) -> Meaning:
         query: the statement.
         folds: whether its server keeps names in small letters, however they were written.
     """
-    tokens = list(_tokens(query.sql))
+    tokens = list(_tokens(query))
     words = [text.upper() if kind == "word" else "" for kind, text in tokens]
     begin = _past_settings(words)
     tokens, words = tokens[begin:], words[begin:]
@@ -165,23 +170,32 @@ def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
     if "IGNORE" in ways and not _REMOVING.isdisjoint(words):
         return Meaning("ignore", (table,), "ALTER")
     altered = fills = False
-    dropped = set()
+    made = _makes_values(words, names)
+    dropped: set[str] = set()
+    remade: set[str] = set()
     for place in range(at, len(words) - 1):
         # One action among others that commas are between; else it is a name, or renames a column or an index.
         begins = place == at or words[place - 1].isdigit() or words[place - 1] == "NOWAIT"
         if not begins and names.sign(place - 1) != ",":
             continue
-        action, column = words[place], words[place + 1] not in _NO_COLUMNS
+        action, column = words[place], _is_column(words, place + 1)
         altered |= action in _ALTERING or (action == "ADD" and column)
-        # A session that is not strict makes other values of those that do not fit, and another expression of all.
-        fills |= action in _ALTERING and (not strict or not _COMPUTED.isdisjoint(words))
+        # A session that is not strict makes other values of those that do not fit.
+        fills |= action in _ALTERING and (not strict or made)
         if action == "DROP" and column:
             dropped.add(names.one(_past_column(words, place + 1))[0].name.lower())
+        elif action == "MODIFY" and made:
+            remade.add(names.one(_past_column(words, place + 1))[0].name.lower())
         elif action == "CHANGE":
             old, behind = names.one(_past_column(words, place + 1))
-            fills |= old != names.one(behind)[0]
+            new, _ = names.one(behind)
+            fills |= old != new
+            if made or old != new:
+                remade.add(new.name.lower())
         elif words[place : place + 2] == ["RENAME", "COLUMN"]:
             altered = fills = True
+            _, behind = names.one(place + 2)
+            remade.add(names.one(behind + 1)[0].name.lower())
         elif action == "RENAME" and words[place + 1] not in _PARTS_OF_TABLES:
             to = (
                 place + 2
@@ -192,7 +206,27 @@ def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
     if not altered and not dropped:
         return Meaning("other", word="ALTER")
     kind = "alter" if altered else "drop columns"
-    return Meaning(kind, (table,), "ALTER", fills=fills, dropped=frozenset(dropped))
+    return Meaning(
+        kind, (table,), "ALTER", fills=fills, dropped=frozenset(dropped), remade=frozenset(remade)
+    )
+
+
+def _makes_values(words: list[str], names: _Names) -> bool:
+    """Return whether the server makes values for a column that is changed, also in a session that is strict.
+
+    Another expression computes all; zeros become numbers of their own, and nulls the time of the statement.
+    """
+    numbers = any(
+        words[at] == "AUTO_INCREMENT" and names.sign(at + 1) != "=" and not follows.isdigit()
+        for at, follows in zip(range(len(words)), [*words[1:], ""], strict=True)
+    )
+    dated = "TIMESTAMP" in words and ("NOT", "NULL") in itertools.pairwise(words)
+    return numbers or dated or not _COMPUTED.isdisjoint(words)
+
+
+def _is_column(words: list[str], at: int) -> bool:
+    """Return whether what is added or dropped is a column."""
+    return words[at] not in _NO_COLUMNS and words[at : at + 2] not in _NO_COLUMN
 
 
 def _past_column(words: list[str], at: int) -> int:
@@ -202,11 +236,13 @@ def _past_column(words: list[str], at: int) -> int:
 def _create(words: list[str], names: _Names) -> Meaning:
     replaces = words[1:3] == ["OR", "REPLACE"]
     at = 3 if replaces else 1
+    temporary = words[at : at + 1] == ["TEMPORARY"]
+    at += temporary
     if words[at : at + 1] != ["TABLE"]:
         return Meaning("other", word="CREATE")
-    kind = "replace" if replaces else "create"
+    kind = "temporary" if temporary else "replace" if replaces else "create"
     if words[at + 1 : at + 4] == _ENSURING:
-        kind, at = "ensure", at + 3
+        kind, at = "temporary" if temporary else "ensure", at + 3
     if _keeps_history(words):
         kind = "history"
     return Meaning(kind, (names.one(at + 1)[0],), "CREATE")
@@ -298,9 +334,18 @@ class _Names:
         return text.upper() if kind == "word" else ""
 
 
-def _tokens(sql: str) -> Iterator[tuple[str, str]]:
+@functools.cache
+def _token(*, escapes: bool, ansi: bool) -> re.Pattern[str]:
+    """Return what a token is to a session."""
+    text = _ESCAPING if escapes else _PLAIN
+    double = _PLAIN if ansi else text
+    token = _TOKEN.format(double=double.format('"'), text=text.format("'"))
+    return re.compile(token, re.VERBOSE | re.DOTALL)
+
+
+def _tokens(query: Query) -> Iterator[tuple[str, str]]:
     """Yield words, names and signs; what stands in a comment that servers execute counts."""
-    for match in _TOKEN.finditer(sql):
+    for match in _token(escapes=query.escapes, ansi=query.ansi).finditer(query.sql):
         kind = match.lastgroup
         if kind == "quoted":
             yield kind, match["quoted"].replace("``", "`")

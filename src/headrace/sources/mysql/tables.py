@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.model.schema import TableId, TableSchema
 from headrace.sources.base import SchemaStore
+from headrace.sources.mysql import history
 from headrace.sources.mysql.catalog import TableFacts, facts_schema, own_numbers
 from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.engine import make_engine
@@ -15,6 +16,7 @@ from headrace.sources.mysql.events import Event
 from headrace.sources.mysql.marks import MARKS_TABLE
 from headrace.sources.mysql.ports import Described
 from headrace.sources.mysql.position import GONE
+from headrace.sources.mysql.rekeyed import is_rekeyed
 from headrace.sources.mysql.rows import TableRows
 from headrace.sources.mysql.settings import MysqlSettings
 from headrace.sources.mysql.table_map import parse_table_map, table_map_id
@@ -33,6 +35,7 @@ class LoggedTables:
         schemas: where versions are registered.
         acting: returns whether the catalog has a foreign key of a table that changes rows by itself; None where the log
             has what such keys do.
+        historic: returns whether the catalog has it that a table keeps its own history.
         present: the captured tables that the catalog has when the log is opened.
         folds: whether the server keeps names in small letters.
     """
@@ -44,6 +47,7 @@ class LoggedTables:
         catalog: Callable[[TableId], TableFacts | None],
         schemas: SchemaStore,
         acting: Callable[[TableId], bool] | None,
+        historic: Callable[[TableId], bool],
         present: Collection[TableId],
         *,
         folds: bool,
@@ -55,6 +59,7 @@ class LoggedTables:
         self._catalog = catalog
         self._schemas = schemas
         self._acting = acting
+        self._historic = historic
         self._present = present
         self._engine = make_engine()
         self._known: dict[bytes, tuple[Version, int]] = {}
@@ -103,6 +108,14 @@ class LoggedTables:
                 payload["needs_dump"] = True
         return payload
 
+    def rekeys(self, version: int, before: int, remade: Collection[str]) -> bool:
+        """Return whether rows may have other keys; see `headrace.sources.mysql.ports.Tables`."""
+        after = self._schemas.get(version)
+        if before != GONE:
+            return is_rekeyed(self._schemas.get(before), after, remade)
+        ever = (one for one in self._schemas.all() if one.table == after.table)
+        return any(is_rekeyed(one, after, remade) for one in ever)
+
     def _one(self, version: int) -> dict[str, Any]:
         return {"schema_id": version, "numbers": dict(own_numbers(self._schemas.get(version)))}
 
@@ -116,6 +129,8 @@ class LoggedTables:
             map_ = parse_table_map(event, self._collations)
             if map_.is_sequence:
                 return Described()
+            if history.may_keep_history(map_) and self._historic(table):
+                raise history.refusal(table)
             found = version_of(map_, self._catalog)
             self._known[raw] = (found, 0 if ours else self._schemas.put(found.schema))
         version, schema_id = self._known[raw]
@@ -126,7 +141,10 @@ class LoggedTables:
         if rows is None:
             rows = self._rows[schema_id] = self._new_rows(version, schema_id)
         rows.read_as(list(version.types))
-        return Described(schema, schema_id, rows, self._announce(schema, schema_id, known))
+        last = known.get(str(schema.table), schema_id)
+        rekeyed = last not in (schema_id, GONE) and self.rekeys(schema_id, last, ())
+        announce = self._announce(schema, schema_id, known)
+        return Described(schema, schema_id, rows, announce, rekeyed)
 
     def _new_rows(self, version: Version, schema_id: int) -> TableRows:
         return TableRows(
