@@ -33,11 +33,6 @@ def resync(
       headrace resync shop.yaml --force
     """
     from headrace.replicator import config_file, runner
-    from headrace.replicator.resync import order_if_needed
 
-    config = config_file.load(file)
-    if force:
-        runner.order_resync(config)
-    else:
-        order_if_needed(config)
+    runner.order_resync(config_file.load(file), force=force)
     console.print(f"ordered: the next start carries it out: headrace run {file}")

@@ -74,7 +74,7 @@ def read(state: StateStore) -> Resync | None:
     return Resync(ResyncState(value["state"]), value["reason"], value["since_us"])
 
 
-def order(config: Config, reason: str = "", *, held: bool = False) -> Resync:
+def order(config: Config, *, reason: str = "", held: bool = False) -> Resync:
     """Keep the order; a repeated one changes nothing before it is carried out.
 
     Args:
@@ -100,8 +100,12 @@ def order(config: Config, reason: str = "", *, held: bool = False) -> Resync:
         return resync
 
 
-def order_if_needed(config: Config) -> Resync:
+def order_if_needed(config: Config, *, held: bool = False) -> Resync:
     """Keep the order of a person, unless capture can go on where it is; what was ordered before may be ordered again.
+
+    Args:
+        config: of the replicator.
+        held: whether its target shows tables, whatever was captured.
 
     Raises:
         StateError: nothing was captured yet, or nothing says that the position is lost.
@@ -118,4 +122,4 @@ def order_if_needed(config: Config) -> Resync:
                 next_step="headrace verify FILE tells which tables differ; headrace resync FILE --force has every "
                 "table compared and repaired all the same.",
             )
-    return order(config)
+    return order(config, held=held)

@@ -312,16 +312,22 @@ def recovers(config: Config, error: HeadraceError) -> bool:
     # An order that could not be carried out needs a person: a named slot, for one, is not ours to make.
     if database_of(config).on_lost_slot != "recover" or ordered:
         return False
-    resync.order(config, error.message)
+    resync.order(config, reason=error.message)
     return True
 
 
-def order_resync(config: Config) -> None:
-    """Keep a person's word that a lost position may be given up; errors as of `resync.order` and `held.held_scn`."""
-    from headrace.replicator.held import held_scn
-    from headrace.replicator.resync import order
+def order_resync(config: Config, *, force: bool = False) -> None:
+    """Keep a person's word that a lost position may be given up; errors as of `resync.order_if_needed` and `held.held_scn`.
 
-    order(config, held=held_scn(config.lake, config.name, _warehouse(config)) > 0)
+    Args:
+        config: of the replicator.
+        force: order it where capture can go on, too.
+    """
+    from headrace.replicator.held import held_scn
+    from headrace.replicator.resync import order, order_if_needed
+
+    held = held_scn(config.lake, config.name, _warehouse(config)) > 0
+    (order if force else order_if_needed)(config, held=held)
 
 
 def repaired(config: Config, paths: StatePaths) -> contextlib.AbstractContextManager[None]:
