@@ -173,6 +173,8 @@ def filled(ask: Asking, world: dict[str, Any]) -> None:
 CONFLICTS: dict[str, Before] = {
     "delete_namespace": filled,
     "deploy": deleting,
+    "submit": deleting,
+    "set_pace": deleting,
     "start_replicator": deleting,
     "stop_replicator": deleting,
     # Never started.
