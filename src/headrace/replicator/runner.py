@@ -317,7 +317,9 @@ def recovers(config: Config, error: HeadraceError) -> bool:
 
 
 def order_resync(config: Config, *, force: bool = False) -> None:
-    """Keep a person's word that a lost position may be given up; errors as of `resync.order_if_needed` and `held.held_scn`.
+    """Keep a person's word that a lost position may be given up.
+
+    Errors are those of `resync.order_if_needed` and `held.held_scn`.
 
     Args:
         config: of the replicator.
