@@ -92,7 +92,7 @@ def test_slow_queries_and_large_values_are_counted_and_named(
         assert found['headrace_capture_largest_value_bytes{source="shop"}'] == 300_000
         assert told["largest_value"] == "public.t.b"
         shown = CliRunner().invoke(app, ["status", str(file)], catch_exceptions=False).stdout
-        assert re.search(r"\d+ slow queries at the source, the slowest [\d.]+ s: \w+ of", shown)
+        assert re.search(r"\d+ slow quer(y|ies) at the source, the slowest [\d.]+ s: \w+ of", shown)
     log = said.read_text()
     assert re.search(r"shop: a query at the source took [\d.]+ s \(chunk of public\.t\)", log)
     assert log.count("public.t.v holds values of") == log.count("public.t.b holds values of") == 1
