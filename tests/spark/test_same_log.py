@@ -14,6 +14,7 @@ from headrace.changelog.identity import identity_of
 from headrace.changelog.writer import ChangeLogWriter
 from headrace.errors import ChangeLogLost, FrontierLost, ScnNotFound
 from headrace.lake.frontier import Manifest
+from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind, transaction_index
 from headrace.spark.at_work import Patience
 from tests.places import local
 from tests.requirements import req
@@ -37,11 +38,17 @@ def frontier(life: Life) -> Manifest:
     return found
 
 
-def replace_log(life: Life, scn: int = 1_000) -> None:
-    """Put another log in the place of the one that the tables were filled from; it begins behind them."""
+def begin_log(life: Life) -> None:
+    """Put a log without a transaction in the place of the one that the tables were filled from."""
     life.log.writer.close()
     shutil.rmtree(life.log.folder)
     life.log = Log(life.log.folder)
+    life.log.scn = 1_000
+
+
+def replace_log(life: Life, scn: int = 1_000) -> None:
+    """Put another log in the place of the one that the tables were filled from; it begins behind them."""
+    begin_log(life)
     life.log.scn = scn
     life.log.write(GOOD, "+I(7,z)")
     life.log.write(BAD, "+I(7,z)")
@@ -99,6 +106,47 @@ def test_a_copy_that_begins_at_the_frontier_is_the_same(life: Life) -> None:
     life.restart()
     life.process()
     assert life.state(GOOD) == "live"
+
+
+def tell_gap(life: Life) -> None:
+    """Say as a resync does that the tables are empty, and changes missing before it."""
+    kinds, scn = (SystemKind.TRUNCATE, SystemKind.GAP), life.log.following
+    for schema in (GOOD, BAD):
+        life.log.registry.put(schema)
+    told = [(schema, kind) for schema in (GOOD, BAD) for kind in kinds]
+    life.log.batch(
+        events=tuple(SystemEvent(scn, n, kind, one.table) for n, (one, kind) in enumerate(told))
+    )
+
+
+def test_a_log_that_a_resync_began_is_gone_on_with(life: Life) -> None:
+    begin_log(life)
+    tell_gap(life)
+    life.restart()
+    life.process()
+    assert life.state(GOOD) == life.state(BAD) == "copying"
+    assert frontier(life).log == identity_of(life.log.folder) != ""
+
+
+def test_a_gap_that_is_told_later_says_nothing_of_what_came_before(life: Life) -> None:
+    begin_log(life)
+    life.log.write(GOOD, "+I(7,z)")
+    tell_gap(life)
+    with pytest.raises(ChangeLogLost, match="of another change log"):
+        life.restart()
+
+
+def test_a_gap_behind_another_transaction_of_its_block_says_nothing_of_it(life: Life) -> None:
+    begin_log(life)
+    events = (
+        SystemEvent(1_010, 0, SystemKind.TRUNCATE, GOOD.table),
+        SystemEvent(1_020, 0, SystemKind.GAP, GOOD.table),
+    )
+    index = transaction_index([(scn, scn, scn, 1, ORIGIN_LOG, 1) for scn in (1_010, 1_020)])
+    life.log.writer.append(Block(index, (), events, 1_020))
+    life.log.writer.sync()
+    with pytest.raises(ChangeLogLost, match="of another change log"):
+        life.restart()
 
 
 def test_with_the_tables_moved_away_another_log_is_welcome(life: Life) -> None:
