@@ -1,6 +1,9 @@
 """What a look keeps of a captured table, to see the next time whether changes passed by or rows are to be read again.
 
-A text: what the catalog says of the table itself, then how its rows are told (`headrace.sources.postgres.spelling`).
+A text of up to three lines: what the catalog says of the table itself; how its rows are told
+(`headrace.sources.postgres.spelling`); and the names that its columns had at earlier looks and have no more, as hashes,
+each with the number of the column that had it last.
+
 The first is five parts. *Storage* changes when the heap is written anew. *Columns* are each a number, the transaction
 that last wrote its description, type, modifier, whether rows from before it came may hold a value (2: it is generated,
 and in no log), and a hash of its name, which may hold any character. *Key* is the replica identity, the transaction
@@ -88,7 +91,9 @@ def read_shapes(
     if changed:
         for identity, shape in session.rows(sql % "shape", _array(changed), publication):
             oid = int(identity or 0)
-            shapes[oid] = "\n".join(filter(None, (shape, spelling.get(oid))))
+            entry = known.get(identity or "")
+            once = _once(entry.shape, shape or "") if entry is not None else ""
+            shapes[oid] = "\n".join((shape or "", spelling.get(oid, ""), once)).rstrip("\n")
     return shapes, changed & shapes.keys()
 
 
@@ -98,14 +103,34 @@ def _array(oids: Iterable[int]) -> str:
 
 def _is(shape: str, digest: str, spelling: str) -> bool:
     """Return whether a shape has a table's own part by its digest, and a spelling."""
-    own, _, rest = shape.partition("\n")
-    return hashlib.md5(own.encode()).hexdigest() == digest and rest == spelling
+    own, told, _ = _lines(shape)
+    return hashlib.md5(own.encode()).hexdigest() == digest and told == spelling
+
+
+def _lines(shape: str) -> tuple[str, str, str]:
+    """Return the table's own part of a shape, how its rows are told, and the names that columns once had."""
+    own, told, once, *_ = (*shape.split("\n"), "", "")
+    return own, told, once
+
+
+def _names(shape: str) -> dict[str, str]:
+    """Return the number of the column that has a name, or had it last."""
+    names = dict(pair.split(":") for pair in _lines(shape)[2].split(",") if pair)
+    return names | {column.name: number for number, column in _parse(shape).columns.items()}
+
+
+def _once(before: str, own: str) -> str:
+    """Return the names that columns had and have no more, by the shape of before and the table's own part of now."""
+    names = _names(before)
+    now = {column.name: number for number, column in _parse(own).columns.items()}
+    return ",".join(
+        f"{name}:{number}" for name, number in sorted(names.items()) if now.get(name) != number
+    )
 
 
 def respelt(before: str, now: str) -> bool:
     """Return whether rows are told otherwise now."""
-    spelling = now.partition("\n")[2]
-    return respells(before.partition("\n")[2], spelling, _parse(now).columns.keys())
+    return respells(_lines(before)[1], _lines(now)[1], _parse(now).columns.keys())
 
 
 def passed_by(before: str, now: str) -> bool:
@@ -166,17 +191,18 @@ def respells_key(before: str, now: str) -> bool:
     if new.key is None:
         return False
     types = [new.columns[number].type[0] for number in new.key.columns & new.columns.keys()]
-    return respells_types(before.partition("\n")[2], now.partition("\n")[2], types)
+    return respells_types(_lines(before)[1], _lines(now)[1], types)
 
 
 def restates(before: str, now: str) -> bool:
     """Return whether rows may hold values now that no log event carried, or that were told by another key.
 
     A column that came with a default gave its value to every row, one that was generated keeps what it was computed
-    to, and one that took over another's name makes old values of that name wrong. A change of a column's type may have
-    computed each value anew (``USING``), if it wrote the heap anew; that a column's description changed together with
-    the heap tells it from maintenance, also when the type is the old one again. Under FULL the log does not name the
-    key, and several rows may have had one while there was none.
+    to, and one that took over another's name makes old values of that name wrong. However long ago the other lost it:
+    the log may lie behind the looks, and names are all that it tells. A change of a column's type may have computed
+    each value anew (``USING``), if it wrote the heap anew; that a column's description changed together with the heap
+    tells it from maintenance, also when the type is the old one again. Under FULL the log does not name the key, and
+    several rows may have had one while there was none.
     """
     old, new = _parse(before), _parse(now)
     if old.key and new.key and _rekeyed(old.key, new.key):
@@ -185,7 +211,7 @@ def restates(before: str, now: str) -> bool:
         n in old.generated or new.columns[n].filled for n in new.columns.keys() - old.columns.keys()
     ):
         return True
-    numbers = {column.name: number for number, column in old.columns.items()}
+    numbers = _names(before)
     if any(numbers.get(column.name, number) != number for number, column in new.columns.items()):
         return True
     if not (new.storage and old.storage):
@@ -247,7 +273,7 @@ class _Shape(NamedTuple):
 
 
 def _parse(shape: str) -> _Shape:
-    parts = shape.partition("\n")[0].split("|")
+    parts = _lines(shape)[0].split("|")
     storage, listed, identity, told, root, *_ = (*parts, "", "", "")
     columns, generated = {}, set()
     for column in filter(None, listed.split(",")):
