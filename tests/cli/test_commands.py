@@ -24,7 +24,7 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.requests import Requests, Shown
 from headrace.replicator.resync import Resync
 from headrace.replicator.run import note_end
-from headrace.state.store import Scope, StateStore
+from headrace.state.store import RequestState, Scope, StateStore
 from headrace.testing.standing import standing
 from tests.requirements import req
 
@@ -322,6 +322,7 @@ def test_a_dump_request_waits_in_the_state(file: Path) -> None:
         (request,) = state.requests()
     assert request.scope is Scope.PRIMARY_KEYS
     assert request.keys == (("17", "1"), ("a,b", "2"))
+    assert request.state is RequestState.QUEUED
 
 
 @pytest.mark.parametrize(
