@@ -8,7 +8,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import ChangeLogError, HeadraceError, RetriesExhausted, Retry, TargetError
+from headrace.errors import (
+    ChangeLogError,
+    HeadraceError,
+    RetriesExhausted,
+    Retry,
+    TargetBehind,
+    TargetError,
+)
 from headrace.lake.copies import Copy
 from headrace.lake.counts import TableCounts
 from headrace.lake.frontier import TableEntry, TableMode
@@ -61,8 +68,8 @@ class TableAtWork:
         aside: transactions that were put aside and whose changes it lacks.
         since_scn: what came up to here went with a target table that somebody removed, 0 when none was.
         first_scn: where the rows of the dump begin that last ended, 0 when that is not known.
-        unseen: whether its target could not be looked at yet; all that is known is the frontier's word, and what the
-            log says of it is left for then.
+        unseen: whether its target could not be looked at yet, or is older than the log; all that is known is the
+            frontier's word, and what the log says of it is left for then.
     """
 
     id: TableId
@@ -147,10 +154,12 @@ class TableAtWork:
         """Whether rows that come behind those at which it failed may mend it, however far behind them they are.
 
         A patch without its row heals when the row was read again, and rows that fit nothing when the table is copied
-        anew. A target that could not be written takes its rows in steps of the usual size.
+        anew. A target that could not be written, or was too old, takes its rows in steps of the usual size.
         """
         error = self.error
-        return not (error is None or error.retry is Retry.TIMED or type(error) is TargetError)
+        if error is None or error.retry is Retry.TIMED:
+            return False
+        return type(error) not in (TargetError, TargetBehind)
 
     @property
     def said(self) -> dict[str, str] | None:

@@ -9,9 +9,9 @@ Source: docs/paper_map.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, TargetBehind
 from headrace.lake.frontier import Manifest
 from headrace.model.schema import TableId
 from headrace.spark.failures import translate
@@ -28,7 +28,8 @@ class Position:
         applied_scn: changes up to here are in the table.
         complete_scn: where its dump was complete, None when that is not known yet.
         state: what the target says, None when there is no table.
-        problem: why the target cannot say; the rest is then the frontier's word, and the target may be ahead of it.
+        problem: why the table cannot go on from what the target says, or the target cannot say; the rest is then the
+            frontier's word, and the target may be ahead of it.
     """
 
     applied_scn: int
@@ -74,6 +75,27 @@ def position_of(
         table: the table.
         oldest_scn: where the change log begins, 0 while it is whole.
     """
+    at = _told(said, manifest, table, oldest_scn)
+    if manifest is None or not at.applied_scn < oldest_scn <= manifest.scn:
+        # Where the log begins behind the frontier, it lacks something for all tables.
+        return at
+    entry = manifest.tables.get(str(table))
+    held = max(entry.applied_scn if entry else 0, oldest_scn)
+    if at.state is None:
+        # A dump has to fill it, and brings what the log lacks.
+        return replace(at, applied_scn=held, complete_scn=None)
+    return Position(
+        held, at.complete_scn, None, TargetBehind(str(table), at.applied_scn, oldest_scn)
+    )
+
+
+def _told(
+    said: TargetState | HeadraceError | None,
+    manifest: Manifest | None,
+    table: TableId,
+    oldest_scn: int,
+) -> Position:
+    """Return what the target and the frontier say that one table has, wherever the change log begins."""
     entry = manifest.tables.get(str(table)) if manifest else None
     if isinstance(said, HeadraceError):
         told = entry.applied_scn if entry else manifest.scn if manifest else 0
