@@ -308,11 +308,10 @@ class Applier:
         return self._fits(table, at.state) and self._resume(table)
 
     def _resume(self, table: TableAtWork) -> bool:
-        """Go on with a table's copy; False when that failed: then all of it is done again."""
+        """Go on with a table's copy; False when that failed."""
         try:
             self._again.resume(table)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
-            table.unseen = True
             self._fail(table, translate(error, table.id, None))
             return False
         return True
@@ -356,10 +355,13 @@ class Applier:
             table.version, table.schema_id, table.copy = -1, 0, None
         elif state is None:
             table.waits = self._awaits_adoption(table)
-        elif state.applied_scn > table.position:
-            table.position, table.version = state.applied_scn, state.version
-            table.schema_id = state.schema_id
-        return self._fits(table, state)
+        else:
+            if state.applied_scn > table.position:
+                table.position, table.version = state.applied_scn, state.version
+                table.schema_id = state.schema_id
+            # A copy may have begun or ended as the table failed, and its dump was given up since.
+            table.copy = state.copy
+        return self._fits(table, state) and self._resume(table)
 
     def _fits(self, table: TableAtWork, state: TargetState | None) -> bool:
         """Return whether a table is what was asked for; one that is not fails, alone."""
