@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from headrace.errors import HeadraceError, TargetBehind
 from headrace.lake.frontier import Manifest
 from headrace.model.schema import TableId
-from headrace.spark.failures import translate
-from headrace.spark.targets.base import Target, TargetState
+from headrace.spark.stated import Stated
+from headrace.spark.targets.base import TargetState
 
-__all__ = ["Position", "Start", "position_of", "start_from", "state_of"]
+__all__ = ["Position", "Start", "position_of", "start_from"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,6 @@ class Start:
     from_scn: int
     first_end: int
     tables: Mapping[TableId, Position]
-
-
-def state_of(target: Target, table: TableId) -> TargetState | HeadraceError | None:
-    """Return what a target says of a table, None when there is none, or why it cannot say: that table's alone."""
-    try:
-        return target.state(table)
-    except Exception as error:  # noqa: BLE001 - the table's, no other's
-        return translate(error, table, None)
 
 
 def position_of(
@@ -118,19 +110,17 @@ def _told(
 
 
 def start_from(
-    target: Target, manifest: Manifest | None, tables: Iterable[TableId], oldest_scn: int
+    stated: Stated, manifest: Manifest | None, tables: Iterable[TableId], oldest_scn: int
 ) -> Start:
     """Return where to go on.
 
     Args:
-        target: asked for each table.
+        stated: asked for each table.
         manifest: newest frontier, None before the first.
         tables: every table that may have been applied.
         oldest_scn: where the change log begins, 0 while it is whole.
     """
-    found = {
-        table: position_of(state_of(target, table), manifest, table, oldest_scn) for table in tables
-    }
+    found = {table: position_of(stated.of(table), manifest, table, oldest_scn) for table in tables}
     frontier = manifest.scn if manifest else 0
     applied = [position.applied_scn for position in found.values()]
     return Start(min([frontier, *applied]), max([frontier, *applied]), found)
