@@ -425,7 +425,8 @@ class Applier:
             return translate(error, table.id, step.schema)
         if state.version < table.version:
             table.begin_anew()
-        table.version, table.schema_id = state.version, state.schema_id
+        table.shows(state)
+        table.schema_id = state.schema_id
         if not step.has_changes or state.applied_scn >= step.upto_scn:
             table.position = item.steps.popleft().upto_scn
             return None
@@ -452,7 +453,8 @@ class Applier:
             return
         step = item.steps.popleft()
         item.table.rows += step.committed_rows(self._reader)
-        item.table.version, item.table.position = outcome.version, step.upto_scn
+        item.table.shows(outcome)
+        item.table.position = step.upto_scn
         if outcome.cost is not None:
             item.table.last_batch = outcome.cost
             item.table.all_batches += outcome.cost

@@ -24,6 +24,7 @@ from headrace.model.schema import TableId
 from headrace.spark.ledger import Position
 from headrace.spark.plan import Step
 from headrace.spark.status import BatchCost, MaintenanceCost, TableStatus
+from headrace.spark.targets.base import TargetState
 
 __all__ = ["Patience", "TableAtWork", "Work", "all_fail", "end_if_hopeless", "left_because"]
 
@@ -91,6 +92,7 @@ class TableAtWork:
     since_scn: int = 0
     first_scn: int = 0
     unseen: bool = False
+    foreign: str = ""
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
@@ -186,6 +188,8 @@ class TableAtWork:
                 "message": f"{self.id} goes on without the changes of {self.aside} transactions, which were put aside.",
                 "next_step": f"headrace dead-letters list FILE --table {self.id}, then replay or discard them.",
             }
+        if not self.left and self.foreign:
+            return self._changed
         if not self.left:
             return None
         kept = "its target table keeps its last rows; remove it when nobody reads it."
@@ -194,6 +198,16 @@ class TableAtWork:
             "name": "TableLeft",
             "message": self.left,
             "next_step": gone if self.version < 0 else kept,
+        }
+
+    @property
+    def _changed(self) -> dict[str, str]:
+        """What somebody else did to its rows, and what to do."""
+        return {
+            "name": "TargetChanged",
+            "message": f"Somebody else changed rows of the target table of {self.id} ({self.foreign}).",
+            "next_step": "let headrace be its only writer; where headrace verify FILE finds differences, move it away: "
+            f"headrace dump start FILE --table {self.id}. This is said until the next start.",
         }
 
     def status(self) -> TableStatus:
@@ -233,6 +247,14 @@ class TableAtWork:
                 f"{patience.for_s:g}); last: {error.message}",
                 next_step=f"{error.next_step.rstrip('.') or 'see its log'}; then stop and start the replicator.",
             )
+
+    def shows(self, state: TargetState) -> None:
+        """Take note of what its target is like now."""
+        self.version = state.version
+        if state.foreign != self.foreign:
+            self.foreign = state.foreign
+            if self.foreign:
+                _LOG.warning("%(message)s Next step: %(next_step)s", self._changed)
 
     def begin_anew(self) -> None:
         """Leave the frontier set until the next copy: somebody removed the target table, and its rows with it."""
