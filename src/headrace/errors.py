@@ -30,6 +30,7 @@
     │   ├── TargetUnwritable         the table's folder cannot be written
     │   ├── TargetConflict           somebody else wrote the table
     │   ├── FrontierLost             nothing says how far the tables are, and the log is not whole
+    │   ├── TargetBehind             one table is older than what the log still holds
     │   ├── StoreUnavailable         an object store gives no answer; tried again
     │   ├── StoreRefused             an object store wants other settings, or has no such bucket
     │   ├── StoreUnfit               an object store lacks what commits stand on
@@ -122,6 +123,7 @@ __all__ = [
     "StoreUnavailable",
     "StoreUnfit",
     "TapNotEnabled",
+    "TargetBehind",
     "TargetConflict",
     "TargetError",
     "TargetUnwritable",
@@ -329,6 +331,20 @@ class TargetUnwritable(TargetError):
 
 class FrontierLost(TargetError):
     """The frontier manifests are gone, and the change log no longer holds what would bring them back."""
+
+
+class TargetBehind(TargetError):
+    """A target table is older than what the change log still holds, as one from an old backup: changes are missing."""
+
+    def __init__(self, table: str, scn: int, oldest: int) -> None:
+        super().__init__(
+            f"The target table of {table} is at SCN {scn}, and the change log begins at SCN {oldest} by now: what came "
+            "between is not there any more.",
+            next_step="put a newer copy of the target table there, or move it away (a warehouse's with its row in "
+            f"headrace.ledger): headrace dump start FILE --table {table}.",
+        )
+        self.scn = scn
+        self.oldest = oldest
 
 
 class TargetConflict(TargetError):

@@ -583,7 +583,9 @@ def test_status_says_that_spark_answers_nothing(file: Path) -> None:
     with lock.held(paths.lock("apply"), "apply"):
         StatusFile(paths.status("apply"), "apply").write(ProcessState.RUNNING, {"silent_s": 120.0})
         shown = call("status", str(file)).stdout
+        told = json.loads(call("status", str(file), "--json").stdout)
     assert "Spark has answered nothing for 2 min" in shown
+    assert told["held_up"].startswith("Spark has answered nothing for 2 min")
 
 
 @req("D45")

@@ -48,10 +48,10 @@ def test_the_views_of_a_control_plane_show_names(name: str) -> None:
     table["lag_s"] = None
     one = {
         **both, "generation": 1, "revision": 1, "table_list": [table], "lag_changes": 0,
-        "seen_error": name, "roles": {}, "objective": None, "drops": None,
+        "seen_error": name, "held_up": name, "roles": {}, "objective": None, "drops": None,
     }  # fmt: skip
     assert said(list_view([both])).count(name) == 4
-    assert said(one_view(one)).count(name) == 7
+    assert said(one_view(one)).count(name) == 8
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -19,6 +19,8 @@ from headrace.errors import (
 from headrace.model.schema import Column, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier
+from headrace.spark.targets.delta import DeltaTarget
+from headrace.spark.targets.merge import MergeTarget
 from headrace.testing.notation import table_of
 from tests.faults import disks
 from tests.faults.faulty import named
@@ -181,6 +183,52 @@ def test_a_foreign_commit_in_the_middle_of_a_batch_costs_none_of_our_rows(
     applier = bench.run(end)
     assert not applier.failing
     assert sorted(bench.rows(TABLE)) == [(2, "c", "d"), (99, "foreign", "row")]
+
+
+FOREIGN = {
+    "RESTORE TABLE {table} TO VERSION AS OF {before}": "RESTORE, version",
+    "DELETE FROM {table} WHERE k = 1": "DELETE, version",
+    "UPDATE {table} SET c1 = 'x' WHERE k = 1": "UPDATE, version",
+    "INSERT INTO {table} VALUES (99, 'foreign', 'row')": "",
+    "OPTIMIZE {table}": "",
+}
+"""What others do to a table, and how it is told; rows that were there stay as they were behind the last two."""
+
+
+@pytest.mark.parametrize(("statement", "told"), FOREIGN.items())
+@pytest.mark.parametrize("kind", [DeltaTarget, pytest.param(MergeTarget, marks=pytest.mark.long)])
+def test_who_changes_rows_that_were_there_while_a_job_runs_is_told_of(
+    bench: Bench,
+    spark: SparkSession,
+    caplog: pytest.LogCaptureFixture,
+    kind: type[DeltaTarget | MergeTarget],
+    statement: str,
+    told: str,
+) -> None:
+    bench.target = kind(spark, bench.lake, "test")
+    bench.log.write(TABLE, "+I(1,a,b)")
+    begin = bench.log.complete(TABLE)
+    applier = Applier(bench.options, bench.target)
+    applier.process(applier.begin().from_scn, begin)
+    before = bench.commits(TABLE)
+    end = bench.log.write(TABLE, "=U(1,c,?) | +I(2,c,d)")
+    applier.process(begin, end)
+    assert applier.status.tables["public.t"].error is None, "what we did ourselves"
+
+    table = f"delta.`{bench.lake / 'public' / 't'}`"
+    spark.sql(statement.format(table=table, before=before))
+    applier.process(end, bench.log.write(TABLE, "+I(3,e,f)"))
+    applier.close()
+    said = applier.status.tables["public.t"]
+    assert said.state == "live"
+    if told:
+        assert said.error is not None
+        assert said.error["name"] == "TargetChanged"
+        assert f"public.t ({told}" in said.error["message"]
+        assert f"public.t ({told}" in caplog.text
+        assert "headrace dump start FILE --table public.t" in said.error["next_step"]
+    else:
+        assert said.error is None
 
 
 @req("C30")

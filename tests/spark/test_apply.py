@@ -26,6 +26,7 @@ from headrace.model.block import (
 from headrace.model.schema import KeyCheck, TableId, TableSchema
 from headrace.observe.failpoints import arm, disarm
 from headrace.spark.apply import Applier, ApplyOptions
+from headrace.spark.targets.base import Target
 from headrace.spark.targets.delta import DeltaTarget
 from headrace.testing.notation import change_batch, parse_history, table_of
 from tests.places import local
@@ -49,7 +50,7 @@ class Bench:
         self.log = Log(folder / "changelog")
         self.lake = folder / "lake"
         self.options = ApplyOptions("test", self.log.folder, self.lake)
-        self.target = DeltaTarget(spark, self.lake, "test")
+        self.target: Target = DeltaTarget(spark, self.lake, "test")
         self.frontier = FrontierStore(self.lake, "test")
 
     def run(self, *ends: int) -> Applier:

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import HeadraceError, TargetConflict, TargetUnwritable
 from headrace.lake.capabilities import DELTA
-from headrace.lake.copies import Copy
+from headrace.lake.copies import Copy, CopyNeeded
 from headrace.lake.errors import CorruptTable
 from headrace.lake.frontier import FrontierStore
 from headrace.lake.settings import TableSettings
@@ -34,7 +34,9 @@ class Faulty:
     Attributes:
         states: of its tables.
         steps: rows that each commit of a table took.
-        refuses: what becomes of commits of the bad table; ``unread``: of looks at it; ``stays``: of its copy's end.
+        refuses: what becomes of commits of the bad table; ``unread``: of looks at it; ``stays``: of its copy's end;
+            ``unsaid``: of its copy's begin, once that is durable.
+        recopied: whether the bad table follows its columns by a new copy alone.
         tries: ends of copies that were asked for.
     """
 
@@ -43,6 +45,8 @@ class Faulty:
     refuses: HeadraceError | None = None
     unread: HeadraceError | None = None
     stays: HeadraceError | None = None
+    unsaid: HeadraceError | None = None
+    recopied: bool = False
     tries: int = 0
     capabilities: Any = DELTA
     copies: Any = None
@@ -60,6 +64,8 @@ class Faulty:
 
     def evolve(self, schema: TableSchema, _policies: object = None) -> TargetState:
         found = self.states.get(schema.table, TargetState(0, 0, 0))
+        if schema.table == BAD.table and self.recopied and found.copy is None:
+            raise CopyNeeded("another type", next_step="copy it again")
         return self._put(schema.table, found.applied_scn, schema.schema_id, found.copy)
 
     def apply(self, batches: list[TableBatch]) -> list[TargetState | HeadraceError]:
@@ -76,11 +82,24 @@ class Faulty:
         state = self.states[table] = TargetState(scn, scn, schema_id, copy=copy)
         return state
 
+    def begin_copy(self, schema: TableSchema, copy: Copy) -> TargetState:
+        state = self._put(schema.table, copy.after_scn, schema.schema_id, copy)
+        if self.unsaid is not None:
+            raise self.unsaid
+        return state
+
+    def ask_again(self, table: TableId, request: str) -> TargetState:
+        held = self.states[table]
+        assert held.copy is not None
+        copy = Copy(request, held.copy.after_scn)
+        return self._put(table, held.applied_scn, held.schema_id, copy)
+
     def end_copy(self, table: TableId) -> TargetState:
         self.tries += 1
         if self.stays is not None:
             raise self.stays
         held = self.states[table]
+        self.recopied = False
         return self._put(table, held.applied_scn, held.schema_id, None)
 
     def maintain(self, *_: object) -> dict[TableId, Any]:
@@ -91,10 +110,15 @@ class Faulty:
 
 
 class Life:
-    """An applier over a log of two tables, and a clock that goes by itself."""
+    """An applier over a log of two tables, and a clock that goes by itself.
+
+    Attributes:
+        request: of the dump that comes for whoever asks.
+    """
 
     def __init__(self, folder: Path, target: Faulty, patience: Patience, max_rows: int) -> None:
         self.now = 0.0
+        self.request = "asked"
         self.target = target
         self.log = Log(folder / "changelog")
         self.write(GOOD)
@@ -112,7 +136,9 @@ class Life:
 
     def made(self) -> Applier:
         stub: Any = self.target
-        return Applier(self.options, stub, clock=lambda: self.now)
+        return Applier(
+            self.options, stub, ask=lambda _table, _before: self.request, clock=lambda: self.now
+        )
 
     def await_adoption(self, schema: TableSchema) -> None:
         """Let a dump made elsewhere bring a table's first rows."""
@@ -217,6 +243,39 @@ def test_a_copy_that_gets_into_place_in_the_end_is_live(life: Life) -> None:
     life.wait(60)
     assert life.state(BAD) == "live"
     assert life.target.states[BAD.table].copy is None
+
+
+def test_a_copy_that_began_as_its_table_failed_is_gone_on_with(life: Life) -> None:
+    life.write(BAD)
+    life.begin()
+    life.target.recopied = True
+    life.target.unsaid = TargetUnwritable("no room", next_step="make room")
+    life.log.write(BAD, "+I(1,a)")
+    life.process()
+    assert life.error() == "TargetUnwritable"
+    life.target.unsaid = None
+    life.wait(5)
+    assert life.state(BAD) == "copying"
+    life.log.tell(SystemKind.DUMP_COMPLETE, BAD.table, request_id="asked")
+    life.process()
+    assert life.state(BAD) == "live"
+    assert life.target.states[BAD.table].copy is None
+
+
+def test_a_dump_that_was_given_up_while_its_table_failed_is_asked_for_again(life: Life) -> None:
+    life.write(BAD)
+    life.begin()
+    life.target.recopied = True
+    life.target.refuses = TargetUnwritable("no room", next_step="make room")
+    life.log.write(BAD, "+I(1,a)")
+    life.process()
+    assert life.error() == "TargetUnwritable"
+    life.target.refuses, life.request = None, "asked again"
+    life.wait(5)
+    assert life.state(BAD) == "copying"
+    life.log.tell(SystemKind.DUMP_COMPLETE, BAD.table, request_id="asked again")
+    life.process()
+    assert life.state(BAD) == "live"
 
 
 def fails_for_good(life: Life) -> None:

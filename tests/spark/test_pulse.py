@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -115,4 +117,37 @@ def test_a_frozen_spark_ends_the_job_by_name_in_the_middle_of_a_batch(
     assert found.stdout.splitlines() == [
         "silent in a batch",
         "TIMED: Spark's process answered nothing for 6 s, and was ended.",
+    ]
+
+
+def java_that_stops(folder: Path) -> Path:
+    """Return a home of Java whose command stands still instead of becoming Spark's process."""
+    real = shutil.which("java")
+    assert real is not None
+    command = folder / "java" / "bin" / "java"
+    command.parent.mkdir(parents=True)
+    command.write_text(
+        f'#!/bin/sh\ncase "$*" in *launcher.Main*) exec {real} "$@";; esac\nkill -STOP $$\n'
+    )
+    command.chmod(0o755)
+    return folder / "java"
+
+
+@pytest.mark.spark
+@req("C60")
+@pytest.mark.parametrize("when", ["no JVM yet", "a JVM without a session"])
+def test_a_spark_that_freezes_while_it_starts_ends_the_job_by_name(
+    tmp_path: Path, when: str
+) -> None:
+    java = {"JAVA_HOME": str(java_that_stops(tmp_path))} if when == "no JVM yet" else {}
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.spark.frozen_start", str(tmp_path), when],
+        env=os.environ | java,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert found.stdout.splitlines() == [
+        "TIMED: Spark's process answered nothing for 3 s, and was ended."
     ]

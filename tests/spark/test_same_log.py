@@ -15,7 +15,9 @@ from headrace.changelog.writer import ChangeLogWriter
 from headrace.errors import ChangeLogLost, FrontierLost, ScnNotFound
 from headrace.lake.frontier import Manifest
 from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind, transaction_index
+from headrace.model.schema import TableSchema
 from headrace.spark.at_work import Patience
+from headrace.testing.notation import table_of
 from tests.places import local
 from tests.requirements import req
 from tests.spark.log import Log, lent
@@ -108,12 +110,13 @@ def test_a_copy_that_begins_at_the_frontier_is_the_same(life: Life) -> None:
     assert life.state(GOOD) == "live"
 
 
-def tell_gap(life: Life) -> None:
+def tell_gap(life: Life, *schemas: TableSchema) -> None:
     """Say as a resync does that the tables are empty, and changes missing before it."""
+    schemas = schemas or (GOOD, BAD)
     kinds, scn = (SystemKind.TRUNCATE, SystemKind.GAP), life.log.following
-    for schema in (GOOD, BAD):
+    for schema in schemas:
         life.log.registry.put(schema)
-    told = [(schema, kind) for schema in (GOOD, BAD) for kind in kinds]
+    told = [(schema, kind) for schema in schemas for kind in kinds]
     life.log.batch(
         events=tuple(SystemEvent(scn, n, kind, one.table) for n, (one, kind) in enumerate(told))
     )
@@ -126,6 +129,35 @@ def test_a_log_that_a_resync_began_is_gone_on_with(life: Life) -> None:
     life.process()
     assert life.state(GOOD) == life.state(BAD) == "copying"
     assert frontier(life).log == identity_of(life.log.folder) != ""
+
+
+def test_a_log_that_a_resync_began_may_tell_of_another_shape_than_the_targets(life: Life) -> None:
+    begin_log(life)
+    reshaped = table_of(3, name="bad")
+    tell_gap(life, GOOD, reshaped)
+    life.target.steps = {}
+    life.restart()
+    life.process()
+    assert life.state(GOOD) == life.state(BAD) == "copying"
+    held = life.target.states[BAD.table]
+    assert (held.schema_id, held.applied_scn) == (reshaped.schema_id, life.log.scn)
+    assert BAD.table in life.target.steps, "it was emptied"
+    life.log.write(reshaped, "+R(1,a,b)")
+    life.log.complete(reshaped)
+    life.process()
+    assert life.state(BAD) == "live"
+
+
+def test_a_version_that_is_lost_beside_its_own_log_is_named(life: Life) -> None:
+    reshaped = table_of(3, name="bad")
+    life.log.announce(reshaped)
+    life.log.write(reshaped, "+I(1,a,b)")
+    life.process()
+    (life.log.folder / "schemas" / f"{reshaped.schema_id:016x}.json").unlink()
+    life.log.write(BAD, "+I(2,a)")
+    life.restart()
+    life.process()
+    assert (life.error(), life.state(GOOD)) == ("StateError", "live")
 
 
 def test_a_gap_that_is_told_later_says_nothing_of_what_came_before(life: Life) -> None:

@@ -18,7 +18,6 @@ from headrace.cli.output import counted
 from headrace.cli.unheard_view import unheard_lines
 from headrace.observe.status import ProcessState
 from headrace.replicator.picture import Picture, TablePicture
-from headrace.replicator.roles import held_up
 
 __all__ = ["Display", "render"]
 
@@ -97,8 +96,7 @@ def _unheard(picture: Picture) -> list[Text]:
 
 def _held_up(picture: Picture) -> list[Text]:
     """Return what apply has been waiting for, or busy with, for long."""
-    said = held_up(picture.roles.get("apply"), time.time_ns() // 1000)
-    return [Text(said, style="bold yellow")] if said else []
+    return [Text(picture.held_up, style="bold yellow")] if picture.held_up else []
 
 
 def _refused(picture: Picture) -> list[Text]:

@@ -83,6 +83,7 @@ def one_view(shown: dict[str, Any]) -> RenderableType:
     ]
     notes = [Text(text, style="red") for text in wrong if text]
     notes += [Text(line, style="yellow") for line in unheard_lines(shown["unheard"], _gone(shown))]
+    notes += [Text(shown["held_up"], style="yellow")] if shown["held_up"] else []
     objective = [objective_line(shown["objective"])] if shown["objective"] else []
     drops = drop_lines(shown["drops"])
     return Group(head, table, Text(foot, style="bold"), *objective, *drops, *notes)

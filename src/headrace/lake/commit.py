@@ -17,7 +17,20 @@ from typing import Any
 from headrace.errors import TargetConflict
 from headrace.store import Location, store_of
 
-__all__ = ["Action", "CommitConflict", "commit_info", "put_commit", "transaction"]
+__all__ = [
+    "APPLICATIONS",
+    "ENGINE",
+    "Action",
+    "CommitConflict",
+    "commit_info",
+    "put_commit",
+    "transaction",
+]
+
+APPLICATIONS = "headrace/"
+"""What the application ids of all pipelines begin with."""
+ENGINE = "headrace"
+"""How our entries of a log say whose they are."""
 
 Action = Mapping[str, Any]
 """One line of a log entry: the kind of the action and its body."""
@@ -44,7 +57,7 @@ def commit_info(operation: str, **parameters: str) -> Action:
         "operation": operation,
         "operationParameters": parameters,
         "isBlindAppend": False,
-        "engineInfo": "headrace",
+        "engineInfo": ENGINE,
         # Tells our entry of a log from anybody else's when the answer to its writing was lost.
         "txnId": str(uuid.uuid4()),
     }

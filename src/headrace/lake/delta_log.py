@@ -23,6 +23,7 @@ from headrace.lake.actions import (
 )
 from headrace.lake.delta_types import arrow_schema
 from headrace.lake.errors import CorruptTable, VersionNotFound
+from headrace.lake.foreign import foreign_operation
 from headrace.lake.snapshot import DataFile, Snapshot
 from headrace.store import Found, Location, located, store_of
 
@@ -201,9 +202,14 @@ class FollowedTable:
     """The newest version of a table for one who asks often: only later commits are read, no folder is listed.
 
     A log may hold a day of commits; a writer asks before and after each of its own. For one thread at a time.
+
+    Attributes:
+        foreign: what somebody else has last done to rows that were there, while the table was followed, as
+            ``RESTORE, version 12``; empty for nothing.
     """
 
     def __init__(self, table: DeltaTable) -> None:
+        self.foreign = ""
         self._table = table
         self._state = TableState()
         self._version = -1
@@ -217,7 +223,7 @@ class FollowedTable:
         if not found or found[0].tag != self._mark:
             # Another table lies there than the one that was followed, or none.
             version = table.latest_version()
-            self._snapshot = None
+            self._snapshot, self.foreign = None, ""
             if version is None:
                 return None
             self._state = table.state(version)
@@ -225,8 +231,11 @@ class FollowedTable:
             found = self._onwards()
         before = self._version
         for later in found[1:]:
-            self._state.apply(read_commit(later.path, table._name))
+            actions = read_commit(later.path, table._name)
+            self._state.apply(actions)
             self._version += 1
+            if operation := foreign_operation(actions):
+                self.foreign = f"{operation}, version {self._version}"
         if self._snapshot is None or self._version > before:
             self._snapshot = table._build(self._version, self._state)
             # Without the entry itself, which a checkpoint may outlive, all is read again the next time.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import overload
 
 from headrace.errors import IncompatibleSchemaChange, TargetConflict
+from headrace.lake.commit import APPLICATIONS
 from headrace.lake.delta_log import DeltaTable
 from headrace.lake.snapshot import Snapshot
 from headrace.model.schema import TableId
@@ -30,7 +31,7 @@ __all__ = [
 
 def app_id(pipeline: str, table: TableId | str, rewound: int = 0) -> str:
     """Return the application id under which a pipeline commits to a table that was rewound so often."""
-    name = f"headrace/{pipeline}/{table}"
+    name = f"{APPLICATIONS}{pipeline}/{table}"
     return f"{name}#{rewound}" if rewound else name
 
 

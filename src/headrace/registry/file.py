@@ -49,6 +49,10 @@ class FileRegistry:
             self._cache[schema_id] = self._read(schema_id)
         return self._cache[schema_id]
 
+    def has(self, schema_id: int) -> bool:
+        """Return whether a version was ever kept."""
+        return schema_id in self._cache or self._path(schema_id).exists()
+
     def all(self) -> list[TableSchema]:
         """Return every version that was ever kept, in the order in which they came.
 

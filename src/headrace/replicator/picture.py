@@ -33,7 +33,7 @@ from headrace.replicator.drops import Drop, noted
 from headrace.replicator.minutes import ends_of
 from headrace.replicator.objective import Attainment, attained
 from headrace.replicator.paths import StatePaths
-from headrace.replicator.roles import read_role, reads, unheard
+from headrace.replicator.roles import held_up, read_role, reads, unheard
 from headrace.state.copies import Copy
 from headrace.state.incarnation import Incarnation
 from headrace.state.minutes import ALL, MINUTE_S, MinuteStore
@@ -110,6 +110,7 @@ class Picture:
         restarts: of each process in this run.
         drops: tables whose operations have fallen, None where nobody watches or can.
         unheard: why the change log, and so the lag, may lack what the source did since; empty while capture follows it.
+        held_up: what apply has been waiting for, or busy with, for long; empty while nothing is amiss.
     """
 
     tables: tuple[TablePicture, ...]
@@ -130,6 +131,7 @@ class Picture:
     restarts: Mapping[str, int] = field(default_factory=dict)
     drops: tuple[Drop, ...] | None = None
     unheard: str = ""
+    held_up: str = ""
 
     @property
     def slot(self) -> Mapping[str, Any]:
@@ -182,6 +184,7 @@ class Picture:
             "lag_changes": self.lag_changes,
             "lag_s": self.lag_s,
             "unheard": self.unheard,
+            "held_up": self.held_up,
             "log_bytes": self.log_bytes,
             "log_budget_bytes": self.log_budget_bytes,
             "log_paused": self.log_paused,
@@ -282,6 +285,7 @@ class Observer:
         if manifest is not None:
             oldest = backlog.oldest_us
             lag_s = _age_s(oldest)
+        now_us = time.time_ns() // 1000
         return Picture(
             self._tables(
                 manifest, backlog, _table_errors(roles["apply"]), reads(roles["capture"], pace)
@@ -302,7 +306,8 @@ class Observer:
             self._objective(manifest, backlog),
             _restarts(self._paths),
             self._fallen(),
-            unheard(roles["capture"], time.time_ns() // 1000),
+            unheard(roles["capture"], now_us),
+            held_up(roles["apply"], now_us),
         )
 
     def _objective(self, manifest: Manifest | None, backlog: _Backlog) -> Attainment | None:

@@ -243,6 +243,7 @@ def capture(
             register_job(paths.changelog, config.name, 0)
         tap = stack.enter_context(open_tap(config.tap, paths.tap, stop))
         source, given = open_database(config), table_settings(config)
+        registry = FileRegistry(paths.registry)
         given_source = database_of(config)
 
         def adopted(table: TableId) -> bool:
@@ -258,7 +259,8 @@ def capture(
             refuse_held(config.name, held)
         source.prepare(fresh=begins_again or fresh)
         if ordered is not None and begins_again:
-            shapes = {schema.table: schema.schema_id for schema in source.tables()}
+            # What empties a table is applied in a version that the log knows.
+            shapes = {schema.table: registry.put(schema) for schema in source.tables()}
             kept = comparable(config.lake, config.name, state, shapes)
             spoken_for = state.spoken_for()
             awaiting = {t for t in shapes if adopted(t) and t not in spoken_for}
@@ -267,7 +269,7 @@ def capture(
         yield Capture(
             source=source,
             log=log,
-            registry=FileRegistry(paths.registry),
+            registry=registry,
             state=state,
             settings=CaptureSettings(
                 dump=DumpSettings(**config.dump.model_dump()),

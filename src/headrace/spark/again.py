@@ -1,4 +1,4 @@
-"""Tables that are copied again beside themselves: begun, gone on with after a restart, and ended.
+"""Tables that are copied again beside themselves: begun, gone on with after a restart or a failure, and ended.
 
 A copy is whole at the end of the dump that was asked for when it began. Any other dump may have read rows from before
 the change that the copy is for.
@@ -68,7 +68,7 @@ class Again:
         return state
 
     def resume(self, table: Copied) -> None:
-        """Go on with a table's copy after a restart; its dump may have been given up meanwhile."""
+        """Go on with a table's copy after a restart or a failure; its dump may have been given up meanwhile."""
         if table.copy is None:
             return
         if (table.complete_scn or 0) <= table.copy.after_scn:

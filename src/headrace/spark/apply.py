@@ -41,12 +41,13 @@ from headrace.spark.at_work import TableAtWork, Work, all_fail, end_if_hopeless,
 from headrace.spark.counting import Tally
 from headrace.spark.failures import translate
 from headrace.spark.forms import Forms
-from headrace.spark.ledger import Position, Start, position_of, start_from, state_of
+from headrace.spark.ledger import Position, Start, position_of, start_from
 from headrace.spark.log import assure_reaches
 from headrace.spark.maintenance import Maintenance
 from headrace.spark.passed import to_pass
 from headrace.spark.plan import Range, Step, version_for
 from headrace.spark.same_log import SameLog
+from headrace.spark.stated import Stated
 from headrace.spark.status import ApplyStatus, FreshnessLog, MaintenanceCost
 from headrace.spark.targets.base import TableBatch, Target, TargetState
 
@@ -85,6 +86,7 @@ class Applier:
         self._again = Again(target.copies, ask)
         self._reader = ChangeLogReader(options.changelog)
         self._registry = FileRegistry(options.changelog / "schemas")
+        self._stated = Stated(target, self._reader, self._registry)
         self._frontier = FrontierStore(options.lake, options.pipeline)
         self._forms = Forms(target, options.changelog, self._registry, options.settings)
         self._freshness = FreshnessLog(options.freshness)
@@ -118,7 +120,7 @@ class Applier:
         manifest = self._manifest = self._newest = self._frontier.latest()
         self._log.check(manifest, self._stands)
         tail = self._reader.tail()
-        start = start_from(self._target, manifest, self._known_tables(), tail.oldest_scn)
+        start = start_from(self._stated, manifest, self._known_tables(), tail.oldest_scn)
         assure_reaches(tail, start.first_end, f"The target tables of {self._options.pipeline}")
         stands = any(at.state or at.problem for at in start.tables.values())
         if manifest is None and stands and tail.oldest_scn:
@@ -241,7 +243,7 @@ class Applier:
 
     def _learn_of(self, table: TableId, after_scn: int) -> None:
         """Take note of a table of which the log speaks for the first time."""
-        found = state_of(self._target, table)
+        found = self._stated.of(table)
         state = None if isinstance(found, HeadraceError) else found
         at = Position(max(state.applied_scn if state else 0, after_scn), None, state)
         entry = self._tables[table] = TableAtWork(table)
@@ -261,7 +263,7 @@ class Applier:
     def _wait_no_more(self, table: TableAtWork) -> None:
         """Go on behind the dump that was adopted, or from where a table waited when headrace dumped it after all."""
         table.waits = False
-        state = state_of(self._target, table.id)
+        state = self._stated.of(table.id)
         if isinstance(state, HeadraceError):
             self._fail(table, state)
         elif state is not None:
@@ -294,7 +296,7 @@ class Applier:
     def _stands(self) -> bool:
         """Return whether there is any table of the newest frontier still."""
         names = self._newest.tables if self._newest else ()
-        return any(state_of(self._target, TableId.parse(name)) is not None for name in names)
+        return any(self._stated.of(TableId.parse(name)) is not None for name in names)
 
     def _settle(self, table: TableAtWork, at: Position) -> bool:
         """Let a table go on from where it stands; False when it cannot be looked at, or is not what was asked for."""
@@ -308,11 +310,10 @@ class Applier:
         return self._fits(table, at.state) and self._resume(table)
 
     def _resume(self, table: TableAtWork) -> bool:
-        """Go on with a table's copy; False when that failed: then all of it is done again."""
+        """Go on with a table's copy; False when that failed."""
         try:
             self._again.resume(table)
         except Exception as error:  # noqa: BLE001 - the table's, no other's
-            table.unseen = True
             self._fail(table, translate(error, table.id, None))
             return False
         return True
@@ -324,7 +325,7 @@ class Applier:
             False when it still cannot be looked at, or is not what was asked for.
         """
         begin, tail = table.position, self._reader.tail()
-        said = state_of(self._target, table.id)
+        said = self._stated.of(table.id)
         fits = self._settle(table, position_of(said, self._manifest, table.id, tail.oldest_scn))
         if table.unseen:
             return False
@@ -347,7 +348,7 @@ class Applier:
         Returns:
             False when it cannot be asked, or is not what was asked for.
         """
-        state = state_of(self._target, table.id)
+        state = self._stated.of(table.id)
         if isinstance(state, HeadraceError):
             self._fail(table, state)
             return False
@@ -356,10 +357,13 @@ class Applier:
             table.version, table.schema_id, table.copy = -1, 0, None
         elif state is None:
             table.waits = self._awaits_adoption(table)
-        elif state.applied_scn > table.position:
-            table.position, table.version = state.applied_scn, state.version
+        else:
+            if state.applied_scn > table.position:
+                table.position, table.version = state.applied_scn, state.version
             table.schema_id = state.schema_id
-        return self._fits(table, state)
+            # A copy may have begun or ended as the table failed, and its dump was given up since.
+            table.copy = state.copy
+        return self._fits(table, state) and self._resume(table)
 
     def _fits(self, table: TableAtWork, state: TargetState | None) -> bool:
         """Return whether a table is what was asked for; one that is not fails, alone."""
@@ -421,7 +425,8 @@ class Applier:
             return translate(error, table.id, step.schema)
         if state.version < table.version:
             table.begin_anew()
-        table.version, table.schema_id = state.version, state.schema_id
+        table.shows(state)
+        table.schema_id = state.schema_id
         if not step.has_changes or state.applied_scn >= step.upto_scn:
             table.position = item.steps.popleft().upto_scn
             return None
@@ -448,7 +453,8 @@ class Applier:
             return
         step = item.steps.popleft()
         item.table.rows += step.committed_rows(self._reader)
-        item.table.version, item.table.position = outcome.version, step.upto_scn
+        item.table.shows(outcome)
+        item.table.position = step.upto_scn
         if outcome.cost is not None:
             item.table.last_batch = outcome.cost
             item.table.all_batches += outcome.cost

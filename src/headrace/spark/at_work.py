@@ -8,7 +8,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import ChangeLogError, HeadraceError, RetriesExhausted, Retry, TargetError
+from headrace.errors import (
+    ChangeLogError,
+    HeadraceError,
+    RetriesExhausted,
+    Retry,
+    TargetBehind,
+    TargetError,
+)
 from headrace.lake.copies import Copy
 from headrace.lake.counts import TableCounts
 from headrace.lake.frontier import TableEntry, TableMode
@@ -17,6 +24,7 @@ from headrace.model.schema import TableId
 from headrace.spark.ledger import Position
 from headrace.spark.plan import Step
 from headrace.spark.status import BatchCost, MaintenanceCost, TableStatus
+from headrace.spark.targets.base import TargetState
 
 __all__ = ["Patience", "TableAtWork", "Work", "all_fail", "end_if_hopeless", "left_because"]
 
@@ -61,8 +69,8 @@ class TableAtWork:
         aside: transactions that were put aside and whose changes it lacks.
         since_scn: what came up to here went with a target table that somebody removed, 0 when none was.
         first_scn: where the rows of the dump begin that last ended, 0 when that is not known.
-        unseen: whether its target could not be looked at yet; all that is known is the frontier's word, and what the
-            log says of it is left for then.
+        unseen: whether its target could not be looked at yet, or is older than the log; all that is known is the
+            frontier's word, and what the log says of it is left for then.
     """
 
     id: TableId
@@ -84,6 +92,7 @@ class TableAtWork:
     since_scn: int = 0
     first_scn: int = 0
     unseen: bool = False
+    foreign: str = ""
     last_batch: BatchCost | None = None
     all_batches: BatchCost = field(default_factory=BatchCost)
     maintenance: MaintenanceCost = field(default_factory=MaintenanceCost)
@@ -147,10 +156,12 @@ class TableAtWork:
         """Whether rows that come behind those at which it failed may mend it, however far behind them they are.
 
         A patch without its row heals when the row was read again, and rows that fit nothing when the table is copied
-        anew. A target that could not be written takes its rows in steps of the usual size.
+        anew. A target that could not be written, or was too old, takes its rows in steps of the usual size.
         """
         error = self.error
-        return not (error is None or error.retry is Retry.TIMED or type(error) is TargetError)
+        if error is None or error.retry is Retry.TIMED:
+            return False
+        return type(error) not in (TargetError, TargetBehind)
 
     @property
     def said(self) -> dict[str, str] | None:
@@ -177,6 +188,8 @@ class TableAtWork:
                 "message": f"{self.id} goes on without the changes of {self.aside} transactions, which were put aside.",
                 "next_step": f"headrace dead-letters list FILE --table {self.id}, then replay or discard them.",
             }
+        if not self.left and self.foreign:
+            return self._changed
         if not self.left:
             return None
         kept = "its target table keeps its last rows; remove it when nobody reads it."
@@ -185,6 +198,16 @@ class TableAtWork:
             "name": "TableLeft",
             "message": self.left,
             "next_step": gone if self.version < 0 else kept,
+        }
+
+    @property
+    def _changed(self) -> dict[str, str]:
+        """What somebody else did to its rows, and what to do."""
+        return {
+            "name": "TargetChanged",
+            "message": f"Somebody else changed rows of the target table of {self.id} ({self.foreign}).",
+            "next_step": "let headrace be its only writer; where headrace verify FILE finds differences, move it away: "
+            f"headrace dump start FILE --table {self.id}. This is said until the next start.",
         }
 
     def status(self) -> TableStatus:
@@ -224,6 +247,14 @@ class TableAtWork:
                 f"{patience.for_s:g}); last: {error.message}",
                 next_step=f"{error.next_step.rstrip('.') or 'see its log'}; then stop and start the replicator.",
             )
+
+    def shows(self, state: TargetState) -> None:
+        """Take note of what its target is like now."""
+        self.version = state.version
+        if state.foreign != self.foreign:
+            self.foreign = state.foreign
+            if self.foreign:
+                _LOG.warning("%(message)s Next step: %(next_step)s", self._changed)
 
     def begin_anew(self) -> None:
         """Leave the frontier set until the next copy: somebody removed the target table, and its rows with it."""

@@ -28,8 +28,14 @@ from headrace.spark.at_work import Patience
 from headrace.spark.clock import BatchClock
 from headrace.spark.failures import known
 from headrace.spark.maintenance import MaintenanceSettings
-from headrace.spark.pulse import pulse_of
-from headrace.spark.session import SessionSettings, assure_alive, build_session, is_remote
+from headrace.spark.pulse import pulse_of, pulse_of_start
+from headrace.spark.session import (
+    SessionSettings,
+    assure_alive,
+    build_session,
+    is_remote,
+    is_remote_master,
+)
 from headrace.spark.slices import Limits
 from headrace.spark.status import ApplyStatus
 from headrace.spark.targets.base import Target
@@ -73,8 +79,8 @@ class ApplySettings:
         maintenance: of files between batches, None for none.
         patience: with tables that fail.
         dead_letters: folder of what is put aside, None where nothing is.
-        silent_s: for how long Spark's process may leave a question open before it is taken for frozen. The longest
-            pauses for its memory take a minute or two.
+        silent_s: for how long Spark's process may leave a question open, or be there for none while it starts, before
+            it is taken for frozen. The longest pauses for its memory take a minute or two.
     """
 
     pipeline: str
@@ -142,7 +148,7 @@ def run_apply(
     Raises:
         HeadraceError: the job cannot go on; what was committed stays and the next start goes on from there.
     """
-    session = spark or build_session(_session_settings(settings))
+    session = spark or _started(settings)
     try:
         _await_log(settings.changelog, stop)
         if not stop.is_set():
@@ -171,6 +177,20 @@ def run_apply(
             # A Spark that has died cannot be stopped; how it died is the error that counts.
             with suppress(Py4JError, ConnectionError, PySparkException):
                 session.stop()
+
+
+def _started(settings: ApplySettings) -> SparkSession:
+    """Return the job's own session.
+
+    Raises:
+        ApplyInterrupted: Spark's process stands still, or a server of Spark Connect gives no session.
+        ConfigError: as of `build_session`.
+    """
+    given = _session_settings(settings)
+    if is_remote_master(given.master):
+        return build_session(given)
+    with pulse_of_start(settings.silent_s):
+        return build_session(given)
 
 
 def _session_settings(settings: ApplySettings) -> SessionSettings:

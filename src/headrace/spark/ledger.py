@@ -9,15 +9,15 @@ Source: docs/paper_map.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, TargetBehind
 from headrace.lake.frontier import Manifest
 from headrace.model.schema import TableId
-from headrace.spark.failures import translate
-from headrace.spark.targets.base import Target, TargetState
+from headrace.spark.stated import Stated
+from headrace.spark.targets.base import TargetState
 
-__all__ = ["Position", "Start", "position_of", "start_from", "state_of"]
+__all__ = ["Position", "Start", "position_of", "start_from"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,8 @@ class Position:
         applied_scn: changes up to here are in the table.
         complete_scn: where its dump was complete, None when that is not known yet.
         state: what the target says, None when there is no table.
-        problem: why the target cannot say; the rest is then the frontier's word, and the target may be ahead of it.
+        problem: why the table cannot go on from what the target says, or the target cannot say; the rest is then the
+            frontier's word, and the target may be ahead of it.
     """
 
     applied_scn: int
@@ -52,14 +53,6 @@ class Start:
     tables: Mapping[TableId, Position]
 
 
-def state_of(target: Target, table: TableId) -> TargetState | HeadraceError | None:
-    """Return what a target says of a table, None when there is none, or why it cannot say: that table's alone."""
-    try:
-        return target.state(table)
-    except Exception as error:  # noqa: BLE001 - the table's, no other's
-        return translate(error, table, None)
-
-
 def position_of(
     said: TargetState | HeadraceError | None,
     manifest: Manifest | None,
@@ -74,6 +67,27 @@ def position_of(
         table: the table.
         oldest_scn: where the change log begins, 0 while it is whole.
     """
+    at = _told(said, manifest, table, oldest_scn)
+    if manifest is None or not at.applied_scn < oldest_scn <= manifest.scn:
+        # Where the log begins behind the frontier, it lacks something for all tables.
+        return at
+    entry = manifest.tables.get(str(table))
+    held = max(entry.applied_scn if entry else 0, oldest_scn)
+    if at.state is None:
+        # A dump has to fill it, and brings what the log lacks.
+        return replace(at, applied_scn=held, complete_scn=None)
+    return Position(
+        held, at.complete_scn, None, TargetBehind(str(table), at.applied_scn, oldest_scn)
+    )
+
+
+def _told(
+    said: TargetState | HeadraceError | None,
+    manifest: Manifest | None,
+    table: TableId,
+    oldest_scn: int,
+) -> Position:
+    """Return what the target and the frontier say that one table has, wherever the change log begins."""
     entry = manifest.tables.get(str(table)) if manifest else None
     if isinstance(said, HeadraceError):
         told = entry.applied_scn if entry else manifest.scn if manifest else 0
@@ -96,19 +110,17 @@ def position_of(
 
 
 def start_from(
-    target: Target, manifest: Manifest | None, tables: Iterable[TableId], oldest_scn: int
+    stated: Stated, manifest: Manifest | None, tables: Iterable[TableId], oldest_scn: int
 ) -> Start:
     """Return where to go on.
 
     Args:
-        target: asked for each table.
+        stated: asked for each table.
         manifest: newest frontier, None before the first.
         tables: every table that may have been applied.
         oldest_scn: where the change log begins, 0 while it is whole.
     """
-    found = {
-        table: position_of(state_of(target, table), manifest, table, oldest_scn) for table in tables
-    }
+    found = {table: position_of(stated.of(table), manifest, table, oldest_scn) for table in tables}
     frontier = manifest.scn if manifest else 0
     applied = [position.applied_scn for position in found.values()]
     return Start(min([frontier, *applied]), max([frontier, *applied]), found)

@@ -1,4 +1,4 @@
-"""Whether Spark's process still answers, asked beside the batches, however long these take.
+"""Whether Spark's process still answers, asked while it starts and beside the batches, however long these take.
 
 In: a question that takes no time, and what ends the process. Out: for how long the question has been open, told every
 now and then; past a limit the process is ended, and whoever waits for it hears of that.
@@ -6,20 +6,29 @@ now and then; past a limit the process is ended, and whoever waits for it hears 
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headrace.errors import ApplyInterrupted
 from headrace.spark.session import is_remote
 
-__all__ = ["Pulse", "pulse_of"]
+__all__ = ["Pulse", "pulse_of", "pulse_of_start"]
 
 _LOOKS = 30
 """Looks at an open question before the limit is reached."""
+_TURN_S = 0.1
+"""Between two looks whether a process that starts can be asked."""
+_STARTED_BY_SPARK = b"_PYSPARK_DRIVER_CONN_INFO_PATH="
+"""What PySpark gives its JVM, and nothing else that this process starts, into its environment."""
 
 
 class Pulse:
@@ -113,6 +122,42 @@ def pulse_of(session: SparkSession, tell: Callable[[float], None], limit_s: floa
         tell,
         limit_s,
     )
+
+
+@contextlib.contextmanager
+def pulse_of_start(limit_s: float) -> Iterator[None]:
+    """Look after Spark's process while the block starts it, which is asked as soon as it can be.
+
+    What the process waits for by itself, as for its place in a cluster, may take longer.
+    """
+    over = threading.Event()
+
+    def ask() -> None:
+        while (gateway := SparkContext._gateway) is None:
+            if over.wait(_TURN_S):
+                return
+        java: Any = gateway.jvm
+        java.java.lang.System.currentTimeMillis()
+
+    try:
+        with Pulse(ask, _end_what_starts, lambda _open_s: None, limit_s):
+            yield
+    finally:
+        over.set()
+
+
+def _end_what_starts() -> None:
+    """End the JVM that this process started, or starts; that is found on Linux only."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        if (process := getattr(gateway, "proc", None)) is not None:
+            process.kill()
+        return
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text(encoding="ascii").split():
+            with contextlib.suppress(OSError):
+                if _STARTED_BY_SPARK in Path(f"/proc/{pid}/environ").read_bytes():
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def _nothing() -> None:

@@ -21,7 +21,7 @@ from headrace.errors import ApplyInterrupted, ConfigError
 from headrace.spark.archive import archive_options
 from headrace.spark.jars import delta_jars
 
-__all__ = ["SessionSettings", "assure_alive", "build_session", "is_remote"]
+__all__ = ["SessionSettings", "assure_alive", "build_session", "is_remote", "is_remote_master"]
 
 _LOCAL_JVM = (
     # The collector's own threads would only compete with the tasks on the few cores of one host.
@@ -71,7 +71,7 @@ def build_session(
         ConfigError: what a client of it needs is not installed, or Java does not start.
     """
     settings = settings or SessionSettings()
-    if settings.master.startswith(_REMOTE):
+    if is_remote_master(settings.master):
         return _connected(settings)
     # Workers take `python3` from PATH unless told; they need the driver's packages.
     if settings.master.startswith("local"):
@@ -110,6 +110,11 @@ def _find_no_sources(session: SparkSession) -> None:
     nothing = getattr(getattr(java.scala.collection.immutable, "Map$"), "MODULE$").empty()
     found = java.scala.Option.apply(nothing)
     getattr(getattr(manager, "MODULE$"), "dataSourceBuilders_$eq")(found)
+
+
+def is_remote_master(master: str) -> bool:
+    """Return whether a master is a server of Spark Connect."""
+    return master.startswith(_REMOTE)
 
 
 def is_remote(session: SparkSession) -> bool:

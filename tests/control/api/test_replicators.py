@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from headrace.observe.status import ProcessState, StatusFile
+from headrace.replicator import lock
 from headrace.replicator.api.bodies import ErrorShown, ReplicatorDetail
+from headrace.replicator.paths import StatePaths
 from headrace.testing.standing import standing
 from tests.control.api.paths import NS, SHOP
 from tests.control.asking import Asking
@@ -81,6 +84,21 @@ def test_the_detail_has_tables_positions_and_lag(operator: Asking, both: Any) ->
     told = operator.does("POST", f"{NS}/getState", {"name": "shop", "offsetBasePath": "/x"}, 200)
     assert told["sourceState"] == "OK"
     assert {t["table"]: t["state"] for t in told["tables"]}["orders"] == "FAILING"
+
+
+def test_the_detail_says_that_spark_answers_nothing(operator: Asking, both: Any) -> None:
+    plane, _ = both
+    operator.does("PUT", SHOP, {"config": config_of()}, 201)
+    row = plane.store.replicator("default", "shop")
+    config = plane.folders.of(row).config(row)
+    standing(config)
+    paths = StatePaths.of(config)
+    assert until(lambda: operator.one(SHOP)["positions"] is not None, "a look")
+    assert operator.one(SHOP)["held_up"] == ""
+    with lock.held(paths.lock("apply"), "apply"):
+        StatusFile(paths.status("apply"), "apply").write(ProcessState.RUNNING, {"silent_s": 120.0})
+        said = until(lambda: operator.one(SHOP)["held_up"], "the silence is told")
+    assert said.startswith("Spark has answered nothing for 2 min")
 
 
 @req("C105")

@@ -260,6 +260,10 @@ class ReplicatorDetail(ReplicatorShown):
     log_paused: bool
     slot: dict[str, Any]
     resync: dict[str, Any]
+    held_up: str = Field(
+        description="What apply has been waiting for, or busy with, for long, such as a Spark that answers nothing; "
+        "empty while nothing is amiss."
+    )
     objective: dict[str, Any] | None = Field(
         description="How far the freshness objective is met; null where there is none."
     )

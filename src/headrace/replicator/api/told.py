@@ -48,6 +48,7 @@ def detail(row: Deployed, seen: Seen, pid: int | None, file: Path) -> Replicator
         log_paused=picture.log_paused if picture else False,
         slot=dict(picture.slot) if picture else {},
         resync=dict(picture.resync) if picture else {},
+        held_up=picture.held_up if picture else "",
         objective=picture.objective.to_json() if picture and picture.objective else None,
         drops=picture.to_json()["drops"] if picture else None,
         roles={

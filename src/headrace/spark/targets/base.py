@@ -43,6 +43,8 @@ class TargetState:
         kept: its columns that the source no longer has.
         copy: of a table that is copied again, the new copy, whose position and columns these are.
         partitioning: the columns by which it is partitioned.
+        foreign: what somebody else has last done to its rows while the job ran, empty for nothing, or where nobody can
+            tell.
         cost: of the commit that led there, where the target measures it.
     """
 
@@ -53,6 +55,7 @@ class TargetState:
     kept: tuple[Column, ...] = ()
     copy: Copy | None = None
     partitioning: Partitioning = UNPARTITIONED
+    foreign: str = ""
     cost: BatchCost | None = field(default=None, compare=False)
 
 

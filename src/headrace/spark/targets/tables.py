@@ -122,6 +122,7 @@ class DeltaTables:
             kept=kept_columns(snapshot),
             copy=copy,
             partitioning=_partitioning(snapshot),
+            foreign=self.followed(table).foreign,
         )
 
     def existing(self, table: TableId) -> Snapshot:
@@ -222,6 +223,8 @@ class DeltaTables:
             except OSError as error:
                 raise translate(error, table, None) from error
         self._followed.pop(aside)
+        # Its rows are all new.
+        shown.foreign = ""
         return self._noted(table, None)
 
     def drop(self, table: TableId) -> None:
