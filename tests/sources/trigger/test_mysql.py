@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,24 @@ def test_every_type_is_the_same_by_trigger_and_by_select(
                 assert log.registry.get(chunk.schema.schema_id) == chunk.schema
         finally:
             with_chunks.close()
+
+
+@req("D117", "D112")
+def test_a_number_that_is_shown_rounded_is_the_same_by_trigger_and_by_select(
+    on_mysql: MysqlServed, tmp_path: Path
+) -> None:
+    on_mysql.sql("CREATE TABLE t (id int PRIMARY KEY, v double(10,3))")
+    with opened(on_mysql, tmp_path) as log:
+        # Kept as 1.2610000000000001 and 7.9350000000000005.
+        values = (1.2613670881738115, 7.934708258477205, 3.994256668241162, 8.975616227434074)
+        rows = ", ".join(f"({n}, {value})" for n, value in enumerate(values))
+        on_mysql.sql(f"INSERT INTO t VALUES {rows}")
+        logged = {row["id"]: row["v"] for row in log.covered().rows(on_mysql.table)}
+        table, keys = TableId.parse(on_mysql.table), [(str(n),) for n in range(4)]
+        with contextlib.closing(log.source.chunks()) as chunks:
+            for chunk in (chunks.read(table, None, ("9",), 9), chunks.read_keys(table, keys)):
+                found = chunk.rows.to_pydict()
+                assert dict(zip(found["id"], found["v"], strict=True)) == logged
 
 
 def test_images_that_are_no_rows_are_refused() -> None:
