@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -654,6 +655,65 @@ def test_rows_that_got_other_keys_begin_anew(
     assert [event.payload.get("anew", event.payload.get("needs_dump")) for event in told] == [
         True
     ] * 2
+
+
+@req("P34", "A-11")
+@pytest.mark.parametrize(
+    ("mode", "change", "kinds"),
+    [
+        ("", "CONVERT TO CHARACTER SET latin1", ["truncate", "schema"]),
+        ("", "MODIFY k varchar(9) CHARACTER SET latin1", ["truncate", "schema"]),
+        ("", "MODIFY n bigint", ["schema"]),
+        ("STRICT_ALL_TABLES", "MODIFY k varchar(9) CHARACTER SET ucs2", []),
+    ],
+)
+def test_a_table_whose_keys_may_have_lost_letters_begins_anew(
+    log: Log,
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    mode: str,
+    change: str,
+    kinds: list[str],
+) -> None:
+    sql(
+        "CREATE TABLE t (k varchar(9) CHARACTER SET utf8mb4 PRIMARY KEY, n int)",
+        "INSERT INTO t VALUES ('ę', 1)",
+    )
+    log.changes(1)
+    sql(
+        f"SET SESSION sql_mode = '{mode}'",
+        f"ALTER TABLE t {change}",
+        "INSERT INTO t VALUES ('a', 2)",
+    )
+    kept = server.query("SELECT COUNT(*) FROM t WHERE CONVERT(k USING utf8mb4) = 'ę'", database)
+    assert kept[0][0] == ("latin1" not in change)
+    items = log.until(lambda found: len(rows_of(found)) >= 1)
+    told = [event.kind.value for item in items for event in item.block.system]
+    assert [kind for kind, _ in itertools.groupby(told)] == kinds
+
+
+@ON_MARIADB
+def test_a_table_that_kept_its_history_before_it_was_read_begins_anew_behind_that(
+    log: Log, database: str, sql: Sql
+) -> None:
+    """The catalog does not know any more that rows of the log are history."""
+    sql(
+        "CREATE DATABASE elsewhere_h",
+        "CREATE TABLE elsewhere_h.u (id int PRIMARY KEY, v int) WITH SYSTEM VERSIONING",
+        "CREATE TABLE t LIKE elsewhere_h.u",
+        "DROP DATABASE elsewhere_h",
+        "INSERT INTO t VALUES (1, 1)",
+        "UPDATE t SET v = 2",
+        "ALTER TABLE t DROP SYSTEM VERSIONING",
+        "INSERT INTO t VALUES (2, 2)",
+    )
+    items = log.until(lambda found: rows_of(found)[-1:] == [("+I", 2, 2)])
+    told = [event for item in items for event in item.block.system]
+    assert [event.kind.value for event in told[-2:]] == ["truncate", "schema"]
+    assert told[-2].payload == {"anew": True}
+    assert told[-1].payload["needs_dump"]
+    assert log.schemas.get(told[-1].payload["schema_id"]).names == ["id", "v"]
 
 
 @ON_MARIADB

@@ -99,7 +99,7 @@ class Migrations:
             return
         payload = self._tables.told(version, before or GONE)
         back = meaning.dropped & {name.lower() for name in payload["numbers"]}
-        rekeyed = self._tables.rekeys(version, before or GONE, meaning.remade | back)
+        rekeyed = self._tables.rekeys(version, before or GONE, meaning.remade | back, meaning.unfit)
         fresh = before is None and meaning.kind != "drop columns"
         if meaning.fills or back or rekeyed or fresh:
             payload["needs_dump"] = True
