@@ -982,6 +982,12 @@ def test_a_foreign_key_that_acts_stops_the_log_where_that_does_not_have_what_it_
             r"\.t: a session whose statements are logged made a temporary table",
         ),
         (
+            ("SET SESSION binlog_format = 'STATEMENT'", "CREATE TEMPORARY TABLE beside (id int)",
+             "ALTER TABLE beside RENAME t", "TRUNCATE t"),
+            SourceError,
+            r"\.t: a session whose statements are logged made a temporary table",
+        ),
+        (
             ("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 4",
              "ALTER TABLE p TRUNCATE PARTITION p1"),
             IncompatibleSchemaChange,
@@ -995,7 +1001,7 @@ def test_a_foreign_key_that_acts_stops_the_log_where_that_does_not_have_what_it_
             r"\.t: rows came or went with a partition",
         ),
     ],
-    ids=["a statement", "a temporary table", "a partition", "a table that was one"],
+    ids=["a statement", "a temporary table", "a temporary table renamed", "a partition", "a table that was one"],
 )  # fmt: skip
 def test_what_cannot_be_carried_over_stops_the_log_by_name(
     log: Log, sql: Sql, statements: tuple[str, ...], error: type[Exception], words: str

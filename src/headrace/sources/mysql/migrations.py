@@ -117,6 +117,9 @@ class Migrations:
         if self._tables.captures(old):
             self._gone(old, SystemKind.RENAME_TABLE, {"to": str(new)})
         if self._tables.captures(new):
+            if self.versions.get(str(new), GONE) != GONE:
+                # No other table takes the name of one that is there.
+                self._refuse_temporary(new)
             self._refuse_acting(new)
             self._anew(new, before)
 
