@@ -151,6 +151,58 @@ def test_a_table_that_is_emptied_altered_or_new_ends_as_at_the_source(
         follows(fresh)
 
 
+MIGRATIONS = {
+    "the key renamed": [
+        "ALTER TABLE t RENAME COLUMN id TO k",
+        "DELETE FROM t WHERE k = 1",
+        "UPDATE t SET k = 9 WHERE k = 2",
+    ],
+    "names changed places": [
+        "ALTER TABLE t RENAME COLUMN id TO v, RENAME COLUMN v TO id",
+        "INSERT INTO t VALUES (50, 60)",
+        "DELETE FROM t WHERE v = 1",
+    ],
+    "the key of another type": ["ALTER TABLE t MODIFY id varchar(9)", "DELETE FROM t WHERE id = 1"],
+    "another key": [
+        "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)",
+        "DELETE FROM t WHERE id = 1",
+        "UPDATE t SET v = 9 WHERE id = 2",
+    ],
+    "another column renamed": [
+        "ALTER TABLE t RENAME COLUMN v TO w",
+        "DELETE FROM t WHERE id = 1",
+        "UPDATE t SET id = 9 WHERE id = 2",
+    ],
+    "a column dropped": ["ALTER TABLE t DROP COLUMN v", "DELETE FROM t WHERE id = 1"],
+}
+
+
+@req("D114", "D117")
+@pytest.mark.parametrize("migration", MIGRATIONS)
+def test_rows_that_go_while_their_triggers_are_for_another_table_leave_the_copy(
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    source: MysqlTriggerSource,
+    tmp_path: Path,
+    migration: str,
+) -> None:
+    """What is written between a migration and the look that finds it is in no change, or under keys of before."""
+    sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL)",
+        "INSERT INTO t VALUES (1, 11), (2, 12), (3, 13)",
+    )
+    table = TableId(database, "t")
+    with running_capture(
+        source, tmp_path, DumpSettings(chunk_rows=100, look_interval_s=0.1)
+    ) as running:
+        running.judged = False
+        caught_up(running, source)
+        sql(*MIGRATIONS[migration])
+        wanted = in_source(server, table)
+        until(lambda: running.content(table) == wanted, "the table as the source has it")
+
+
 @req("D117", "D131")
 def test_a_queues_copy_has_every_event_and_the_queue_none_that_was_delivered(
     server: MysqlProtocolServer, database: str, sql: Sql, tmp_path: Path

@@ -108,6 +108,13 @@ KEYS: dict[str, tuple[str, list[int] | list[str]]] = {
     "decimal": ("k decimal(30,10)", ["-0.5", "0", "99999999999999999999.9999999999", "1.1"]),
     "float": ("k float", ["0.1", "-1.5", "3.3333333", "1e20", "16777216"]),
     "double": ("k double", ["0.1", "1e-300", "-0.30000000000000004", "12345678901234567"]),
+    # Kept as 1.2610000000000001 and 7.9350000000000005, and shown with three digits.
+    "double of three digits": (
+        "k double(10,3)",
+        ["1.2613670881738115", "7.934708258477205", "-0.5"],
+    ),
+    # The largest that may be written is kept as 1000000.
+    "float of four digits": ("k float(10,4)", ["999999.9999", "0.1", "-999999.9999"]),
     "text, case ignored": (
         "k varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
         ["'a'", "'B'", "'c'", "'é9'", "'Z'", "'日'", "'a b'", "''", "'it''s'", r"'x\\y'"],

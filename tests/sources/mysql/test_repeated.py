@@ -73,7 +73,9 @@ class Tables:
     def told(self, version: int, before: int = GONE) -> dict[str, Any]:
         return {"schema_id": version}
 
-    def rekeys(self, version: int, before: int, remade: Collection[str]) -> bool:
+    def rekeys(
+        self, version: int, before: int, remade: Collection[str], unfit: Collection[str] = ()
+    ) -> bool:
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -656,6 +657,65 @@ def test_rows_that_got_other_keys_begin_anew(
     ] * 2
 
 
+@req("P34", "A-11")
+@pytest.mark.parametrize(
+    ("mode", "change", "kinds"),
+    [
+        ("", "CONVERT TO CHARACTER SET latin1", ["truncate", "schema"]),
+        ("", "MODIFY k varchar(9) CHARACTER SET latin1", ["truncate", "schema"]),
+        ("", "MODIFY n bigint", ["schema"]),
+        ("STRICT_ALL_TABLES", "MODIFY k varchar(9) CHARACTER SET ucs2", []),
+    ],
+)
+def test_a_table_whose_keys_may_have_lost_letters_begins_anew(
+    log: Log,
+    server: MysqlProtocolServer,
+    database: str,
+    sql: Sql,
+    mode: str,
+    change: str,
+    kinds: list[str],
+) -> None:
+    sql(
+        "CREATE TABLE t (k varchar(9) CHARACTER SET utf8mb4 PRIMARY KEY, n int)",
+        "INSERT INTO t VALUES ('ę', 1)",
+    )
+    log.changes(1)
+    sql(
+        f"SET SESSION sql_mode = '{mode}'",
+        f"ALTER TABLE t {change}",
+        "INSERT INTO t VALUES ('a', 2)",
+    )
+    kept = server.query("SELECT COUNT(*) FROM t WHERE CONVERT(k USING utf8mb4) = 'ę'", database)
+    assert kept[0][0] == ("latin1" not in change)
+    items = log.until(lambda found: len(rows_of(found)) >= 1)
+    told = [event.kind.value for item in items for event in item.block.system]
+    assert [kind for kind, _ in itertools.groupby(told)] == kinds
+
+
+@ON_MARIADB
+def test_a_table_that_kept_its_history_before_it_was_read_begins_anew_behind_that(
+    log: Log, database: str, sql: Sql
+) -> None:
+    """The catalog does not know any more that rows of the log are history."""
+    sql(
+        "CREATE DATABASE elsewhere_h",
+        "CREATE TABLE elsewhere_h.u (id int PRIMARY KEY, v int) WITH SYSTEM VERSIONING",
+        "CREATE TABLE t LIKE elsewhere_h.u",
+        "DROP DATABASE elsewhere_h",
+        "INSERT INTO t VALUES (1, 1)",
+        "UPDATE t SET v = 2",
+        "ALTER TABLE t DROP SYSTEM VERSIONING",
+        "INSERT INTO t VALUES (2, 2)",
+    )
+    items = log.until(lambda found: rows_of(found)[-1:] == [("+I", 2, 2)])
+    told = [event for item in items for event in item.block.system]
+    assert [event.kind.value for event in told[-2:]] == ["truncate", "schema"]
+    assert told[-2].payload == {"anew": True}
+    assert told[-1].payload["needs_dump"]
+    assert log.schemas.get(told[-1].payload["schema_id"]).names == ["id", "v"]
+
+
 @ON_MARIADB
 def test_nulls_that_became_the_time_of_an_alter_are_dumped(log: Log, sql: Sql) -> None:
     sql("CREATE TABLE t (id int PRIMARY KEY, at timestamp NULL)", "INSERT INTO t VALUES (1, NULL)")
@@ -922,6 +982,12 @@ def test_a_foreign_key_that_acts_stops_the_log_where_that_does_not_have_what_it_
             r"\.t: a session whose statements are logged made a temporary table",
         ),
         (
+            ("SET SESSION binlog_format = 'STATEMENT'", "CREATE TEMPORARY TABLE beside (id int)",
+             "ALTER TABLE beside RENAME t", "TRUNCATE t"),
+            SourceError,
+            r"\.t: a session whose statements are logged made a temporary table",
+        ),
+        (
             ("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 4",
              "ALTER TABLE p TRUNCATE PARTITION p1"),
             IncompatibleSchemaChange,
@@ -935,7 +1001,7 @@ def test_a_foreign_key_that_acts_stops_the_log_where_that_does_not_have_what_it_
             r"\.t: rows came or went with a partition",
         ),
     ],
-    ids=["a statement", "a temporary table", "a partition", "a table that was one"],
+    ids=["a statement", "a temporary table", "a temporary table renamed", "a partition", "a table that was one"],
 )  # fmt: skip
 def test_what_cannot_be_carried_over_stops_the_log_by_name(
     log: Log, sql: Sql, statements: tuple[str, ...], error: type[Exception], words: str

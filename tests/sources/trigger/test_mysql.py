@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from headrace.model.block import SystemKind
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import KeyCheck, TableId
 from headrace.sources.base import CatalogEntry, Severity
+from headrace.sources.mysql.catalog import read_collations
 from headrace.sources.mysql.connection import Session, connect
-from headrace.sources.trigger.mysql import MysqlTriggerSource, clock
+from headrace.sources.trigger.mysql import MysqlTriggerSource, clock, installed
+from headrace.sources.trigger.mysql.catalog import read_layouts
 from headrace.sources.trigger.mysql.clock import Striker
 from headrace.sources.trigger.mysql.image import cells_of
 from headrace.testing.mysql_protocol_server import MysqlProtocolServer
@@ -62,6 +66,24 @@ def test_every_type_is_the_same_by_trigger_and_by_select(
                 assert log.registry.get(chunk.schema.schema_id) == chunk.schema
         finally:
             with_chunks.close()
+
+
+@req("D117", "D112")
+def test_a_number_that_is_shown_rounded_is_the_same_by_trigger_and_by_select(
+    on_mysql: MysqlServed, tmp_path: Path
+) -> None:
+    on_mysql.sql("CREATE TABLE t (id int PRIMARY KEY, v double(10,3))")
+    with opened(on_mysql, tmp_path) as log:
+        # Kept as 1.2610000000000001 and 7.9350000000000005.
+        values = (1.2613670881738115, 7.934708258477205, 3.994256668241162, 8.975616227434074)
+        rows = ", ".join(f"({n}, {value})" for n, value in enumerate(values))
+        on_mysql.sql(f"INSERT INTO t VALUES {rows}")
+        logged = {row["id"]: row["v"] for row in log.covered().rows(on_mysql.table)}
+        table, keys = TableId.parse(on_mysql.table), [(str(n),) for n in range(4)]
+        with contextlib.closing(log.source.chunks()) as chunks:
+            for chunk in (chunks.read(table, None, ("9",), 9), chunks.read_keys(table, keys)):
+                found = chunk.rows.to_pydict()
+                assert dict(zip(found["id"], found["v"], strict=True)) == logged
 
 
 def test_images_that_are_no_rows_are_refused() -> None:
@@ -299,6 +321,48 @@ def test_rows_that_got_other_values_in_the_same_columns_are_copied_again(
 def on_mysql_itself(served: MysqlServed) -> None:
     if not is_mysql(served.server):
         pytest.skip("MariaDB does not say that columns came and went")
+
+
+@req("D114")
+@pytest.mark.parametrize(
+    ("statements", "told"),
+    [
+        (["ALTER TABLE t ADD COLUMN w int", "DELETE FROM t WHERE id = 1"], []),
+        (["ALTER TABLE t DROP COLUMN v"], []),
+        (["ALTER TABLE t DROP COLUMN v", "DELETE FROM t WHERE id = 1"], [{"anew": True}]),
+        (["ALTER TABLE t RENAME COLUMN id TO k"], [{"anew": True}] * 2),
+    ],
+    ids=["nothing passed by", "nobody wrote", "a delete passed by", "the key renamed"],
+)
+def test_a_table_begins_anew_where_changes_passed_its_triggers_by_or_its_key_is_another(
+    on_mysql: MysqlServed, tmp_path: Path, statements: list[str], told: list[dict[str, bool]]
+) -> None:
+    on_mysql.sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
+    with opened(on_mysql, tmp_path) as log:
+        first = looked(log, {}, (TableId.parse(on_mysql.table),))
+        # In a table that was written anew, rows might have gone.
+        on_mysql.sql(*(f"{s}, ALGORITHM=INSTANT" if "ALTER" in s else s for s in statements))
+        assert looked(log, first.tables).restated == {on_mysql.table}
+        on_mysql.sql("DELETE FROM t")
+        events = [e for e in log.covered().events if e.kind is SystemKind.TRUNCATE]
+        assert [event.payload for event in events] == told
+
+
+@req("D114")
+def test_triggers_are_not_made_for_a_table_that_was_altered_since_it_was_looked_at(
+    on_mysql: MysqlServed,
+) -> None:
+    on_mysql.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    source = on_mysql.source()
+    source.prepare()
+    table = TableId.parse(on_mysql.table)
+    with connect(source.settings.database) as own:
+        kept = installed.registered(own)
+        seen = replace(read_layouts(own, [table], kept, set())[table], turn=1)
+        on_mysql.sql("ALTER TABLE t RENAME COLUMN v TO w")
+        with pytest.raises(SourceUnavailable, match="was altered since"):
+            installed.install_table(own, source.settings, read_collations(own), kept[table], seen)
+    assert len(on_mysql.query("SHOW TRIGGERS")) == 3
 
 
 @req("D117")

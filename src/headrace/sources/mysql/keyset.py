@@ -23,6 +23,7 @@ from headrace.sources.mysql.types import ColumnType, Kind
 __all__ = ["Keyset", "keyset_of", "literal", "table_sql"]
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+_POWER = re.compile(r"-?1(0*(\.0)?|e\+\d+)")
 _NUMBERS = frozenset(
     {Kind.TINY, Kind.SHORT, Kind.INT24, Kind.LONG, Kind.LONGLONG, Kind.DECIMAL, Kind.YEAR, Kind.BIT}
 )
@@ -146,7 +147,7 @@ class Keyset:
 
     def _equal(self, names: Sequence[str], key: Sequence[str]) -> str:
         triples = zip(names, self.types, key, strict=False)
-        return " AND ".join(f"{name} = {literal(type_, text)}" for name, type_, text in triples)
+        return " AND ".join(_compared(name, type_, "=", text) for name, type_, text in triples)
 
     def _beside(self, sign: str, key: Sequence[str], *, or_equal: bool) -> str:
         """Return the condition that a key lies on one side of another, as ranges of the index."""
@@ -154,9 +155,21 @@ class Keyset:
         for place, (name, type_, text) in enumerate(zip(self.names, self.types, key, strict=True)):
             shared = self._equal(self.names[:place], key)
             last = place == len(self.names) - 1
-            comparison = f"{name} {sign}{'=' if or_equal and last else ''} {literal(type_, text)}"
+            signs = f"{sign}=" if or_equal and last else sign
+            comparison = _compared(name, type_, signs, text)
             parts.append(f"({shared} AND {comparison})" if shared else comparison)
         return f"({' OR '.join(parts)})"
+
+
+def _compared(name: str, type_: ColumnType, sign: str, text: str) -> str:
+    """Return the comparison of a key's column with a rendered value.
+
+    Of a column such as ``float(10,4)`` the largest values are kept as a power of ten, which has a digit too many. MySQL
+    takes a comparison with that for one with a value that no row has, unless it is made with an expression.
+    """
+    if type_.kind in _FLOATS and _POWER.fullmatch(text):
+        name = selected(type_, name)
+    return f"{name} {sign} {literal(type_, text)}"
 
 
 def keyset_of(facts: TableFacts) -> Keyset:

@@ -99,7 +99,7 @@ class Migrations:
             return
         payload = self._tables.told(version, before or GONE)
         back = meaning.dropped & {name.lower() for name in payload["numbers"]}
-        rekeyed = self._tables.rekeys(version, before or GONE, meaning.remade | back)
+        rekeyed = self._tables.rekeys(version, before or GONE, meaning.remade | back, meaning.unfit)
         fresh = before is None and meaning.kind != "drop columns"
         if meaning.fills or back or rekeyed or fresh:
             payload["needs_dump"] = True
@@ -117,6 +117,9 @@ class Migrations:
         if self._tables.captures(old):
             self._gone(old, SystemKind.RENAME_TABLE, {"to": str(new)})
         if self._tables.captures(new):
+            if self.versions.get(str(new), GONE) != GONE:
+                # No other table takes the name of one that is there.
+                self._refuse_temporary(new)
             self._refuse_acting(new)
             self._anew(new, before)
 

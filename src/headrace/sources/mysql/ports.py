@@ -90,12 +90,15 @@ class Tables(Protocol):
         """Return what a schema event says of a version; also that rows got values since ``before`` without an event."""
         ...
 
-    def rekeys(self, version: int, before: int, remade: Collection[str]) -> bool:
+    def rekeys(
+        self, version: int, before: int, remade: Collection[str], unfit: Collection[str] = ()
+    ) -> bool:
         """Return whether rows of a version may have other keys than they had.
 
         Args:
             version: of now.
             before: of until then; `GONE` where any that the table ever had may be.
             remade: columns that hold other values though they look alike, in small letters.
+            unfit: columns whose texts may have lost letters, likewise; all where an empty name is among them.
         """
         ...

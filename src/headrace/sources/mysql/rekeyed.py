@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+import pyarrow as pa
+
 from headrace.model.schema import TableSchema
 
 __all__ = ["is_rekeyed"]
@@ -19,18 +21,23 @@ _BYTES = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _TIMES = ("time", "datetime", "timestamp")
 
 
-def is_rekeyed(before: TableSchema, after: TableSchema, remade: Collection[str]) -> bool:
+def is_rekeyed(
+    before: TableSchema, after: TableSchema, remade: Collection[str], unfit: Collection[str] = ()
+) -> bool:
     """Return whether rows may have other keys than they would have had before.
 
     Args:
         before: the table's shape until then.
         after: and from then on.
         remade: columns that hold other values though they look alike, in small letters.
+        unfit: columns whose texts may have lost letters that a character set lacks, likewise; all where an empty name
+            is among them.
     """
     known = {column.name: column.source_type for column in before.columns}
     return any(
         name.lower() in remade
         or name not in known
+        or (pa.types.is_string(after.column(name).type) and ("" in unfit or name.lower() in unfit))
         or not _keeps(known[name], after.column(name).source_type)
         for name in after.key
     )

@@ -67,8 +67,8 @@ class Meaning:
             (columns may be others, with values that no row event carries), ``drop columns`` (and nothing else),
             ``create``, ``temporary`` (created for its session alone), ``ensure`` (created if it was not there),
             ``replace`` (created in place of one of that name), ``parts`` (rows went or came with a partition),
-            ``ignore`` (rows that were in the way went), ``history`` (the table keeps old rows from here on), ``write``
-            (rows were changed by the statement itself), or ``other``.
+            ``ignore`` (rows that were in the way went, or those of its history), ``history`` (the table keeps old rows
+            from here on), ``write`` (rows were changed by the statement itself), or ``other``.
         tables: which tables it is about, where that matters; of ``rename`` old and new name in turn; of ``drop
             database`` one without a name of its own.
         word: its first word.
@@ -77,6 +77,8 @@ class Meaning:
         fills: of ``alter``, whether a column may hold other values though it has the name and the type of before.
         dropped: of ``alter`` and ``drop columns``, the columns that went by it, in small letters.
         remade: of ``alter``, columns that hold other values than that of their name did, in small letters.
+        unfit: of ``alter``, columns whose texts may have lost letters that did not fit, in small letters; all of them
+            where an empty name is among these.
         acting: the table to which it gives a foreign key that changes rows by itself, None where it gives none.
         surely: whether every server takes that for one: some pass over what stands behind a column.
     """
@@ -88,6 +90,7 @@ class Meaning:
     fills: bool = False
     dropped: frozenset[str] = frozenset()
     remade: frozenset[str] = frozenset()
+    unfit: frozenset[str] = frozenset()
     acting: TableId | None = None
     surely: bool = False
 
@@ -167,12 +170,13 @@ def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
         return Meaning("parts", (table, *others), "ALTER")
     if _keeps_history(words):
         return Meaning("history", (table,), "ALTER")
-    if "IGNORE" in ways and not _REMOVING.isdisjoint(words):
+    if _lets_history_go(words) or ("IGNORE" in ways and not _REMOVING.isdisjoint(words)):
         return Meaning("ignore", (table,), "ALTER")
     altered = fills = False
     made = _makes_values(words, names)
     dropped: set[str] = set()
     remade: set[str] = set()
+    unfit: set[str] = set()
     for place in range(at, len(words) - 1):
         # One action among others that commas are between; else it is a name, or renames a column or an index.
         begins = place == at or words[place - 1].isdigit() or words[place - 1] == "NOWAIT"
@@ -184,14 +188,16 @@ def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
         fills |= action in _ALTERING and (not strict or made)
         if action == "DROP" and column:
             dropped.add(names.one(_past_column(words, place + 1))[0].name.lower())
-        elif action == "MODIFY" and made:
-            remade.add(names.one(_past_column(words, place + 1))[0].name.lower())
+        elif action == "MODIFY":
+            modified, _ = names.one(_past_column(words, place + 1))
+            (remade if made else unfit).add(modified.name.lower())
+        elif action == "CONVERT":
+            unfit.add("")
         elif action == "CHANGE":
             old, behind = names.one(_past_column(words, place + 1))
             new, _ = names.one(behind)
             fills |= old != new
-            if made or old != new:
-                remade.add(new.name.lower())
+            (remade if made or old != new else unfit).add(new.name.lower())
         elif words[place : place + 2] == ["RENAME", "COLUMN"]:
             altered = fills = True
             _, behind = names.one(place + 2)
@@ -207,7 +213,13 @@ def _alter(words: list[str], names: _Names, *, strict: bool) -> Meaning:
         return Meaning("other", word="ALTER")
     kind = "alter" if altered else "drop columns"
     return Meaning(
-        kind, (table,), "ALTER", fills=fills, dropped=frozenset(dropped), remade=frozenset(remade)
+        kind,
+        (table,),
+        "ALTER",
+        fills=fills,
+        dropped=frozenset(dropped),
+        remade=frozenset(remade),
+        unfit=frozenset() if strict else frozenset(unfit),
     )
 
 
@@ -277,6 +289,10 @@ def _keeps_history(words: list[str]) -> bool:
         words[at] in ("ADD", "WITH") and words[at + 1 : at + 3] == ["SYSTEM", "VERSIONING"]
         for at in range(len(words) - 2)
     )
+
+
+def _lets_history_go(words: list[str]) -> bool:
+    return any(words[at : at + 3] == ["DROP", "SYSTEM", "VERSIONING"] for at in range(len(words)))
 
 
 class _Names:

@@ -108,13 +108,15 @@ class LoggedTables:
                 payload["needs_dump"] = True
         return payload
 
-    def rekeys(self, version: int, before: int, remade: Collection[str]) -> bool:
+    def rekeys(
+        self, version: int, before: int, remade: Collection[str], unfit: Collection[str] = ()
+    ) -> bool:
         """Return whether rows may have other keys; see `headrace.sources.mysql.ports.Tables`."""
         after = self._schemas.get(version)
         if before != GONE:
-            return is_rekeyed(self._schemas.get(before), after, remade)
+            return is_rekeyed(self._schemas.get(before), after, remade, unfit)
         ever = (one for one in self._schemas.all() if one.table == after.table)
-        return any(is_rekeyed(one, after, remade) for one in ever)
+        return any(is_rekeyed(one, after, remade, unfit) for one in ever)
 
     def _one(self, version: int) -> dict[str, Any]:
         return {"schema_id": version, "numbers": dict(own_numbers(self._schemas.get(version)))}

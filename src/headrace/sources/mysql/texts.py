@@ -27,8 +27,8 @@ def selected(type_: ColumnType, column: str) -> str:
         type_: of the column.
         column: its quoted name.
     """
-    if type_.kind is Kind.FLOAT:
-        # Its own text has six digits; as a double it has all of them.
+    if type_.kind in (Kind.FLOAT, Kind.DOUBLE):
+        # Its own text has six digits, or those behind the point that it was declared with; this one has all of them.
         return f"{column} * 1e0"
     if type_.kind is Kind.BIT:
         return f"{column} + 0"

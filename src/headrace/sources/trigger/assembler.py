@@ -14,7 +14,7 @@ from headrace.model.mark import Mark
 from headrace.model.schema import TableId
 from headrace.sources.base import LogItem, ReceivedMark
 from headrace.sources.trigger import marks
-from headrace.sources.trigger.events import Begin, ChangeRow
+from headrace.sources.trigger.events import ANEW, EMPTIED, Begin, ChangeRow
 from headrace.sources.trigger.ports import ImageRows, Version, Versions
 from headrace.sources.trigger.settings import TriggerSettings
 
@@ -115,8 +115,9 @@ class Assembler:
         version, rows = self._version(row)
         if rows is None or (row.op != b"I" and self._settings.is_queue(version.table)):
             return
-        if row.op == b"T":
-            self._event(SystemKind.TRUNCATE, version.table, {})
+        if row.op in (EMPTIED, ANEW):
+            anew = {"anew": True} if row.op == ANEW else {}
+            self._event(SystemKind.TRUNCATE, version.table, anew)
             return
         self._add_images(row, version, rows)
 

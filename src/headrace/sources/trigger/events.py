@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Begin", "ChangeRow", "End"]
+__all__ = ["ANEW", "EMPTIED", "Begin", "ChangeRow", "End"]
+
+EMPTIED = b"T"
+"""Operation of a row that says that a table was emptied."""
+
+ANEW = b"A"
+"""Operation of a row that says that no row of a table is known any more, and that it is copied from here on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class ChangeRow:
 
     Attributes:
         relid: number by which the trigger knows its table.
-        op: ``I``, ``U``, ``D``, ``T`` (truncate) or a mark.
+        op: ``I``, ``U``, ``D``, `EMPTIED`, `ANEW` or a mark.
         layout: what the table looked like, where that is told.
         before: the row before the change.
         after: the row after it.

@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from headrace.errors import SourceUnavailable
 from headrace.model.schema import TableId
-from headrace.sources.mysql.catalog import CatalogColumn
+from headrace.sources.mysql.catalog import facts_schema, read_rows
+from headrace.sources.mysql.charsets import Collations
 from headrace.sources.mysql.connection import QueryFailed, Session, quote_literal
 from headrace.sources.mysql.keyset import table_sql
+from headrace.sources.mysql.rekeyed import is_rekeyed
 from headrace.sources.trigger.mysql import objects
 from headrace.sources.trigger.mysql.layout import Layout
 from headrace.sources.trigger.mysql.readers import read_place, read_places
@@ -109,18 +111,45 @@ def install(session: Session) -> None:
 def install_table(
     session: Session,
     settings: MysqlTriggerSettings,
+    collations: Collations,
+    before: Layout | None,
     layout: Layout,
-    columns: Sequence[CatalogColumn],
 ) -> None:
     """Make the triggers of a table anew; when it returns, every write that they did not see is visible.
 
+    Where no row that was known is one any more, the changes say so, to whoever reads them.
+
+    Args:
+        session: asks.
+        settings: of the source.
+        collations: of the server.
+        before: what the table's triggers were made for, None where there are none.
+        layout: what they are made for.
+
     Raises:
         QueryFailed: we may not, or the table is gone.
-        SourceUnavailable: the table was not free in time; nothing was changed.
+        SourceUnavailable: the table was not free in time, or is another one by now; it has the triggers that it had.
     """
+    columns = layout.rows.facts(collations).columns
+    rekeyed = before is not None and _is_rekeyed(collations, before, layout)
     session.run(objects.keep(layout))
-    _locked(session, settings, layout.table, objects.create_triggers(layout, columns))
+    if before is not None and rekeyed:
+        # Rows by the new key come behind it.
+        session.run(objects.begin_anew(before))
+    _locked(session, settings, layout.table, objects.create_triggers(layout, columns), layout)
+    # Only now: until then more may have passed by. What came since comes by the dump, too.
+    if before is not None and (rekeyed or before.layout_id in stale(session)):
+        session.run(objects.begin_anew(before))
+    elif before is not None and before.storage != layout.storage:
+        session.run(objects.empty(before))
     session.run(objects.register(layout))
+
+
+def _is_rekeyed(collations: Collations, before: Layout, now: Layout) -> bool:
+    """Return whether rows may have other keys than they had."""
+    # Columns may have changed names with each other, which nothing but the key's tells.
+    one, other = (facts_schema(layout.rows.facts(collations)) for layout in (before, now))
+    return before.rows.key != now.rows.key or is_rekeyed(one, other, ())
 
 
 def remove(session: Session, settings: MysqlTriggerSettings) -> list[TableId]:
@@ -186,12 +215,21 @@ def _ours_alone(
 
 
 def _locked(
-    session: Session, settings: MysqlTriggerSettings, table: TableId, statements: Iterable[str]
+    session: Session,
+    settings: MysqlTriggerSettings,
+    table: TableId,
+    statements: Iterable[str],
+    layout: Layout | None = None,
 ) -> None:
-    """Run statements while nobody writes to a table."""
+    """Run statements while nobody writes to a table, only if it has the columns of a layout where one is given."""
     session.run(f"SET SESSION lock_wait_timeout = {max(1, math.ceil(settings.lock_s))}")
     try:
         session.run(f"LOCK TABLES {table_sql(table)} WRITE")
+        if layout is not None and read_rows(session, table) != layout.rows:
+            raise SourceUnavailable(
+                f"{table} was altered since it was looked at.",
+                next_step="nothing: it is tried again.",
+            )
         session.run(*statements)
     except QueryFailed as error:
         if error.code == _GONE:

@@ -28,9 +28,6 @@ _LOCK_S = 1.0
 _PAUSE_S = 1.0
 _LONGEST_S = 60.0
 
-# A row among the changes that says that no row before it is there any more.
-_EMPTIED = "INSERT INTO headrace.txlog_changes (layout, op) VALUES ({}, 'T')"
-
 
 def lost(
     session: Session, registered: Mapping[TableId, Layout], now: Mapping[TableId, Layout]
@@ -119,9 +116,7 @@ class TableWatch:
             return False
         preflight = TriggerPreflight(session, self._settings)
         refuse(self._settings.name, list(preflight.of_table(now.rows.facts(collations))))
-        if before is not None and before.storage != now.storage:
-            session.run(_EMPTIED.format(before.layout_id))
-        return self._made(session, collations, now)
+        return self._made(session, collations, before, now)
 
     def _join(
         self, session: Session, collations: Collations, before: Layout | None, now: Layout
@@ -139,19 +134,20 @@ class TableWatch:
         if before == now and installed.with_triggers(session, {now.table: now}):
             return ""
         try:
-            self._made(session, collations, now)
+            self._made(session, collations, before, now)
         except QueryFailed as error:
             return error.message
         return ""
 
-    def _made(self, session: Session, collations: Collations, layout: Layout) -> bool:
+    def _made(
+        self, session: Session, collations: Collations, before: Layout | None, layout: Layout
+    ) -> bool:
         """Make a table's triggers, unless writers hold it; it is asked for again later then."""
         at, pause_s = self._waits.get(layout.table, (0.0, _PAUSE_S))
         if time.monotonic() < at:
             return False
-        columns = layout.rows.facts(collations).columns
         try:
-            installed.install_table(session, self._settings, layout, columns)
+            installed.install_table(session, self._settings, collations, before, layout)
         except SourceUnavailable:
             if not session.open:
                 raise

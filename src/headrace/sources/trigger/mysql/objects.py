@@ -19,15 +19,18 @@ from headrace.sources.mysql.catalog import CatalogColumn
 from headrace.sources.mysql.connection import quote, quote_literal
 from headrace.sources.mysql.keyset import table_sql
 from headrace.sources.mysql.types import Kind
+from headrace.sources.trigger.events import ANEW, EMPTIED
 from headrace.sources.trigger.mysql.image import image_sql
 from headrace.sources.trigger.mysql.layout import Layout
 
 __all__ = [
     "TABLES",
+    "begin_anew",
     "create_objects",
     "create_triggers",
     "drop_objects",
     "drop_triggers",
+    "empty",
     "grants",
     "keep",
     "register",
@@ -117,6 +120,20 @@ def keep(layout: Layout) -> str:
 def register(layout: Layout) -> str:
     """Return the statement that says that a table's triggers are made for a layout."""
     return f"UPDATE headrace.txlog_layouts SET at = SYSDATE(6) WHERE id = {layout.layout_id}"
+
+
+def empty(layout: Layout) -> str:
+    """Return the statement that says among the changes that a table was emptied, or may have been."""
+    return _said(layout, EMPTIED)
+
+
+def begin_anew(layout: Layout) -> str:
+    """Return the statement that says among them that no row of a table is known by now, as changes passed by."""
+    return _said(layout, ANEW)
+
+
+def _said(layout: Layout, op: bytes) -> str:
+    return f"INSERT INTO headrace.txlog_changes (layout, op) VALUES ({layout.layout_id}, '{op.decode()}')"
 
 
 def create_triggers(layout: Layout, columns: Sequence[CatalogColumn]) -> tuple[str, ...]:

@@ -184,9 +184,11 @@ class MysqlTriggerSource:
 
     def _make(self, session: Session) -> list[TableId]:
         """Make the triggers that are missing or for another layout; return all captured tables."""
+        kept = installed.registered(session)
         for layout in self._wanting(session):
-            facts = layout.rows.facts(read_collations(session))
-            installed.install_table(session, self.settings, layout, facts.columns)
+            before = kept.get(layout.table)
+            collations = read_collations(session)
+            installed.install_table(session, self.settings, collations, before, layout)
         return captured_tables(session, self.settings.database)
 
     def _wanting(self, session: Session) -> list[Layout]:
