@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_parameter_that_does_not_read_is_named(writer, url, name, value):
 
 @req("D65")
 def test_an_address_full_of_names_keeps_nobody_waiting(url):
-    names = {f"{number:x}": "" for number in range(10_000)}
+    names: dict[str, Any] = {f"{number:x}": "" for number in range(10_000)}
     began = time.process_time()
     answer = ask(url, "/stream", **{"source": "shop", **names})
     assert answer.error["type"] == "BadRequest"
