@@ -28,9 +28,11 @@ from headrace.client import (
     Window,
 )
 from headrace.client.errors import CheckpointUnusable
+from headrace.client.group_sql import SqlGroupStore
+from headrace.client.group_state import Claim, begun
 from headrace.testing.histories import TABLES
 from headrace.testing.relay import served
-from headrace.wire.place import Place
+from headrace.wire.place import Inside, Place
 from tests.changelog.windows import TABLE, window
 from tests.client.conftest import QUICK, running
 from tests.client.logs import LogFolder, random_blocks, told_by
@@ -129,6 +131,20 @@ def test_what_was_stored_is_what_is_loaded(tmp_path, kind):
         assert store.load() == place
         if kind != "memory":
             assert opened().load() == place
+
+
+@req("D98")
+@pytest.mark.postgres
+def test_the_longest_place_fits_where_text_has_a_length(database):
+    url = database.replace("postgresql://", "postgresql+psycopg://")
+    place = Inside(2**63 - 1, 2**31 - 2, "abc234", 2**31)
+    checkpoints = SqlCheckpoints(url, "me")
+    checkpoints.store(place)
+    assert str(checkpoints.load()) == str(place)
+    groups, claim = SqlGroupStore(url), Claim(0, 1, 0)
+    groups.create("g", begun("{}", 1, Place(0)))
+    groups.store("g", claim, place)
+    assert str(groups.load("g", claim)) == str(place)
 
 
 @req("D18", "D44")

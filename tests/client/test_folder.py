@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from headrace.changelog import ChangeLogSettings, register_job
-from headrace.client import NoCheckpoints, State, Subscription
+from headrace.client import Backoff, HttpSettings, NoCheckpoints, State, Subscription
 from headrace.client.errors import DamagedBlock
 from headrace.client.folder import FolderRelay
 from headrace.client.frames import Note
-from headrace.client.start import Start
+from headrace.client.relays import Relays
+from headrace.client.start import Start, resolve
 from headrace.client.transport import StreamRequest
 from headrace.errors import (
     BlockTooLarge,
@@ -173,8 +174,9 @@ def test_who_fell_off_is_suspended_by_name(tmp_path):
 
 def test_a_log_that_begins_later_is_waited_for_and_an_end_reaches_who_waits(tmp_path):
     folder = tmp_path / "later"
+    assert FolderRelay(folder.as_uri()).source("shop")["state"] == "none"
     with pytest.raises(RelayUnavailable, match="no change log in"):
-        FolderRelay(folder.as_uri()).source("shop")
+        FolderRelay(folder.as_uri()).stream(StreamRequest("shop", Place(0)))
     consumer = Recorder()
     asked = Subscription(folder.as_uri(), "shop", consumer, start=Place(0), settings=QUICK)
     with running(asked):
@@ -186,6 +188,28 @@ def test_a_log_that_begins_later_is_waited_for_and_an_end_reaches_who_waits(tmp_
     # It ended though nothing came any more.
     assert asked.status.state is State.SHUTDOWN
     log.close()
+
+
+@pytest.mark.parametrize("start", ["oldest", "newest"])
+def test_a_log_that_comes_while_it_is_asked_for_is_told_from_its_beginning(tmp_path, start):
+    log = LogFolder(tmp_path / "made")
+    log.writer.begin_at(40, commit_us(40))
+    log.append(window(41))
+    log.close()
+    relays = Relays(
+        [(tmp_path / "log").as_uri()],
+        "shop",
+        HttpSettings(),
+        max_block_bytes=2**20,
+        backoff=Backoff(),
+        rng=random.Random(0),
+    )
+
+    def comes_meanwhile(_: float) -> bool:
+        (tmp_path / "made").rename(tmp_path / "log")
+        return True
+
+    assert resolve(relays, StreamRequest("shop"), start, comes_meanwhile) == Place(40)
 
 
 def test_blocks_are_bounded_as_over_http(log):

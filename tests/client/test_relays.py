@@ -44,7 +44,7 @@ from headrace.wire import BlockHeader, encode_block, read_header
 from headrace.wire.place import Place
 from tests.changelog.windows import TABLE, joined, window
 from tests.client.conftest import QUICK, running, suspended
-from tests.client.logs import LogFolder, random_blocks, told_by
+from tests.client.logs import LogFolder, commit_us, random_blocks, told_by
 from tests.client.recording import Recorder, Told
 from tests.requirements import req
 from tests.waiting import until
@@ -268,6 +268,30 @@ def test_a_relay_that_is_down_is_passed_over_and_come_back_to(log, relay):
     subscription = Subscription(["http://127.0.0.1:9", relay], "shop", consumer, settings=QUICK)
     with running(subscription):
         until(lambda: consumer.windows == [1], "the window")
+
+
+@pytest.mark.parametrize("start", ["oldest", "newest"])
+def test_a_log_that_is_not_there_yet_may_begin_anywhere(tmp_path, start):
+    log = LogFolder(tmp_path / "made")
+    log.register(TABLE)
+    log.writer.begin_at(40, commit_us(40))
+    log.append(window(41))
+    log.close()
+    consumer = Recorder()
+    with served({"shop": tmp_path / "log"}) as relay, FaultyLine(relay) as line:
+        subscription = Subscription(line.url, "shop", consumer, start=start, settings=QUICK)
+        with running(subscription):
+            until(lambda: line.connections > 1, "a second question")
+            (tmp_path / "made").rename(tmp_path / "log")
+            until(lambda: consumer.windows == [41], "all that came since")
+    assert consumer.rollbacks == 0
+
+
+def test_whoever_wants_nothing_waits_for_no_log(tmp_path):
+    with served({"shop": tmp_path / "log"}) as relay:
+        subscription = Subscription(relay, "shop", upto=0, settings=QUICK)
+        with running(subscription) as join:
+            join()
 
 
 def test_a_relay_that_starts_anew_is_gone_on_with(log):

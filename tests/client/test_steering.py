@@ -599,6 +599,21 @@ def test_a_checkpoint_inside_a_huge_window_is_gone_on_from(log, relay, rows):
     assert rolled_back_to.whole == (rows == 10_000)
 
 
+@req("D98")
+def test_no_checkpoint_inside_a_window_passes_one_that_the_consumer_keeps_back(log, relay):
+    log.register(TABLE)
+    log.append(window(1), window(2, 4, last=False), window(2, 4, first=4))
+
+    class KeepsBack(Consumer):
+        def on_end_window(self, window):
+            return Result.SKIP_CHECKPOINT
+
+    places = NoCheckpoints()
+    settings = replace(QUICK, checkpoint_rows=1)
+    Subscription(relay, "shop", KeepsBack(), places, upto=2, settings=settings).run()
+    assert places.load() == Place(0)
+
+
 def test_merged_windows_tell_the_same_changes_in_the_same_order_per_table(log, relay):
     log.append(*random_blocks(11))
     end = log.blocks[-1].covered_scn

@@ -355,6 +355,34 @@ def test_frames_survive_any_cut_into_chunks_and_packets(seed):
     listening.close()
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("sources", b'{"status": "maintenance"}'),
+        ("sources", b'{"sources": 7}'),
+        ("sources", b'{"sources": ["shop"]}'),
+        ("sources", b'{"sources": [{"name": "shop", "error": 1}]}'),
+        ("register", b'{"schemas": [7]}'),
+    ],
+)
+def test_an_answer_that_no_relay_gives_is_named(path, body):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            client, _ = listening.accept()
+            with client:
+                client.recv(65536)
+                head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body)
+                client.sendall(head + body)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        relay = Relay(f"http://127.0.0.1:{listening.getsockname()[1]}", HttpSettings())
+        with closing(relay), pytest.raises(ProtocolError, match="answers with"):
+            relay.source("shop") if path == "sources" else relay.schemas("shop", [1])
+        thread.join(10)
+
+
 @contextlib.contextmanager
 def answered_by_hand() -> Iterator[tuple[socket.socket, Relay, Stream]]:
     """A stream that has begun, and the socket through which a test sends its chunks."""

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -15,8 +16,9 @@ import pymysql
 import pytest
 
 from headrace.changelog import ChangeLogReader, ChangeLogSettings
+from headrace.client import Consumer, Event, Subscription
 from headrace.lake import FrontierStore, Manifest, TableEntry, table_path
-from headrace.model.block import ORIGIN_SELECT, SystemKind
+from headrace.model.block import ORIGIN_LOG, SystemEvent, SystemKind
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableId
 from headrace.relay.recovery import begin_again
@@ -128,7 +130,7 @@ class Shop:
             for event in block.system:
                 if event.kind is SystemKind.GAP:
                     gap = event.scn
-            windows = set(block.index["scn"][block.index["origin"] == ORIGIN_SELECT].tolist())
+            windows = set(block.index["scn"][block.index["origin"] != ORIGIN_LOG].tolist())
             for body in block.bodies:
                 scns = body.batch.column("_scn").to_pylist()
                 found[body.table] += sum(scn in windows and scn > gap > 0 for scn in scns)
@@ -227,6 +229,45 @@ def test_only_what_differs_is_read_again_and_vanished_rows_vanish(shop: Shop) ->
         shop.bag: Scope.TABLE,
     }
     assert shop.state.gaps() == set()
+
+
+class Held(Consumer):
+    """Holds the rows of one table by their keys, as a program that follows it does."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, dict[str, Any]] = {}
+
+    def on_data_event(self, event: Event) -> None:
+        if event.before is not None:
+            self.rows.pop(event.before["id"], None)
+        if event.op == "-D":
+            self.rows.pop(event.row["id"], None)
+        else:
+            self.rows[event.row["id"]] = event.row
+
+    def on_system_event(self, event: SystemEvent) -> None:
+        if event.kind is SystemKind.TRUNCATE:
+            self.rows.clear()
+
+
+@on_both
+@req("H26", "B-9")
+def test_a_row_that_left_a_condition_in_the_gap_leaves_who_asked_for_it(shop: Shop) -> None:
+    lose(shop)
+    assert shop.t in shop.begin_again()
+    with at_work(shop.source, shop.folder) as running:
+        shop.repair(running)
+        shop.follow(running)
+    folder, held = shop.folder / "changelog", Held()
+    Subscription(
+        folder.as_uri(),
+        "shop",
+        held,
+        filter={"tables": [str(shop.t)], "where": {str(shop.t): "v <> 'unread'"}},
+        upto=ChangeLogReader(folder).tail().covered_scn,
+        on_suspended="raise",
+    ).run()
+    assert set(held.rows) == {*range(1, ROWS + 1)} - {3, 4, 5, *range(20, 30)}
 
 
 BUSY = (

@@ -17,6 +17,7 @@ from headrace.client.errors import CheckpointUnusable
 from headrace.errors import MissingBase, TargetError
 from headrace.lake.sql.postgres import PostgresWarehouse
 from headrace.lake.sql.session import Session, Warehouse
+from headrace.lake.sql.sqlite_file import SqliteWarehouse
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import KeyCheck, TableSchema
 from headrace.outputs.sql import SqlOutput
@@ -390,3 +391,38 @@ def test_every_kind_of_table_ends_as_its_source_wherever_the_connection_breaks(w
     for schema in TABLES:
         if any(change.table == schema.table for t in database.log for change in t.changes):
             assert held(warehouse, schema) == +truth[schema.table], schema.table
+
+
+def dumped(output: SqlOutput, scn: int, first_scn: int, kind: SystemKind) -> None:
+    """Tell of a table's gap, or of its dump's end, in a window of its own, and have it written."""
+    output.on_start_window(window_of(scn))
+    payload = {"first_scn": first_scn} if kind is SystemKind.DUMP_COMPLETE else {}
+    output.on_system_event(SystemEvent(scn, 0, kind, TABLES[0].table, payload))
+    output.on_end_window(window_of(scn))
+    output.on_checkpoint(Place(scn))
+
+
+@req("B-11")
+@pytest.mark.parametrize(("first_scn", "whole"), [(3, False), (0, False), (6, True)])
+def test_a_dump_that_had_begun_before_makes_nothing_whole(tmp_path, first_scn, whole):
+    """Whoever begins at the newest place has no row that a dump read before, and a repair brings none."""
+    patchy = TABLES[0]
+    output = SqlOutput(SqliteWarehouse(tmp_path / "copy.db"), "copy")
+    assert output.load() is None
+    output.store(Place(5))
+    output.on_start()
+    tell(output, 6, "+R(2,a,b)", patchy)
+    dumped(output, 7, first_scn, SystemKind.DUMP_COMPLETE)
+    again = SqlOutput(SqliteWarehouse(tmp_path / "copy.db"), "copy")
+    again.load()
+    again.on_start()
+    for scn, kind in ((8, SystemKind.GAP), (9, SystemKind.DUMP_COMPLETE)):
+        dumped(again, scn, 0, kind)
+    tell(again, 10, "=U(9,c,?)", patchy)
+    if whole:
+        # So it is behind a repair, as it was ahead of the gap.
+        with pytest.raises(MissingBase):
+            again.on_checkpoint(Place(10))
+    else:
+        again.on_checkpoint(Place(10))
+        assert again.load() == Place(10)

@@ -154,7 +154,7 @@ class SqlCheckpoints:
             table,
             sa.MetaData(),
             sa.Column("consumer", sa.String(200), primary_key=True),
-            sa.Column("place", sa.String(40), nullable=False),
+            sa.Column("place", sa.String(64), nullable=False),
             sa.Column("stored_us", sa.BigInteger, nullable=False),
         )
         self._made = False

@@ -254,7 +254,9 @@ class Dispatcher:
 
     def _checkpoint_inside(self) -> None:
         rows = self._settings.checkpoint_rows
-        if rows is not None and self._rows_since >= rows:
+        # Whoever kept the last window back, and is not asked, may keep this one back too.
+        keeps_back = self._skipped and not self._takes_checkpoints
+        if rows is not None and self._rows_since >= rows and not keeps_back:
             self.checkpoint()
 
     def _may_be_idle(self) -> bool:

@@ -80,12 +80,13 @@ class FolderRelay:
         """Return what there is, under whatever name it is asked for: a folder holds one source.
 
         Raises:
-            RelayUnavailable: there is no log yet.
-            ChangeLogError: it cannot be read.
+            ChangeLogError: its log cannot be read.
         """
-        tail = self._looked().tail
+        reader = self._looked()
+        tail = reader.tail
         return {
             "name": name,
+            "state": "running" if reader.exists else "none",
             "oldest_scn": tail.oldest_scn,
             "complete_scn": tail.complete_scn,
             "covered_scn": tail.covered_scn,
@@ -134,6 +135,11 @@ class FolderRelay:
         """
         self._interrupted.clear()
         reader = self._looked()
+        if not reader.exists:
+            raise RelayUnavailable(
+                f"There is no change log in {self._folder} yet.",
+                next_step="start its capture: headrace run FILE; tried again.",
+            )
         bound = None
         if request.filter is not None:
             bound = parse_filter(request.filter).bound(self._registry.get)
@@ -153,11 +159,6 @@ class FolderRelay:
     def _looked(self) -> StretchReader:
         reader = StretchReader(self._folder)
         reader.look()
-        if not reader.exists:
-            raise RelayUnavailable(
-                f"There is no change log in {self._folder} yet.",
-                next_step="start its capture: headrace run FILE; tried again.",
-            )
         return reader
 
     def _has_no(self, what: str, source: str) -> NotServed:

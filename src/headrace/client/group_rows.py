@@ -59,7 +59,7 @@ class GroupRows:
             sa.Column("number", sa.Integer, primary_key=True),
             sa.Column("owner", sa.String(200)),
             sa.Column("generation", sa.BigInteger, nullable=False),
-            sa.Column("place", sa.String(40), nullable=False),
+            sa.Column("place", sa.String(64), nullable=False),
             sa.Column("stored_us", sa.BigInteger, nullable=False),
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.client.relays import Relays
 from headrace.client.transport import AnyRelay, StreamRequest
-from headrace.errors import BlockTooLarge, ConfigError, HeadraceError, Retry
+from headrace.errors import BlockTooLarge, ConfigError, HeadraceError, RelayUnavailable, Retry
 from headrace.wire.block import BlockFrame, join_indexes, read_index
 from headrace.wire.place import Place
 
@@ -36,6 +36,8 @@ def resolve(
 ) -> Place:
     """Return the place that ``start`` is now.
 
+    A relay that has no change log yet is waited for like one that does not answer: its log may begin anywhere.
+
     Args:
         relays: asked one after the other until one answers.
         request: names the source.
@@ -53,7 +55,11 @@ def resolve(
             f"A stream cannot begin at {start!r}.",
             next_step="begin at 'oldest', 'newest', a place or a time.",
         )
+    if request.upto == 0:
+        # Nothing is wanted, wherever a log begins.
+        return Place(0)
     refused = 0
+    without: set[str] = set()
     while True:
         relay = relays.current()
         try:
@@ -61,7 +67,15 @@ def resolve(
                 found = _at_time(relay, request, start)
             else:
                 said = relay.source(request.source)
-                found = Place(int(said["oldest_scn" if start == "oldest" else "covered_scn"]))
+                if said.get("state") == "none":
+                    without.add(relay.url)
+                    raise RelayUnavailable(
+                        f"Relay {relay.url} has no change log of {request.source} yet.",
+                        next_step="start what fills it; tried again.",
+                    )
+                # What a log holds that was not there before is newer than all there was.
+                oldest = start == "oldest" or relay.url in without
+                found = Place(int(said["oldest_scn" if oldest else "covered_scn"]))
         except HeadraceError as error:
             refused = 0 if error.retry is Retry.TIMED else refused + 1
             if refused >= len(relays.urls) or not pause(relays.failed()):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -153,7 +154,9 @@ class Relay:
         Raises:
             HeadraceError: as the protocol names it.
         """
-        return list(self._json("GET", "/sources")["sources"])
+        said = self._json("GET", "/sources")
+        with self._read():
+            return [dict(one) for one in said["sources"]]
 
     def source(self, name: str) -> dict[str, Any]:
         """Return what the relay says of one source.
@@ -165,7 +168,9 @@ class Relay:
         for said in self.sources():
             if said.get("name") == name:
                 if "error" in said:
-                    raise error_of(said["error"])
+                    with self._read():
+                        error = error_of(said["error"])
+                    raise error
                 return said
         raise NotServed(
             f"Relay {self.url} serves no source {name!r}.",
@@ -181,7 +186,8 @@ class Relay:
         wanted = ",".join(f"{schema_id:016x}" for schema_id in ids)
         query = urlencode({"source": source, "ids": wanted}, quote_via=quote, safe=",")
         said = self._json("GET", f"/register?{query}")
-        return [TableSchema.from_json(entry["schema"]) for entry in said["schemas"]]
+        with self._read():
+            return [TableSchema.from_json(entry["schema"]) for entry in said["schemas"]]
 
     def buffer(self, source: str) -> dict[str, Any]:
         """Return what the relay's change log of a source holds."""
@@ -250,6 +256,14 @@ class Relay:
                 f"Relay {self.url} answers with status {answer.status}.",
                 next_step="check the address, and what stands between here and the relay.",
             ) from None
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        """Name what is no relay's answer, though it came as one: something else may stand at the address."""
+        try:
+            yield
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._no_relay("what it never says") from error
 
     def _no_relay(self, what: str) -> ProtocolError:
         return ProtocolError(

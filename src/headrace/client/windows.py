@@ -18,7 +18,7 @@ from headrace.client.rows import Rows, RowSlice
 from headrace.client.shapes import Shape
 from headrace.client.told import Told
 from headrace.errors import ProtocolError
-from headrace.model.block import ORIGIN_SELECT, Block, SystemEvent
+from headrace.model.block import ORIGIN_LOG, Block, SystemEvent
 from headrace.model.schema import TableId, TableSchema
 from headrace.wire.place import Inside, Place
 
@@ -134,7 +134,7 @@ class Windows:
             len(entries),
             commit_us,
             xid if len(entries) == 1 else 0,
-            "select" if origin == ORIGIN_SELECT else "log",
+            "log" if origin == ORIGIN_LOG else "select",
         )
         parts = _in_order([(rows, 0, rows.count) for rows in self._rows(block)])
         self.place = Place(scn)
@@ -213,7 +213,7 @@ class Windows:
             transactions,
             commit_us,
             xid if transactions == 1 else 0,
-            "select" if origin == ORIGIN_SELECT else "log",
+            "log" if origin == ORIGIN_LOG else "select",
             self._resumed_after,
         )
         place = Place(scn) if ends else self._at(scn, max(inside, cut.last_ord(scn)))

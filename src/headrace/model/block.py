@@ -20,6 +20,7 @@ import pyarrow as pa
 from headrace.model.schema import TableId
 
 __all__ = [
+    "ORIGIN_KEYS",
     "ORIGIN_LOG",
     "ORIGIN_SELECT",
     "SYSTEM_SCHEMA",
@@ -38,6 +39,8 @@ ORIGIN_LOG = 0
 """The transaction comes from the source's log."""
 ORIGIN_SELECT = 1
 """The transaction is a window of chunk rows."""
+ORIGIN_KEYS = 2
+"""The transaction is a window of rows that were read by their keys: what is held of one may be what no log told of."""
 
 TRANSACTION_DTYPE = np.dtype(
     [
@@ -54,8 +57,8 @@ TRANSACTION_DTYPE = np.dtype(
 
 ``scn``: number of the transaction. ``commit_us``: commit time at the source, microseconds since 1970 UTC.
 ``xid``: the source's own transaction id (64 bits, 0 when unknown or a chunk window). ``changes``: rows and
-system events of this entry in this block. ``origin``: `ORIGIN_LOG` or `ORIGIN_SELECT`. ``last_piece``: 1 when the
-transaction ends in this block.
+system events of this entry in this block. ``origin``: `ORIGIN_LOG`, `ORIGIN_SELECT` or `ORIGIN_KEYS`. ``last_piece``:
+1 when the transaction ends in this block.
 """
 
 

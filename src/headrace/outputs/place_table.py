@@ -28,11 +28,15 @@ class Held(NamedTuple):
         place: behind everything that its tables hold; None before the first.
         complete: tables whose dump they hold wholly.
         told: what was said of a table's columns, and none of its rows has followed yet.
+        since: everything behind this SCN came; 0 where all did that the log held.
+        in_gap: tables that were complete before a gap, whose repair makes them so again.
     """
 
     place: Place | None
     complete: frozenset[str]
     told: Mapping[str, Sequence[Told]] = MappingProxyType({})
+    since: int = 0
+    in_gap: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, place: str, further: str) -> Held:
@@ -46,16 +50,19 @@ class Held(NamedTuple):
         said = json.loads(further)
         said = said if isinstance(said, dict) else {"complete": said, "told": {}}
         told = {table: [Told(**one) for one in ones] for table, ones in said["told"].items()}
-        return cls(Place.parse(place), frozenset(said["complete"]), told)
+        since, in_gap = int(said.get("since", 0)), frozenset(said.get("in_gap", ()))
+        return cls(Place.parse(place), frozenset(said["complete"]), told, since, in_gap)
 
     @property
     def further(self) -> str:
         """What is remembered beside the place, as text: mostly no more than names of tables."""
         complete = sorted(self.complete)
-        if not self.told:
+        if not (self.told or self.since or self.in_gap):
             return json.dumps(complete)
         told = {table: [one.to_json() for one in ones] for table, ones in self.told.items()}
-        return json.dumps({"complete": complete, "told": told})
+        in_gap = sorted(self.in_gap)
+        said = {"complete": complete, "told": told, "since": self.since, "in_gap": in_gap}
+        return json.dumps(said)
 
 
 class PlaceTable:

@@ -72,6 +72,7 @@ class SqlOutput(Consumer):
         self._waiting: dict[TableId, Waiting] = {}
         self._held = Held(None, frozenset())
         self._complete: set[str] = set()
+        self._in_gap: set[str] = set()
         self._anew = False
         # What was stored last; None behind a rollback.
         self._placed: Place | None = None
@@ -100,8 +101,10 @@ class SqlOutput(Consumer):
             # Before anything else: a subscription stores where it begins ahead of `on_start`.
             with session.transaction():
                 self._places.make(session)
-            complete = frozenset[str]() if self._anew else self._held.complete
-            held = Held(place, complete, self._held.told)
+            held = self._held._replace(place=place, since=min(self._held.since, place.after_scn))
+            if self._anew or self._held.place is None:
+                since = place.after_scn
+                held = Held(place, frozenset(), self._held.told, since)
             self._commit(session, held, self._emptied(session, place) if self._anew else [])
         self._remember(held)
 
@@ -127,9 +130,15 @@ class SqlOutput(Consumer):
         if event.kind is SystemKind.TRUNCATE:
             self._of(event.table).truncates.append((event.scn, event.ord))
         if event.kind is SystemKind.DUMP_COMPLETE:
-            self._complete.add(name)
-        elif event.kind is SystemKind.GAP or event.payload.get("anew"):
+            if self._is_whole(name, event.payload.get("first_scn")):
+                self._complete.add(name)
+            self._in_gap.discard(name)
+        elif event.payload.get("anew"):
             self._complete.discard(name)
+            self._in_gap.discard(name)
+        elif event.kind is SystemKind.GAP and name in self._complete:
+            self._complete.discard(name)
+            self._in_gap.add(name)
 
     def on_checkpoint(self, place: Place) -> Result | None:
         """Write everything, with the place, in one transaction.
@@ -149,7 +158,7 @@ class SqlOutput(Consumer):
     def on_rollback(self, place: Place) -> None:
         """Forget what was not written; what was written too, when we stood further and everything comes anew."""
         self._waiting.clear()
-        self._complete = set(self._held.complete)
+        self._complete, self._in_gap = set(self._held.complete), set(self._held.in_gap)
         # Emptied with the place that is stored next: until then the copy is what it was. A person's rewind to there has
         # been stored before, and the log has all of it.
         self._anew = place == Place(0) != self._placed
@@ -162,9 +171,18 @@ class SqlOutput(Consumer):
             self._waiting[table] = Waiting([*self._held.told.get(str(table), ())])
         return self._waiting[table]
 
+    def _is_whole(self, name: str, first_scn: int | None) -> bool:
+        """Return whether a table lacks nothing behind a dump whose rows begin at an SCN; an older log names none.
+
+        A repair, which begins at 0, brings rows that differed, and nothing of others that never came.
+        """
+        if first_scn is None:
+            return True
+        return first_scn > self._held.since if first_scn else name in self._in_gap | self._complete
+
     def _remember(self, held: Held) -> None:
         self._held = held
-        self._complete = set(held.complete)
+        self._complete, self._in_gap = set(held.complete), set(held.in_gap)
         self._anew = False
 
     def _write(self, place: Place) -> None:
@@ -176,7 +194,13 @@ class SqlOutput(Consumer):
                 works += [work] if work is not None else []
                 told_of.pop(str(table), None)
                 told_of |= {str(table): left} if left else {}
-            held = Held(place, frozenset(self._complete), told_of)
+            held = Held(
+                place,
+                frozenset(self._complete),
+                told_of,
+                self._held.since,
+                frozenset(self._in_gap),
+            )
             self._commit(session, held, works)
         self._remember(held)
         self._waiting.clear()

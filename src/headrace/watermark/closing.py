@@ -163,6 +163,7 @@ class Closing:
                 result.rows,
                 gone,
                 announce=announce,
+                by_key=task.phase is not Phase.CHUNKS,
                 before=was,
             )
         request_id, after = task.request.request_id, task.progress.after

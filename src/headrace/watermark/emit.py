@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.fold import ALL_DEAD
 from headrace.model.block import (
+    ORIGIN_KEYS,
     ORIGIN_SELECT,
     Block,
     Body,
@@ -52,6 +53,7 @@ def chunk_block(
     gone: pa.RecordBatch | None = None,
     *,
     announce: bool,
+    by_key: bool = False,
     before: Mapping[str, Any] = _NOTHING,
 ) -> Block:
     """Return the window of a chunk: its surviving rows as ``+R`` at the high mark's own SCN.
@@ -62,6 +64,7 @@ def chunk_block(
         rows: the table's own columns.
         gone: likewise, of which only the keys mean anything: these have no row, and leave as ``-D``.
         announce: put a schema event in front, since the log has not shown this version yet.
+        by_key: whether the rows were looked for by their keys.
         before: what that event says of the version before.
 
     Source: DBLog, Algorithm 1 step 7.
@@ -73,9 +76,9 @@ def chunk_block(
         both = pa.Table.from_batches([changes, deletes]).combine_chunks()
         (changes,) = both.to_batches()
     body = Body(schema.schema_id, schema.table, changes)
-    index = transaction_index(
-        [(mark.scn, mark.commit_us, 0, changes.num_rows + len(events), ORIGIN_SELECT, 1)]
-    )
+    origin = ORIGIN_KEYS if by_key else ORIGIN_SELECT
+    count = changes.num_rows + len(events)
+    index = transaction_index([(mark.scn, mark.commit_us, 0, count, origin, 1)])
     return Block(index, (body,) if changes.num_rows else (), tuple(events), mark.scn)
 
 

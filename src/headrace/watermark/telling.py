@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.model.block import ORIGIN_SELECT, Block
+from headrace.model.block import ORIGIN_LOG, Block
 from headrace.model.mark import Mark, MarkKind
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import NO, UNKNOWN, YES, Visibility
@@ -118,7 +118,7 @@ class Telling:
         if not self._tap.rows or not block.rows:
             return
         changes = RowChanges(block, self._schema_of, self._render_keys)
-        selected = bool((block.index["origin"] == ORIGIN_SELECT).all())
+        selected = bool((block.index["origin"] != ORIGIN_LOG).all())
         window = self._closing if selected else self._window
         if window is not None and not (selected or window.low_received):
             window = None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.model.block import ORIGIN_SELECT, Block, Body
+from headrace.model.block import ORIGIN_LOG, Block, Body
 from headrace.model.change import META, missing_matrix
 from headrace.model.moments import moment_texts
 from headrace.wire.place import Place
@@ -61,7 +61,7 @@ def block_lines(block: Block, after: Place, upto: int | None) -> bytes:
                     "scn": int(entry["scn"]),
                     "end": True,
                     "commit_us": int(entry["commit_us"]),
-                    "origin": "select" if entry["origin"] == ORIGIN_SELECT else "log",
+                    "origin": "log" if entry["origin"] == ORIGIN_LOG else "select",
                 },
             )
             for entry in wanted.index

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -50,6 +52,15 @@ def test_a_parameter_that_does_not_read_is_named(writer, url, name, value):
         assert answer.error["type"] == "BadRequest"
         assert name in answer.error["message"]
         assert answer.error["next_step"]
+
+
+@req("D65")
+def test_an_address_full_of_names_keeps_nobody_waiting(url):
+    names: dict[str, Any] = {f"{number:x}": "" for number in range(10_000)}
+    began = time.process_time()
+    answer = ask(url, "/stream", **{"source": "shop", **names})
+    assert answer.error["type"] == "BadRequest"
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize(

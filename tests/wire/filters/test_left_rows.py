@@ -6,19 +6,24 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headrace.fold import fold
 from headrace.model.block import ORIGIN_LOG, Block, Body, SystemEvent, SystemKind, transaction_index
-from headrace.model.schema import TableSchema
+from headrace.model.mark import Mark, MarkKind
+from headrace.model.schema import KeyCheck, TableSchema
+from headrace.sources.base import ReceivedMark
 from headrace.sources.scripted.database import MISSING, ScriptedDatabase, Transaction
 from headrace.testing.histories import BAG, PATCHY, TABLES, WHOLE, RandomHistory
 from headrace.testing.notation import change_batch
 from headrace.testing.target import ModelTable
+from headrace.watermark.emit import chunk_block
 from headrace.wire.filters import BoundFilter, parse_filter
 from tests.requirements import req
+from tests.watermark.test_reconciler import chunk_rows
 
 Cells = tuple[Any, ...]
 Meets = Callable[[Cells], bool]
@@ -154,3 +159,23 @@ def test_partitions_fold_to_the_parts_of_the_table(by):
                 filter_ = parse_filter({"partition": part}).bound(SCHEMAS.__getitem__)
                 together += folded(database, schema, filter_, random.Random(seed)).content()
             assert together == truth(database, schema)
+
+
+@req("B-9", "H26")
+@pytest.mark.parametrize("check", [KeyCheck.IMMEDIATE, KeyCheck.DEFERRED])
+def test_of_rows_read_by_their_keys_each_is_told_or_leaves(check):
+    schema = replace(WHOLE, key_check=check)
+    mark = ReceivedMark(Mark(MarkKind.HIGH, "token", "run"), 500, 0)
+    rows = chunk_rows(schema, [(1, "a"), (2, "b")])
+    gone = chunk_rows(schema, [(3, None)])
+    filter_ = parse_filter({"where": {str(schema.table): "c1 = 'a'"}}).bound(lambda _: schema)
+
+    def left(*, by_key: bool) -> set[tuple[str, int, str | None]]:
+        block = chunk_block(mark, schema, rows, gone, announce=False, by_key=by_key)
+        (body,) = filter_.apply(block).bodies
+        folded = fold(schema, [body.batch]).to_pylist()
+        return {(row["_effect"], row["k"], row["c1"]) for row in folded}
+
+    assert left(by_key=True) == {("ROW", 1, "a"), ("DEAD", 2, None), ("DEAD", 3, None)}
+    # A dump states what came by no other way, or follows a truncate: what it leaves out was not there.
+    assert ("DEAD", 2, None) not in left(by_key=False)

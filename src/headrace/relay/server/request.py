@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -185,8 +186,8 @@ async def parameters(request: Request) -> Mapping[str, Any]:
     """
     if request.method in ("GET", "HEAD"):
         pairs = request.query_params.multi_items()
-        names = [name for name, _ in pairs]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        counts = Counter(name for name, _ in pairs)
+        twice = next((name for name, count in counts.items() if count > 1), None)
         if twice is not None:
             raise BadRequest(f"The parameter {twice[:40]} comes twice.", next_step="say it once.")
         return dict(pairs)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.model.block import Block, Body, SystemEvent
-from headrace.model.change import PATCH
+from headrace.model.block import ORIGIN_KEYS, Block, Body, SystemEvent
+from headrace.model.change import DELETE, PATCH, READ
 from headrace.model.schema import TableSchema
 from headrace.wire.filters.conditions import Condition, bind_condition
 from headrace.wire.filters.faults import bad_filter
@@ -80,19 +80,22 @@ class BoundFilter:
         Raises:
             BadFilter: the filter does not fit a table version in the block; names table and column.
         """
-        bodies = [left for body in block.bodies if (left := self._body(body)) is not None]
+        looked_for = block.index["scn"][block.index["origin"] == ORIGIN_KEYS]
+        bodies = [
+            left for body in block.bodies if (left := self._body(body, looked_for)) is not None
+        ]
         events = self.events(block)
         if len(events) == len(block.system) and _same(bodies, block.bodies):
             return block
         index = left_index(block, bodies, events, block.bodies)
         return Block(index, tuple(bodies), events, block.covered_scn)
 
-    def _body(self, body: Body) -> Body | None:
+    def _body(self, body: Body, looked_for: npt.NDArray[np.int64]) -> Body | None:
         if not is_let_through(str(body.table), self._tables):
             return None
         if self.tables_only:
             return body
-        batch = self._version(body.schema_id).apply(body.batch)
+        batch = self._version(body.schema_id).apply(body.batch, looked_for)
         if batch is body.batch:
             return body
         return Body(body.schema_id, body.table, batch) if batch.num_rows else None
@@ -126,8 +129,13 @@ class _Version:
             left = tuple(schema.columns[place] for place in self._places)
             self.narrowed = TableSchema(schema.table, left, schema.key, schema.key_check)
 
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that are left of a batch; the batch itself when that is all of it."""
+    def apply(self, batch: pa.RecordBatch, looked_for: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Return the rows that are left of a batch; the batch itself when that is all of it.
+
+        Args:
+            batch: change rows.
+            looked_for: SCNs of the windows whose rows were read by their keys.
+        """
         schema = self._schema
         if self._partition is None and self._condition is None and self.narrowed is schema:
             return batch
@@ -139,7 +147,13 @@ class _Version:
         if self._condition is not None:
             may_hold = self._condition.may_hold(rows)
             if not self._condition.columns <= set(schema.key):
-                gone = keep & ~may_hold & has_op(rows, PATCH)
+                leaves = has_op(rows, PATCH)
+                if len(looked_for):
+                    # Whoever asked may hold of them what they were before a gap, and nothing else tells that they left.
+                    found = np.isin(batch.column("_scn").to_numpy(), looked_for)
+                    leaves |= found & has_op(rows, READ)
+                    may_hold = may_hold | (found & has_op(rows, DELETE))
+                gone = keep & ~may_hold & leaves
             keep = keep & may_hold
         rows, keep = rewritten(rows, keep, gone, schema)
         return selected(rows, keep, self._places, schema)

@@ -7,6 +7,7 @@ An update is two images of one row. Where only one of them is wanted, the row le
     the new image alone, columns missing   ``=U``  the row comes, and what it did not carry is held by nobody who asked
     an update in place whose old image     ``-D``  the row leaves, if it was there at all; with nothing but its key
       is unknown and whose new is unwanted
+    an unwanted row read by its key        ``-D``  likewise
 
 So each image is chosen by itself, which is what keeps weights right: summed over the chosen images, they are those of
 the chosen rows.
@@ -27,7 +28,7 @@ from headrace.model.change import (
     UPDATE_OLD,
     missing_matrix,
 )
-from headrace.model.schema import TableSchema
+from headrace.model.schema import KeyCheck, TableSchema
 from headrace.wire.filters.values import Bools, Rows
 
 __all__ = ["filled", "has_op", "rewritten", "rows_of", "selected"]
@@ -72,7 +73,7 @@ def rewritten(rows: Rows, keep: Bools, gone: Bools, schema: TableSchema) -> tupl
     Args:
         rows: whole updates: old and new image are neighbours.
         keep: rows that are wanted.
-        gone: updates in place of unwanted rows that may have been wanted before.
+        gone: single images of unwanted rows that may have been wanted before.
         schema: the table's version.
     """
     old, new = has_op(rows, UPDATE_OLD), has_op(rows, UPDATE_NEW)
@@ -104,7 +105,10 @@ def selected(rows: Rows, keep: Bools, places: list[int], schema: TableSchema) ->
 
 
 def _key_only(rows: Rows, where: Bools, schema: TableSchema) -> Rows:
-    """Return the rows with nothing but the key sent in some of them."""
+    """Return the rows with nothing but the key sent in some of them.
+
+    A key that is checked late needs whole images: there the nulls are the image, as in a window's own deletes.
+    """
     missing = rows.missing
     if missing is None:
         missing = np.zeros((rows.batch.num_rows, len(schema.columns)), bool)
@@ -114,6 +118,8 @@ def _key_only(rows: Rows, where: Bools, schema: TableSchema) -> Rows:
         field = batch.schema.field(name)
         cells = pc.if_else(blank, pa.scalar(None, field.type), batch.column(name))
         batch = batch.set_column(batch.schema.get_field_index(name), field, cells)
+    if schema.key_check is not KeyCheck.IMMEDIATE:
+        return Rows(batch, rows.missing)
     return _with_missing(batch, missing | (where[:, np.newaxis] & others))
 
 
