@@ -124,6 +124,8 @@ def test_missing_and_repeated_lines_are_shown_as_such(tmp_path: Path) -> None:
     shown = call("replay", str(path), "--raw").stdout.splitlines()
     assert shown == [*lines[:6], *lines[9:12]]
     assert "3 events of this run are missing" in call("replay", str(path)).stdout
+    path.write_text("\n".join([*lines[:5], *lines[6:8]]) + "\n")
+    assert "1 event of this run is missing" in call("replay", str(path)).stdout
 
 
 @req("H20", "H21")

@@ -172,7 +172,7 @@ def test_a_namespace_with_replicators_stays_and_so_does_the_default_one(
     with store.writing(lease) as writer:
         writer.put_namespace("sales")
         writer.deploy("sales", "shop", {}, "/")
-    with pytest.raises(CommandRefused, match="1 replicators"), store.writing(lease) as writer:
+    with pytest.raises(CommandRefused, match="1 replicator\\."), store.writing(lease) as writer:
         writer.delete_namespace("sales")
     with pytest.raises(CommandRefused, match="default stays"), store.writing(lease) as writer:
         writer.delete_namespace("default")

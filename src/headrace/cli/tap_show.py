@@ -16,6 +16,7 @@ from headrace.cli.tap_panes import draw
 from headrace.observe.tap.picture import Picture
 from headrace.observe.tap.reading import Line, News, parse
 from headrace.observe.tap.wording import say
+from headrace.plural import be, counted
 
 __all__ = ["show"]
 
@@ -91,7 +92,12 @@ def _print(line: Line, news: News, picture: Picture) -> None:
     if news is News.NEW_RUN:
         console.rule(f"run {line['run_id'][:8]} of {line['source_id']}", align="left")
     elif news is News.AFTER_GAP:
-        console.print(Text(f"{picture.order.missed} events of this run are missing", style="red"))
+        console.print(
+            Text(
+                f"{counted(picture.order.missed, 'event')} of this run {be(picture.order.missed)} missing",
+                style="red",
+            )
+        )
     number = "" if line["seq"] is None else str(line["seq"])
     style = _STYLES.get(line["kind"], "")
     console.print(

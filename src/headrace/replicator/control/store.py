@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 
 from headrace.errors import CommandRefused, NotFound
 from headrace.observe.failpoints import failpoint
+from headrace.plural import counted
 from headrace.replicator.control import leases
 from headrace.replicator.control import tables as t
 from headrace.replicator.control.database import Database
@@ -191,7 +192,9 @@ class Writer:
         held = self._connection.execute(query).scalar_one()
         if held or name == "default":
             raise CommandRefused(
-                f"Namespace {name} has {held} replicators." if held else "Namespace default stays.",
+                f"Namespace {name} has {counted(held, 'replicator')}."
+                if held
+                else "Namespace default stays.",
                 next_step="delete its replicators first."
                 if held
                 else "delete its drafts one by one.",
