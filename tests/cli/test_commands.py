@@ -213,10 +213,15 @@ def test_status_of_what_was_never_started_says_how_to(file: Path) -> None:
     said = " ".join(call("status", str(file)).stdout.split())
     assert said.endswith(f"never started; headrace run {file} starts it")
     assert "starting" not in said
-    StatusFile(StatePaths.of(config_file.load(file)).status("run"), "run").write(
-        ProcessState.RUNNING
-    )
-    assert "never started" not in call("status", str(file)).stdout
+    paths = StatePaths.of(config_file.load(file))
+    with lock.held(paths.lock("run"), "headrace run"):
+        StatusFile(paths.status("run"), "run").write(ProcessState.RUNNING)
+        said = call("status", str(file)).stdout
+        assert "never started" not in said
+        assert "without a word" not in said
+    # As a run leaves it that was killed before it had begun a process.
+    said = " ".join(call("status", str(file)).stdout.split())
+    assert said.endswith(f"before its processes began; headrace run {file} starts it again")
 
 
 def test_status_says_of_what_a_run_failed_before_it_had_processes(file: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from headrace.cli.behind_view import behind_line
 from headrace.cli.dump_view import outcome, request_view
-from headrace.cli.output import console, counted
+from headrace.cli.output import console
 from headrace.model.schema import TableId
+from headrace.plural import counted
 from headrace.replicator.requests import Shown
 from headrace.state.records import DumpProgress, DumpRequest, RequestState, Scope
 

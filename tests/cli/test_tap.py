@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -124,6 +126,30 @@ def test_missing_and_repeated_lines_are_shown_as_such(tmp_path: Path) -> None:
     shown = call("replay", str(path), "--raw").stdout.splitlines()
     assert shown == [*lines[:6], *lines[9:12]]
     assert "3 events of this run are missing" in call("replay", str(path)).stdout
+    path.write_text("\n".join([*lines[:5], *lines[6:8]]) + "\n")
+    assert "1 event of this run is missing" in call("replay", str(path)).stdout
+
+
+@pytest.mark.parametrize(
+    ("how", "wrong"),
+    [
+        *itertools.product(
+            ["--lines", "--panes", "--raw"], [{"seq": "5"}, {"kind": []}, {"ts": 7}]
+        ),
+        # What is printed as it is is not looked into.
+        *itertools.product(["--lines", "--panes"], [{"kind": "chunk.selected", "chunk_id": {}}]),
+    ],
+)
+def test_a_line_that_is_no_event_is_named_by_its_number(
+    tmp_path: Path, how: str, wrong: dict[str, Any]
+) -> None:
+    path, lines = tmp_path / "run.ndjson", lines_of(recording("chunk42"))
+    path.write_text("\n".join([*lines[:5], json.dumps({**json.loads(lines[5]), **wrong})]) + "\n")
+    shown = call("replay", str(path), how, "--pace", "0")
+    assert shown.exit_code == 2
+    assert f"line 6 of {path}" in " ".join(shown.stderr.split())
+    assert "ConfigError" in shown.stderr
+    assert "next step" in shown.stderr
 
 
 @req("H20", "H21")

@@ -172,7 +172,7 @@ def test_a_namespace_with_replicators_stays_and_so_does_the_default_one(
     with store.writing(lease) as writer:
         writer.put_namespace("sales")
         writer.deploy("sales", "shop", {}, "/")
-    with pytest.raises(CommandRefused, match="1 replicators"), store.writing(lease) as writer:
+    with pytest.raises(CommandRefused, match="1 replicator\\."), store.writing(lease) as writer:
         writer.delete_namespace("sales")
     with pytest.raises(CommandRefused, match="default stays"), store.writing(lease) as writer:
         writer.delete_namespace("default")
@@ -202,6 +202,30 @@ def test_a_replicator_that_is_deployed_again_after_its_deletion_is_another(
 
 
 @req("C80")
+def test_generations_go_on_in_a_namespace_that_is_made_again(
+    store: ControlStore, lease: Lease
+) -> None:
+    generations: list[int] = []
+    for _ in range(3):
+        with store.writing(lease) as writer:
+            writer.put_namespace("sales")
+            held, _ = writer.deploy("sales", "shop", {}, "/")
+            other, _ = writer.deploy("sales", "other", {}, "/") if generations else (None, None)
+        generations.append(held.generation)
+        with store.writing(lease) as writer:
+            for row in filter(None, (held, other)):
+                assert writer.forget(row)
+            writer.delete_namespace("sales")
+        with store.writing(lease) as writer:
+            # A life of the namespace without the replicator forgets nothing.
+            writer.put_namespace("sales")
+            writer.delete_namespace("sales")
+    assert generations == [1, 2, 3]
+    with store.writing(lease) as writer:
+        mine, _ = writer.deploy("default", "shop", {}, "/")
+    assert mine.generation == 1
+
+
 def test_one_name_in_two_namespaces_is_two_replicators(store: ControlStore, lease: Lease) -> None:
     with store.writing(lease) as writer:
         writer.put_namespace("sales")

@@ -140,11 +140,11 @@ UNFIT: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "null in the key": (
         value_of("id", None, pa.int64()),
-        "1 rows are null in public.orders.id, which is part of the key",
+        "1 row is null in public.orders.id, which is part of the key",
     ),
     "null in a column that has none": (
         value_of("at", None, pa.timestamp("us", tz="UTC")),
-        "1 rows are null in public.orders.at, which allows none",
+        "1 row is null in public.orders.at, which allows none",
     ),
 }
 

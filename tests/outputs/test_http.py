@@ -56,6 +56,24 @@ def test_a_window_is_one_signed_call(receiver):
     assert len(receiver.connections) == 1, "one connection for all calls"
 
 
+@pytest.mark.parametrize(
+    ("key", "sent"),
+    [
+        ("shop:81:0", "shop:81:0"),
+        ("activity:public.50% off & more:fell:7", "activity:public.50% off & more:fell:7"),
+        ("activity:public.größe:fell:7", "activity:public.gr%C3%B6%C3%9Fe:fell:7"),
+        ("магазин:81:0", "%D0%BC%D0%B0%D0%B3%D0%B0%D0%B7%D0%B8%D0%BD:81:0"),
+        ("two\r\nlines:81:0", "two%0D%0Alines:81:0"),
+    ],
+)
+def test_a_key_of_any_names_goes_into_a_header(receiver, key, sent):
+    webhook = Webhook(WebhookSettings(receiver.url, retries=0))
+    webhook.post(b"{}", key)
+    webhook.close()
+    ((_, headers, _),) = receiver.calls
+    assert headers["idempotency-key"] == sent
+
+
 def test_a_large_window_is_several_calls_and_the_last_says_so(receiver):
     output = output_to(receiver, most_changes=2)
     deliver(output, 5, [insert(5, order, order) for order in range(5)])

@@ -45,7 +45,7 @@ def test_every_form_is_read(text: str, columns: tuple[str, ...] | None, key: tup
     ("text", "columns", "why"),
     [
         ("", ("id",), "is empty"),
-        ("17", PAIR, "has 1 parts; the key is (order_id, line)"),
+        ("17", PAIR, "has 1 part; the key is (order_id, line)"),
         ("(17,1", PAIR, "does not end with )"),
         ("{order_id=17", PAIR, "does not end with }"),
         ("{order_id=17}", PAIR, "names other columns"),

@@ -7,6 +7,7 @@ import io
 import json
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from headrace.replicator.paths import StatePaths
 from headrace.replicator.picture import Observer
 from headrace.state.records import OPEN, Cause
 from headrace.state.store import DumpProgress, RequestState, StateStore
+from headrace.state.writer import StateWriter
 from headrace.testing.standing import capturing
 from headrace.watermark.tasks import TaskQueue
 from tests.requirements import req
@@ -331,6 +333,30 @@ def test_a_table_that_is_refused_is_shown_with_the_reason_until_it_is_gone(confi
         queue.withdraw(table)
         assert [t.name for t in observer.look().tables] == ["public.orders"]
     state.close()
+
+
+def put_progress(writer: StateWriter, done: DumpProgress) -> None:
+    writer.put_progress(done, 0)
+
+
+@req("C98")
+def test_tables_that_are_captured_no_more_are_left_or_shown_no_more(config: Config) -> None:
+    """The configuration names another database by now, or leaves them out."""
+    fill(config, manifest(10, orders="live", items="live"), block(10, 10, {ORDERS: 1}))
+    other = TableId("public", "never_applied")
+    with contextlib.closing(StateStore(StatePaths.of(config).database)) as state:
+        for table in (ORDERS.table, ITEMS.table, other):
+            done = DumpProgress(state.submit("TABLE", table), table, "done", completed_scn=10)
+            state.write([partial(put_progress, done=done)])
+        with contextlib.closing(Observer(config)) as observer:
+            phases = {t.name: t.phase for t in observer.look().tables}
+            assert phases.pop("public.never_applied") == "waiting"
+            assert phases == {"public.items": "live", "public.orders": "live"}
+            state.write([lambda w: w.set("tables", '["public.items"]')])
+            items, orders = observer.look().tables
+    assert (items.name, items.phase, items.error) == ("public.items", "live", "")
+    assert (orders.name, orders.phase) == ("public.orders", "left")
+    assert "captured no more" in orders.error
 
 
 @req("D34")

@@ -120,7 +120,7 @@ def test_one_transaction_is_put_aside_and_everything_around_it_arrives(bench: Be
     said = life.applier.status.tables[str(BAD.table)].error
     assert said is not None
     assert said["name"] == "DeadLetters"
-    assert "1 transactions" in said["message"]
+    assert "1 transaction put aside" in said["message"]
     life.process(bench.log.write(BAD, "+I(5,i,j)"))
     assert sum(bench.rows(BAD).values()) == 4
     manifest = bench.frontier.latest()

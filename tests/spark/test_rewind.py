@@ -226,7 +226,7 @@ def test_where_nobody_can_go_back_nothing_is_changed(history: History, tmp_path:
     )
     lost = local(snapshot.files[0].path)
     kept = lost.rename(tmp_path / "kept")
-    refused(r"public\.bag cannot go back to SCN \d+: 1 files of version")
+    refused(r"public\.bag cannot go back to SCN \d+: 1 file of version")
     kept.rename(lost)
 
 

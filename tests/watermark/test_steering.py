@@ -259,6 +259,43 @@ def test_a_cancelled_copy_leaves_no_list_behind(tmp_path: Path) -> None:
     assert machine.read_rows(ONE, begin) == [*kept, (20, "v8")]
 
 
+@req("N08")
+@pytest.mark.parametrize("scope", [Scope.TABLE, Scope.PRIMARY_KEYS, Scope.PREDICATE])
+@pytest.mark.parametrize("priority", [0, 10])
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_was_asked_for_is_read_though_the_first_copy_is_cancelled(
+    tmp_path: Path, scope: Scope, priority: int, crash: bool
+) -> None:
+    """Behind the copy or, more urgent, in its middle; a row moves between the two meanwhile."""
+    machine = Machine(tmp_path)
+    keys = [("1",), ("5",), ("7",), ("20",)] if scope is Scope.PRIMARY_KEYS else []
+    where = "c1 = 'v5'" if scope is Scope.PREDICATE else ""
+    with machine.capture() as (capture, state):
+        stop_after(machine, capture, state, 2)
+        first = first_request(state)
+        asked = state.submit(scope, ONE.table, keys, predicate=where, priority=priority)
+        begun = not priority
+        machine.work(capture, state, lambda: begun or any(p.chunks for p in state.progress(asked)))
+        move(machine, 8, 20)
+        for _ in range(3):
+            capture.step(0.0)
+        cancel(state, first)
+        if not crash:
+            machine.work(capture, state)
+    machine.run()
+
+    assert machine.request(first).state is RequestState.CANCELLED
+    assert machine.request(asked).state is RequestState.COMPLETED
+    whole = scope is Scope.TABLE
+    assert machine.completions() == ([ONE.table] if whole else [])
+    if whole:
+        assert (20, "v8") in machine.read_rows(ONE)
+    with machine.state() as state:
+        assert state.reread(ONE.table) == []
+        assert state.copies()[ONE.table].is_cancelled is not whole
+        assert state.copies()[TWO.table].is_cancelled
+
+
 @req("N02", "N09")
 def test_what_is_urgent_overtakes_and_what_it_overtakes_goes_on_where_it_was(
     tmp_path: Path,

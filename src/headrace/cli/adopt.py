@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import ConfigFile, console, counted, errors_without_traceback
+from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.plural import counted
 
 __all__ = ["adopt"]
 

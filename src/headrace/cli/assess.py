@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import ConfigFile, a_number, console, counted, errors_without_traceback
+from headrace.cli.output import ConfigFile, a_number, console, errors_without_traceback
+from headrace.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,7 +151,7 @@ def _show_problems(problems: Iterable[Problem]) -> None:
 def _show_estimates(found: Estimates) -> None:
     unknown = f", without {counted(len(found.unknown), 'uncounted table')}" if found.unknown else ""
     console.print(
-        f"about {found.rows:,} rows in {found.bytes:,} bytes{unknown}: "
+        f"about {counted(found.rows, 'row')} in {counted(found.bytes, 'byte')}{unknown}: "
         f"first copy about {found.first_copy_s:,.0f} s at {found.rows_per_s:,.0f} rows/s"
     )
     if found.log:

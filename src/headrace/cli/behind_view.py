@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.cli.output import counted
+from headrace.plural import counted
 
 __all__ = ["behind_line"]
 

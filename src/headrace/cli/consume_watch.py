@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
-from headrace.cli.output import counted, notes
+from headrace.cli.output import notes
 from headrace.client import State, Status, Subscription
 from headrace.errors import HeadraceError
+from headrace.plural import counted
 
 __all__ = ["Watch", "line_of"]
 

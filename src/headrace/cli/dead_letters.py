@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.letters import Letters, letters_at, letters_of
-from headrace.cli.output import console, counted, errors_without_traceback
+from headrace.cli.output import console, errors_without_traceback
 from headrace.cli.server import (
     DEFAULT_URL,
     AsJson,
@@ -22,6 +22,7 @@ from headrace.cli.server import (
     ServerUrl,
     replicator_named,
 )
+from headrace.plural import counted
 
 __all__ = ["dead_letters"]
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.dumps import figure
-from headrace.cli.output import counted
 from headrace.errors import ConfigError
+from headrace.plural import be, counted
 from headrace.replicator.config import DumpConfig
 from headrace.replicator.requests import Shown
 from headrace.state.pace import ADAPTIVE, Pace
@@ -81,7 +81,7 @@ def request_view(shown: Shown) -> RenderableType:
 def outcome(shown: Shown) -> str:
     """Return a sentence about a completed request."""
     rows = sum(entry.rows_emitted for entry in shown.progress)
-    said = "1 row is" if rows == 1 else f"{rows:,} rows are"
+    said = f"{counted(rows, 'row')} {be(rows)}"
     missing = f"; {_missing(shown.request)}" if shown.request.missing else ""
     return f"completed: {said} in the change log{missing}"
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.output import console, counted, errors_without_traceback
+from headrace.cli.output import console, errors_without_traceback
 from headrace.cli.server import AsJson
 from headrace.cli.stream import Authority
+from headrace.plural import counted
 
 if TYPE_CHECKING:
     from headrace.client import SqlGroupStore

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from headrace.cli.behind_view import behind_line
 from headrace.cli.objective_view import drop_lines, objective_line
-from headrace.cli.output import counted
 from headrace.cli.unheard_view import unheard_lines
 from headrace.observe.status import ProcessState
+from headrace.plural import counted
 from headrace.replicator.picture import Picture, TablePicture
 
 __all__ = ["Display", "render"]
@@ -68,12 +68,10 @@ def render(name: str, picture: Picture) -> RenderableType:
 def summary(picture: Picture) -> str:
     """Return one line about all tables."""
     phases = [table.phase for table in picture.tables]
-    counted = ", ".join(
-        f"{phases.count(phase)} {phase}" for phase in _STYLES if phases.count(phase)
-    )
+    told = ", ".join(f"{phases.count(phase)} {phase}" for phase in _STYLES if phases.count(phase))
     failing = [(t.lag_s, t.lag_changes) for t in picture.tables if t.phase == "failing"]
     behind = behind_line(picture.lag_s, picture.lag_changes, failing, is_heard=not picture.unheard)
-    return f"{counted or 'no tables yet'} · {behind}"
+    return f"{told or 'no tables yet'} · {behind}"
 
 
 def _room(picture: Picture) -> str:

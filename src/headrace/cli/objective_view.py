@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from headrace.cli.output import counted
+from headrace.plural import counted
 
 __all__ = ["drop_lines", "objective_line"]
 

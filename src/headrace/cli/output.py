@@ -23,7 +23,6 @@ __all__ = [
     "ConfigFile",
     "a_number",
     "console",
-    "counted",
     "errors_without_traceback",
     "notes",
     "show_error",
@@ -31,11 +30,6 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def counted(number: int, thing: str) -> str:
-    """Return how many there are of a thing, which is given as one: ``1 row``, ``2,000 rows``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 class _Notes(Console):

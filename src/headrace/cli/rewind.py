@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.output import console, counted, errors_without_traceback
+from headrace.cli.output import console, errors_without_traceback
 from headrace.cli.server import DEFAULT_URL, AsJson, Authority, Namespace, ServerUrl
+from headrace.plural import counted
 
 __all__ = ["rewind"]
 

@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import ConfigFile, console, counted, errors_without_traceback
+from headrace.cli.output import ConfigFile, console, errors_without_traceback
+from headrace.plural import counted
 
 if TYPE_CHECKING:
     from headrace.replicator.schema_diff import TableDiff

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from headrace.cli.output import a_number, console, counted, errors_without_traceback
+from headrace.cli.output import a_number, console, errors_without_traceback
+from headrace.plural import counted
 
 __all__ = ["serve"]
 

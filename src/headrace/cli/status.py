@@ -63,10 +63,11 @@ def status(
 
 def _tell_beginning(config: Config, file: str) -> None:
     """Say of a replicator without processes whether it was started, and of what it failed."""
-    from headrace.observe.status import ProcessStatus
+    from headrace.observe.status import ProcessState
     from headrace.replicator.paths import StatePaths
+    from headrace.replicator.roles import read_role
 
-    run = ProcessStatus.read(StatePaths.of(config).status("run"))
+    run = read_role(StatePaths.of(config), "run")
     if run is None:
         said = f"never started; headrace run {file} starts it"
         console.print(said, style="yellow", soft_wrap=True)
@@ -75,6 +76,9 @@ def _tell_beginning(config: Config, file: str) -> None:
             f"run: {run.error['name']}: {run.error['message']}", style="red", soft_wrap=True
         )
         console.print(f"  next step: {run.error['next_step']}", soft_wrap=True)
+    elif run.state is ProcessState.GONE:
+        said = f"run: it ended without a word before its processes began; headrace run {file} starts it again"
+        console.print(said, style="red", soft_wrap=True)
 
 
 def _at_server(server: Server, name: str, *, as_json: bool) -> None:

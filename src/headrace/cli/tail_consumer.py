@@ -12,11 +12,12 @@ from enum import IntEnum
 
 from rich.table import Table
 
-from headrace.cli.output import counted, notes
+from headrace.cli.output import notes
 from headrace.cli.tail_forms import Form
 from headrace.client import Consumer, Event, Result, Window
 from headrace.errors import TargetUnwritable
 from headrace.model.block import SystemEvent
+from headrace.plural import counted
 from headrace.wire.place import Place
 
 __all__ = ["Seen", "TailConsumer", "Verbosity"]

@@ -116,7 +116,7 @@ def follow(
 
         config = config_file.load(Path(file))
         lines, taken = follow_tap(config, last=None if everything else last, once=once)
-    show(lines, raw=raw, step=step, panes=bool(panes), taken=taken)
+    show(lines, file, raw=raw, step=step, panes=bool(panes), taken=taken)
 
 
 @tap.command()
@@ -204,7 +204,7 @@ def replay(
     drawn = console.is_terminal if panes is None else panes
     pace_ms = pace if pace is not None else 100 if console.is_terminal else 0
     lines = _recorded(path, recorded)
-    show(lines, raw=raw, step=step, panes=drawn and not raw, pace_ms=pace_ms)
+    show(lines, recorded, raw=raw, step=step, panes=drawn and not raw, pace_ms=pace_ms)
 
 
 def _recorded(path: Path, name: str) -> Iterator[str]:

@@ -9,10 +9,10 @@ from rich.layout import Layout
 from rich.panel import Panel
 from rich.text import Text
 
-from headrace.cli.output import counted
 from headrace.observe.tap.picture import Picture, WindowPicture
 from headrace.observe.tap.reading import Line
 from headrace.observe.tap.wording import say
+from headrace.plural import be, counted
 
 __all__ = ["draw"]
 
@@ -88,7 +88,10 @@ def _banner(picture: Picture) -> Text:
     if picture.error:
         return Text(say(picture.error), style="bold red")
     if picture.order.missed:
-        return Text(f"{picture.order.missed} events of this run are missing", style="yellow")
+        return Text(
+            f"{counted(picture.order.missed, 'event')} of this run {be(picture.order.missed)} missing",
+            style="yellow",
+        )
     if picture.requests:
         return Text(say(list(picture.requests.values())[-1]), style="cyan")
     return Text("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.live import Live
@@ -13,9 +13,11 @@ from rich.text import Text
 from headrace.cli.keyboard import Keyboard
 from headrace.cli.output import console
 from headrace.cli.tap_panes import draw
+from headrace.errors import ConfigError
 from headrace.observe.tap.picture import Picture
-from headrace.observe.tap.reading import Line, News, parse
+from headrace.observe.tap.reading import Line, News, has_form, parse
 from headrace.observe.tap.wording import say
+from headrace.plural import be, counted
 
 __all__ = ["show"]
 
@@ -42,6 +44,7 @@ _STEP_MS = 100
 
 def show(
     lines: Iterable[str],
+    source: str,
     *,
     raw: bool = False,
     step: bool = False,
@@ -53,11 +56,15 @@ def show(
 
     Args:
         lines: as they come.
+        source: file or replicator that they come from.
         raw: print them as they are.
         step: wait for a key after each.
         panes: draw the picture in place of printing lines.
         pace_ms: milliseconds between two.
         taken: called with each event after it was shown.
+
+    Raises:
+        ConfigError: a line has the names of an event, and not what belongs behind them.
     """
     picture = Picture()
     with contextlib.ExitStack() as stack:
@@ -65,20 +72,23 @@ def show(
         live: Live | None = None
         if panes:
             live = stack.enter_context(Live(console=console, auto_refresh=False, screen=True))
-        for text in lines:
+        for number, text in enumerate(lines, 1):
             line = parse(text)
             if line is None:
                 continue
-            news = picture.take(line)
-            if news is News.REPEATED:
-                continue
-            if live is not None:
-                live.update(draw(picture, pace.note), refresh=True)
-            elif raw:
-                sys.stdout.write(text + "\n")
-                sys.stdout.flush()
-            else:
-                _print(line, news, picture)
+            with _told(source, number):
+                if not has_form(line):
+                    raise TypeError
+                news = picture.take(line)
+                if news is News.REPEATED:
+                    continue
+                if live is not None:
+                    live.update(draw(picture, pace.note), refresh=True)
+                elif raw:
+                    sys.stdout.write(text + "\n")
+                    sys.stdout.flush()
+                else:
+                    _print(line, news, picture)
             # In step mode the reader has taken an event when it asks for the next one.
             if not pace.go_on():
                 return
@@ -87,11 +97,29 @@ def show(
             pace.wait_for_end()
 
 
+@contextlib.contextmanager
+def _told(source: str, number: int) -> Iterator[None]:
+    """Say which line it is that does not read as an event; its values are not repeated."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"tap: line {number:,} of {source}, counted from the first that was read, is no event as a tap writes it "
+            f"({type(error).__name__}).",
+            next_step="take the line out, or name a file that headrace tap FILE --raw gave.",
+        ) from error
+
+
 def _print(line: Line, news: News, picture: Picture) -> None:
     if news is News.NEW_RUN:
         console.rule(f"run {line['run_id'][:8]} of {line['source_id']}", align="left")
     elif news is News.AFTER_GAP:
-        console.print(Text(f"{picture.order.missed} events of this run are missing", style="red"))
+        console.print(
+            Text(
+                f"{counted(picture.order.missed, 'event')} of this run {be(picture.order.missed)} missing",
+                style="red",
+            )
+        )
     number = "" if line["seq"] is None else str(line["seq"])
     style = _STYLES.get(line["kind"], "")
     console.print(

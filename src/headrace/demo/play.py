@@ -22,6 +22,7 @@ from headrace.demo.shops import shop_of
 from headrace.demo.show import Story
 from headrace.demo.traffic import TrafficProcess
 from headrace.errors import PreflightFailed, StateError
+from headrace.plural import counted
 from headrace.replicator import config_file, runner
 from headrace.replicator.config import Config, MysqlConfig, PostgresConfig
 from headrace.replicator.picture import Picture
@@ -145,7 +146,7 @@ class _Player:
             if not table.equal:
                 self._story.milestone(
                     "unequal",
-                    f"{table.table}: {table.state}, {table.differing_keys:,} keys differ",
+                    f"{table.table}: {table.state}, {counted(table.differing_keys, 'key')} different",
                     good=False,
                 )
         rows = sum(table.source_rows for table in report.tables)
@@ -153,7 +154,7 @@ class _Player:
         self._story.milestone(
             "verify",
             f"{when}: {verdict} for {sum(t.equal for t in report.tables)} of "
-            f"{len(report.tables)} tables, {rows:,} rows",
+            f"{counted(len(report.tables), 'table')}, {counted(rows, 'row')}",
             good=report.equal,
         )
         return report.equal
@@ -164,7 +165,7 @@ class _Player:
                 self._phases[table.name] = table.phase
                 if table.phase == "live":
                     self._story.milestone(
-                        "live", f"{table.name} ({table.rows_read:,} rows read under load)"
+                        "live", f"{table.name} ({counted(table.rows_read, 'row')} read under load)"
                     )
 
 
@@ -187,7 +188,10 @@ def play(settings: DemoSettings, console: Console, show: Show) -> Outcome:
 
 def _fill(server: Started, rows: int, story: Story) -> None:
     loaded = shop_of(server.url).fill(server.url, rows)
-    story.milestone("loaded", f"{sum(loaded.values()):,} rows in {len(loaded)} tables of a shop")
+    story.milestone(
+        "loaded",
+        f"{counted(sum(loaded.values()), 'row')} in {counted(len(loaded), 'table')} of a shop",
+    )
 
 
 def _preflight(config: Config, story: Story) -> None:
@@ -227,7 +231,8 @@ def _copy(settings: DemoSettings, story: Story, show: Show, file: Path, config: 
         traffic.stop()
         stopped_us = time.time_ns() // 1000
         story.milestone(
-            "stopped", f"{traffic.transactions:,} transactions, {traffic.rate:,.0f} per second"
+            "stopped",
+            f"{counted(traffic.transactions, 'transaction')}, {traffic.rate:,.0f} per second",
         )
         goal_scn, _ = runner.goal(config)
         player.wait("the last transaction in the tables", lambda now: _shows(now, goal_scn))

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from headrace.demo.freshness import Freshness
 from headrace.demo.place import Place
+from headrace.plural import counted
 
 __all__ = ["Story", "python_snippet", "sql_line"]
 
@@ -43,7 +44,7 @@ class Story:
             "freshness",
             f"source commit → visible in Delta at {rate:,.0f} transactions/s: "
             f"p50 {measured.p50_s:.1f} s, p95 {measured.p95_s:.1f} s, p99 {measured.p99_s:.1f} s "
-            f"({measured.transactions:,} transactions)",
+            f"({counted(measured.transactions, 'transaction')})",
         )
 
     def way_on(self, place: Place, kept: bool) -> None:

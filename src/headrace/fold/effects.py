@@ -38,6 +38,7 @@ from headrace.model.change import (
 )
 from headrace.model.rowkey import encode_rows
 from headrace.model.schema import KeyCheck, TableSchema
+from headrace.plural import counted
 
 __all__ = ["codes_of", "fold", "last_of"]
 
@@ -203,7 +204,7 @@ def _deferred(schema: TableSchema, changes: pa.Table) -> pa.Table:
     if bad.any():
         at = scn[places[bad[groups]][0]]
         raise MalformedTransaction(
-            f"{schema.table}: transaction at SCN {at} leaves {int(bad.sum())} keys with more than one row.",
+            f"{schema.table}: transaction at SCN {at} leaves {counted(int(bad.sum()), 'key')} with more than one row.",
             next_step="check that the table's replica identity is FULL; then request a dump of the table.",
         )
     shown = np.zeros(count, np.int64)

@@ -22,6 +22,7 @@ from headrace.lake.evolution import create_actions
 from headrace.lake.key_check import KeysOnce
 from headrace.lake.partitioning import Partitioning
 from headrace.lake.snapshot import Snapshot
+from headrace.plural import counted
 from headrace.store import Location, store_of
 
 __all__ = ["adopted_scn", "put_adopted", "write_adopted"]
@@ -85,8 +86,8 @@ def write_adopted(
                 actions += ({"add": add} for add in adds)
             if repeated := keys.repeated():
                 raise DumpUnfit(
-                    f"The dump of {schema.table} has {repeated:,} rows with a key ({', '.join(schema.key)}) that "
-                    "another of its rows has.",
+                    f"The dump of {schema.table} has {counted(repeated, 'row')} with a key "
+                    f"({', '.join(schema.key)}) that another of its rows has.",
                     next_step="make the dump again under one snapshot, into an empty folder.",
                 )
     except Exception:

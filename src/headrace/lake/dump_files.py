@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 from headrace.errors import DumpUnfit
 from headrace.model.change import table_arrow_schema
 from headrace.model.schema import TableSchema, render_type
+from headrace.plural import be, counted
 
 __all__ = ["DumpFiles"]
 
@@ -113,7 +114,8 @@ class DumpFiles:
         if cells.null_count and (in_key or not self.schema.column(name).nullable):
             why = "is part of the key" if in_key else "allows none at the source"
             raise DumpUnfit(
-                f"{path.name}: {cells.null_count:,} rows are null in {self.schema.table}.{name}, which {why}.",
+                f"{path.name}: {counted(cells.null_count, 'row')} {be(cells.null_count)} null in "
+                f"{self.schema.table}.{name}, which {why}.",
                 next_step="make the dump again from the table itself.",
             )
 

@@ -17,6 +17,7 @@ from headrace.lake.errors import VersionNotFound
 from headrace.lake.settle import removal
 from headrace.lake.snapshot import DataFile, Snapshot
 from headrace.lake.vectors import vector_id, vector_path
+from headrace.plural import be, counted
 from headrace.store import Location, store_of
 
 __all__ = ["check_restorable", "restore"]
@@ -32,7 +33,7 @@ def check_restorable(folder: Location, version: int) -> None:
     held = table.snapshot(version)
     if gone := store_of(folder).missing(folder, set(_files(held))):
         raise VersionNotFound(
-            f"{gone} files of version {version} of the table {folder.name} are gone.",
+            f"{counted(gone, 'file')} of version {version} of the table {folder.name} {be(gone)} gone.",
             next_step="choose a later frontier; delta.deletedFileRetentionDuration says how long files stay.",
         )
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from headrace.errors import ConfigError, Retry, TargetError
 
@@ -19,6 +19,8 @@ __all__ = ["Webhook", "WebhookRefused", "WebhookSettings", "WebhookUnavailable",
 _PASSING = frozenset({408, 425, 429})
 """Answers below 500 that say "later"."""
 _MOST_ANSWER = 65_536
+_VISIBLE = "".join(map(chr, range(0x20, 0x7F)))
+"""What a header takes as it is, whatever the server in between."""
 
 
 class WebhookUnavailable(TargetError):
@@ -112,7 +114,8 @@ class Webhook:
 
         Args:
             body: JSON.
-            key: says which body this is, however often it comes: the header ``idempotency-key``.
+            key: says which body this is, however often it comes: the header ``idempotency-key``,
+                in which every byte of its UTF-8 that is no visible ASCII stands as ``%XX``.
 
         Raises:
             WebhookUnavailable: it was not taken in as many tries as there are.
@@ -172,7 +175,7 @@ class Webhook:
     def _headers(self, body: bytes, key: str) -> dict[str, str]:
         headers = {
             "content-type": "application/json",
-            "idempotency-key": key,
+            "idempotency-key": quote(key, _VISIBLE),
             **self._settings.headers,
         }
         if self._settings.secret is not None:

@@ -34,6 +34,7 @@ from headrace.relay.large import LargeValues
 from headrace.relay.log import Log, streamed
 from headrace.relay.renumbered import RenumberedReader
 from headrace.relay.settings import CaptureSettings
+from headrace.relay.slots import let_go_of_others
 from headrace.relay.status import CaptureStatus
 from headrace.sources.base import (
     FollowsOthers,
@@ -193,6 +194,7 @@ class Capture:
         # Before the first block: moves into tables under dump must find their dump running.
         self._queue.current()
         self.open_connections()
+        self._let_go_of_others()
 
     def _ensure_dumped(self, catalog: Catalog | None) -> None:
         is_first = self._state.get("tables") is None
@@ -249,6 +251,13 @@ class Capture:
         if self._reads is not None:
             self._reads.close()
             self._reads = None
+
+    def _let_go_of_others(self) -> None:
+        """Leave no slot behind that another configuration had; one that stays for now holds nothing up."""
+        try:
+            let_go_of_others(self._source, self._state, self._life.name)
+        except SourceUnavailable as error:
+            _LOG.warning("tried again at the next start: %s", error)
 
     def _recall_streamed(self) -> None:
         """Hold chunks back until a snapshot has seen what was streamed before this start."""

@@ -15,6 +15,7 @@ from headrace.errors import ChangeLogLost, SlotLost, SourceReplaced
 from headrace.model.block import SystemKind
 from headrace.relay.again import SentAgain
 from headrace.relay.log import Log, streamed
+from headrace.relay.slots import note_slot
 from headrace.sources.base import FollowsOthers, Source
 from headrace.state.incarnation import Incarnation
 from headrace.state.store import StateStore
@@ -31,6 +32,8 @@ def life_of(source: Source, log: Log, state: StateStore) -> Incarnation:
         SourceReplaced: it was restored or promoted, and what the change log holds is not all in its log.
     """
     now, known = source.incarnation(), Incarnation.read(state)
+    # Ahead of every refusal: whoever takes the configuration back leaves a slot here.
+    note_slot(source, state, now)
     if known is None:
         life = Incarnation(now)
         state.write([life.keep])

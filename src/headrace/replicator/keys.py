@@ -11,6 +11,7 @@ import csv
 from collections.abc import Sequence
 
 from headrace.errors import ConfigError
+from headrace.plural import counted
 
 __all__ = ["parse_keys"]
 
@@ -35,7 +36,7 @@ def _parse(what: str, text: str, columns: Sequence[str] | None) -> tuple[str, ..
     inner = _inside(what, form, "(", ")") if form.startswith("(") else text
     parts = tuple(_parts(what, inner))
     if columns is not None and len(parts) != len(columns):
-        raise _refused(what, f"has {len(parts)} parts", columns)
+        raise _refused(what, f"has {counted(len(parts), 'part')}", columns)
     return parts
 
 

@@ -44,6 +44,9 @@ __all__ = ["Observer", "Picture", "TablePicture"]
 
 ROLES = ("capture", "apply", "relay")
 
+_FORSAKEN = (
+    "it is captured no more: the source has it no longer, or the configuration leaves it out."
+)
 _RESYNC_NEEDED = (SlotLost.__name__, SourceReplaced.__name__)
 
 
@@ -54,7 +57,7 @@ class TablePicture:
     Attributes:
         name: ``schema.table``.
         phase: ``waiting``, ``copying``, ``paused``, ``incomplete`` (its copy was cancelled), ``live``, ``failing``, or
-            ``left``: dropped or renamed at the source.
+            ``left``: dropped or renamed at the source, or captured no more.
         rows_read: rows that the running or last dump has read.
         rows_estimated: rows the catalog promised, 0 when it does not know.
         lag_changes: change rows in the log that the target does not show yet.
@@ -379,12 +382,14 @@ class Observer:
         copies = self._copies()
         entries = manifest.tables if manifest else {}
         shown = {n for n, copy in copies.items() if copy.progress.state not in ("gone", "dropped")}
-        awaited = self._awaiting_adoption()
+        awaited, forsaken = self._awaiting_adoption(), self._forsaken(copies, entries)
         pictures = []
-        for name in sorted({*shown, *entries, *awaited}):
+        for name in sorted({*shown, *entries, *awaited} - (forsaken - entries.keys())):
             copy, entry = copies.get(name), entries.get(name)
             dump = copy.progress if copy else None
             phase, error = _phase(entry, copy), ""
+            if name in forsaken and phase not in ("failing", "left"):
+                phase, errors = "left", {**errors, name: _FORSAKEN}
             goes_on = is_read and phase == "copying"
             if copy is not None and _is_refused(copy):
                 error = copy.request.reason
@@ -412,6 +417,16 @@ class Observer:
                 )
             )
         return tuple(pictures)
+
+    def _forsaken(self, copies: Mapping[str, Copy], entries: Mapping[str, TableEntry]) -> set[str]:
+        """Return the tables that were captured once, and were not when capture last began."""
+        state = self._opened()
+        captured = {str(table) for table in state.captured()} if state else set()
+        # Where a relay is read, and before the first start, nobody has said which ones are.
+        if not captured:
+            return set()
+        refused = {name for name, copy in copies.items() if _is_refused(copy)}
+        return {*copies, *entries} - captured - refused
 
     def _awaiting_adoption(self) -> set[str]:
         """Return the captured tables that a dump made elsewhere is still to fill."""

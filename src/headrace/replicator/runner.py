@@ -461,11 +461,20 @@ def adopt(config: Config, table: str, files: Path, at: str) -> Adopted:
 
 
 def release_source(config: Config) -> None:
-    """Remove slot, publication and watermarks that are the replicator's own; nothing where it reads from a relay."""
+    """Remove slots, publication and watermarks that are the replicator's own; nothing where it reads from a relay."""
+    from headrace.relay.slots import let_go_of_others, noted_slots
     from headrace.replicator.config import DatabaseConfig
+    from headrace.state.store import StateStore
 
-    if isinstance(config.source, DatabaseConfig):
-        open_database(config).drop()
+    if not isinstance(config.source, DatabaseConfig):
+        return
+    source, database = open_database(config), StatePaths.of(config).database
+    source.drop()
+    if not database.exists():
+        return
+    with contextlib.closing(StateStore(database)) as state:
+        if noted_slots(state):
+            let_go_of_others(source, state, source.incarnation())
 
 
 def drop_target(config: Config) -> None:

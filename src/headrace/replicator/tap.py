@@ -13,7 +13,7 @@ from headrace.errors import ConfigError
 from headrace.observe.tap import NO_TAP, Tap
 from headrace.observe.tap.keys import hashed_key, plain_key, secret_of
 from headrace.observe.tap.lines import Envelope
-from headrace.observe.tap.reading import Line, follow, parse
+from headrace.observe.tap.reading import Line, follow, has_form, parse
 from headrace.observe.tap.recorder import Recorder
 from headrace.observe.tap.recording import RecordingTap
 from headrace.observe.tap.teaching import Bookmark, TeachingTap
@@ -116,4 +116,5 @@ def _is_new(text: str, bookmark: Bookmark) -> bool:
     line = parse(text)
     if line is None or line["seq"] is None:
         return line is not None
-    return bool(line["seq"] > bookmark.get(line["run_id"]))
+    # Whoever shows it says that it is none.
+    return not has_form(line) or bool(line["seq"] > bookmark.get(line["run_id"]))

@@ -33,6 +33,8 @@ __all__ = [
     "ChunkReader",
     "Finding",
     "FollowsOthers",
+    "HeldSlot",
+    "HoldsSlot",
     "LogItem",
     "LogReader",
     "Opening",
@@ -311,6 +313,45 @@ class FollowsOthers(Protocol):
         Args:
             xids: of the transactions behind what was acknowledged, in order.
             scn: up to which it is complete; the source's own number, no offset added.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSlot:
+    """A slot: a place in its log that a server keeps for one reader, until somebody drops it.
+
+    Attributes:
+        server: which one; the same behind a promotion.
+        name: of the slot there.
+        own: whether we made it; what the configuration names is its administrator's.
+    """
+
+    server: str
+    name: str
+    own: bool
+
+
+@runtime_checkable
+class HoldsSlot(Protocol):
+    """What a source also is whose log is read through a slot."""
+
+    def held(self, incarnation: str) -> HeldSlot:
+        """Return the slot that is read, in the source's present ``incarnation``; nothing is asked of the server."""
+        ...
+
+    def let_go(self, slot: HeldSlot, incarnation: str) -> str:
+        """Remove a slot that another configuration had, if it is ours and within reach.
+
+        Args:
+            slot: not the one that is read.
+            incarnation: that the source is in.
+
+        Returns:
+            why it stays and what a person is to do, in half a sentence; empty where it is gone.
+
+        Raises:
+            SourceUnavailable: it cannot be removed now.
         """
         ...
 

@@ -21,6 +21,7 @@ from headrace.lake.counts import TableCounts
 from headrace.lake.frontier import TableEntry, TableMode
 from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId
+from headrace.plural import counted
 from headrace.spark.ledger import Position
 from headrace.spark.plan import Step
 from headrace.spark.status import BatchCost, MaintenanceCost, TableStatus
@@ -185,7 +186,7 @@ class TableAtWork:
         if not self.left and self.aside:
             return {
                 "name": "DeadLetters",
-                "message": f"{self.id} goes on without the changes of {self.aside} transactions, which were put aside.",
+                "message": f"{self.id} goes on without the changes of {counted(self.aside, 'transaction')} put aside.",
                 "next_step": f"headrace dead-letters list FILE --table {self.id}, then replay or discard them.",
             }
         if not self.left and self.foreign:

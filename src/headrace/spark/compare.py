@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.errors import TargetError
+from headrace.plural import counted
 from headrace.spark.columns import quoted
 
 __all__ = ["Comparison", "compare"]
@@ -50,7 +51,7 @@ class Comparison:
     def __str__(self) -> str:
         verdict = "equal" if self.equal else "DIFFERENT"
         return (
-            f"{verdict}: {self.expected_rows} rows expected, {self.found_rows} found; "
+            f"{verdict}: {counted(self.expected_rows, 'row')} expected, {self.found_rows} found; "
             f"{self.missing} missing, {self.extra} extra, {self.different} different"
         )
 

@@ -90,4 +90,5 @@ meta = Table(
     Column("name", String, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Single values: the source's incarnation, the SCN up to which a snapshot has seen everything, the pace."""
+"""Single values: the source's incarnation, the SCN up to which a snapshot has seen everything, the pace, the slots at
+servers."""

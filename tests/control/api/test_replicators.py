@@ -13,6 +13,7 @@ from headrace.replicator.paths import StatePaths
 from headrace.testing.standing import standing
 from tests.control.api.paths import NS, SHOP
 from tests.control.asking import Asking
+from tests.control.letters import put_letter
 from tests.control.planes import config_of, environment
 from tests.requirements import req
 from tests.waiting import until
@@ -145,16 +146,21 @@ def test_of_one_that_is_being_deleted_nothing_more_is_asked(operator: Asking, bo
     plane, _ = both
     away = {"type": "postgres", "url": "postgresql://u@127.0.0.1:1/x", "tables": ["a.*"]}
     operator.does("PUT", SHOP, {"config": config_of(source=away)}, 201)
-    plane.folders.of(plane.store.replicator("default", "shop")).state.changelog.mkdir(parents=True)
+    state = plane.folders.of(plane.store.replicator("default", "shop")).state
+    state.changelog.mkdir(parents=True)
+    letter = f"dead-letters/{put_letter(state, 81)}"
     operator.does("DELETE", SHOP)
     for method, page, body in (
-        ("POST", "requests", {"scope": "ALL_TABLES"}),
-        ("PUT", "pace", {"delay_s": 1}),
+        ("POST", "api/v1/requests", {"scope": "ALL_TABLES"}),
+        ("PUT", "api/v1/pace", {"delay_s": 1}),
+        ("POST", f"{letter}/replay", None),
+        ("POST", f"{letter}/discard", None),
     ):
-        refused = operator(method, f"{SHOP}/api/v1/{page}", body)
+        refused = operator(method, f"{SHOP}/{page}", body)
         assert (refused.status, refused.error["type"]) == (409, "CommandRefused")
         assert "shop is DELETING" in refused.error["message"]
     assert operator.one(f"{SHOP}/api/v1/requests")["requests"] == []
+    assert operator.one(f"{SHOP}/{letter}")["state"] == "waiting"
 
 
 @pytest.mark.parametrize(

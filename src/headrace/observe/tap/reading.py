@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from headrace.observe.tap.recorder import older
 
-__all__ = ["Line", "LineReader", "News", "Order", "follow", "parse"]
+__all__ = ["Line", "LineReader", "News", "Order", "follow", "has_form", "parse"]
 
 _LOOK_S = 0.05
 _READ_BYTES = 1 << 20
@@ -33,6 +33,15 @@ def parse(text: str) -> Line | None:
     if isinstance(value, dict) and all(name in value for name in _ENVELOPE):
         return value
     return None
+
+
+def has_form(line: Line) -> bool:
+    """Whether what every event has is of its type; a file of somebody else may have the names."""
+    number = line["seq"]
+    texts = ("ts", "run_id", "source_id", "kind")
+    return (number is None or type(number) is int) and all(
+        isinstance(line[name], str) for name in texts
+    )
 
 
 class LineReader:

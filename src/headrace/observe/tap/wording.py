@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.observe.tap.reading import Line
+from headrace.plural import counted
 
 __all__ = ["say"]
 
@@ -29,7 +30,7 @@ def _selected(line: Line) -> str:
     span = f" {line['pk_min']}…{line['pk_max']}" if "pk_min" in line else ""
     after = f" after {line['start_after_pk']}" if "start_after_pk" in line else ""
     final = ", the last" if line["final_chunk"] else ""
-    rows = f"{line['row_count']} rows"
+    rows = counted(line["row_count"], "row")
     return f"chunk {line['chunk_id']} of {line['table']}: {rows}{span}{after}{final}"
 
 
@@ -47,7 +48,7 @@ def _request(line: Line) -> str:
 
 
 def _dropped(line: Line) -> str:
-    return f"{line['dropped']} events were dropped, {line['total']} in this run"
+    return f"{counted(line['dropped'], 'event')} dropped, {line['total']} in this run"
 
 
 def _void(line: Line) -> str:
@@ -68,11 +69,11 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"{e['cause_op']} at {e['cause_lsn']}"
     ),
     "chunk.completed": lambda e: (
-        f"chunk {e['chunk_id']} of {e['table']}: {e['emitted']} rows left at {e['lsn']}, "
+        f"chunk {e['chunk_id']} of {e['table']}: {counted(e['emitted'], 'row')} left at {e['lsn']}, "
         f"{e['excluded']} yielded, {e['duration_ms']} ms"
     ),
     "checkpoint.advanced": lambda e: (
-        f"durable up to {e['lsn']}, {e['buffered_events']} rows since the last"
+        f"durable up to {e['lsn']}, {counted(e['buffered_events'], 'row')} since the last"
     ),
     "request.transition": _request,
     "error": lambda e: f"{e['class']}: {e['message']}",
@@ -89,9 +90,11 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "reread.listed": lambda e: f"{e['table']}: {', '.join(e['pks'])} ({e['reason']})",
     "reread.settled": lambda e: f"{e['table']}: {', '.join(e['pks'])}; {e['left']} left",
     "certificate": lambda e: (
-        f"chunk {e['chunk_id']}: {e['emitted']} of {e['rows']} rows, digest {e['digest'][:12]}…"
+        f"chunk {e['chunk_id']}: {e['emitted']} of {counted(e['rows'], 'row')}, digest {e['digest'][:12]}…"
     ),
-    "snapshot.forgot": lambda e: f"{e['forgotten']} transactions; {e['remembered']} remembered",
+    "snapshot.forgot": lambda e: (
+        f"{counted(e['forgotten'], 'transaction')}; {e['remembered']} remembered"
+    ),
     "schema.changed": lambda e: f"{e['table']} is {e['fingerprint']} from {e['lsn']}",
     "table.truncated": lambda e: f"{e['table']} at {e['lsn']}",
     "table.completed": lambda e: f"{e['table']} at {e['lsn']} ({e['request_id']})",

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Query
 
 from headrace.replicator.api.bodies import NamespaceName, ReplicatorName
 from headrace.replicator.api.described import CONFLICT
+from headrace.replicator.api.opened import refuse_deleting
 from headrace.replicator.api.people import Person, changes, looks
 from headrace.replicator.control.plane import ControlPlane
 from headrace.replicator.control.records import Who
@@ -34,8 +35,10 @@ def dead_letters(plane: ControlPlane) -> APIRouter:
     )
 
     @contextmanager
-    def opened(namespace: str, name: str) -> Iterator[DeadLetters]:
+    def opened(namespace: str, name: str, *, to_steer: bool = False) -> Iterator[DeadLetters]:
         row = plane.store.replicator(namespace, name)
+        if to_steer:
+            refuse_deleting(row, "seeing to dead letters")
         with DeadLetters(plane.folders.of(row).config(row)) as found:
             yield found
 
@@ -85,7 +88,7 @@ def dead_letters(plane: ControlPlane) -> APIRouter:
         def steer(
             namespace: NamespaceName, name: ReplicatorName, letter: str, who: Who = let_through
         ) -> dict[str, Any]:
-            with opened(namespace, name) as letters:
+            with opened(namespace, name, to_steer=True) as letters:
                 letters.show(letter)
                 with plane.writing() as writer:
                     writer.note(who)

@@ -1,4 +1,4 @@
-"""A replicator, opened for a page below its ``api/v1``."""
+"""A replicator, opened for a page that looks at it or asks something of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from headrace.errors import CommandRefused
 from headrace.replicator.control.lifecycle import State
 from headrace.replicator.control.plane import ControlPlane
+from headrace.replicator.control.records import Deployed
 from headrace.replicator.requests import Requests
 
-__all__ = ["opened"]
+__all__ = ["opened", "refuse_deleting"]
 
 
 @contextmanager
@@ -31,10 +32,24 @@ def opened(
         ConfigError: it reads from a relay, or its configuration does not hold any more.
     """
     row = plane.store.replicator(namespace, name)
-    if to_steer and row.state is State.DELETING:
-        raise CommandRefused(
-            f"Replicator {name} is {row.state.value}, which does not go with requests.",
-            next_step="wait until it is gone, then deploy it anew.",
-        )
+    if to_steer:
+        refuse_deleting(row, "requests")
     with Requests(plane.folders.of(row).config(row)) as found:
         yield found
+
+
+def refuse_deleting(row: Deployed, asked: str) -> None:
+    """Let nothing be asked of a replicator that goes.
+
+    Args:
+        row: as it is noted.
+        asked: what is to be done with it.
+
+    Raises:
+        CommandRefused: it is being deleted.
+    """
+    if row.state is State.DELETING:
+        raise CommandRefused(
+            f"Replicator {row.name} is {row.state.value}, which does not go with {asked}.",
+            next_step="wait until it is gone, then deploy it anew.",
+        )

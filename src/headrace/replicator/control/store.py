@@ -16,11 +16,19 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 
 from headrace.errors import CommandRefused, NotFound
 from headrace.observe.failpoints import failpoint
+from headrace.plural import counted
 from headrace.replicator.control import leases
 from headrace.replicator.control import tables as t
 from headrace.replicator.control.database import Database
 from headrace.replicator.control.lifecycle import Command, Desired, State, commanded
-from headrace.replicator.control.records import Audited, Deployed, Draft, Lease, Who
+from headrace.replicator.control.records import (
+    Audited,
+    Deployed,
+    Draft,
+    Lease,
+    Who,
+    full_name,
+)
 
 __all__ = ["AUDIT_LINES", "ControlStore", "Writer"]
 
@@ -184,13 +192,15 @@ class Writer:
         held = self._connection.execute(query).scalar_one()
         if held or name == "default":
             raise CommandRefused(
-                f"Namespace {name} has {held} replicators." if held else "Namespace default stays.",
+                f"Namespace {name} has {counted(held, 'replicator')}."
+                if held
+                else "Namespace default stays.",
                 next_step="delete its replicators first."
                 if held
                 else "delete its drafts one by one.",
             )
-        for table in (t.drafts, t.generations):
-            self._connection.execute(delete(table).where(table.c.namespace == number))
+        self._connection.execute(delete(t.drafts).where(t.drafts.c.namespace == number))
+        self._retire_generations(number, name)
         self._connection.execute(delete(t.namespaces).where(t.namespaces.c.number == number))
 
     def put_draft(self, namespace: str, name: str, label: str, config: Mapping[str, Any]) -> bool:
@@ -283,11 +293,31 @@ class Writer:
         where = (t.generations.c.namespace == namespace, t.generations.c.name == name)
         last = self._connection.execute(select(t.generations.c.last).where(*where)).scalar()
         if last is None:
-            values = {"namespace": namespace, "name": name, "last": 1}
+            following = self._retired_generation(namespace, name) + 1
+            values = {"namespace": namespace, "name": name, "last": following}
             self._connection.execute(insert(t.generations).values(**values))
-            return 1
+            return following
         self._connection.execute(update(t.generations).where(*where).values(last=last + 1))
         return int(last) + 1
+
+    def _retired_generation(self, namespace: int, name: str) -> int:
+        """Return the last generation of a name in a namespace of the same name that was deleted, 0 without one."""
+        called = select(t.namespaces.c.name).where(t.namespaces.c.number == namespace)
+        full = full_name(self._connection.execute(called).scalar_one(), name)
+        where = (t.generations.c.namespace == t.RETIRED, t.generations.c.name == full)
+        last = self._connection.execute(select(t.generations.c.last).where(*where)).scalar()
+        self._connection.execute(delete(t.generations).where(*where))
+        return int(last or 0)
+
+    def _retire_generations(self, number: int, namespace: str) -> None:
+        """Keep the generations of a namespace by its name: what is left of one may be found under it again."""
+        held = select(t.generations.c.name).where(t.generations.c.namespace == number)
+        for name in self._connection.execute(held).scalars().all():
+            self._connection.execute(
+                update(t.generations)
+                .where(t.generations.c.namespace == number, t.generations.c.name == name)
+                .values(namespace=t.RETIRED, name=full_name(namespace, name))
+            )
 
     def command(self, namespace: str, name: str, command: Command, **also: bool) -> Deployed:
         """Note what people want of a replicator, and return how it is noted.

@@ -16,7 +16,16 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["audit", "drafts", "generations", "leases", "metadata", "namespaces", "replicators"]
+__all__ = [
+    "RETIRED",
+    "audit",
+    "drafts",
+    "generations",
+    "leases",
+    "metadata",
+    "namespaces",
+    "replicators",
+]
 
 metadata = MetaData()
 
@@ -76,7 +85,11 @@ generations = Table(
     Column("name", String(40), primary_key=True),
     Column("last", BigInteger, nullable=False),
 )
-"""The last generation of each name, kept when its replicator goes."""
+"""The last generation of each name, kept when its replicator goes; when its namespace goes, under `RETIRED` and the
+name that no other replicator of the control plane has."""
+
+RETIRED = 0
+"""In the place of a namespace's number, which begin with 1: the namespace is no more."""
 
 audit = Table(
     "audit",

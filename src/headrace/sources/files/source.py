@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.schema import TableId, TableSchema
+from headrace.plural import counted
 from headrace.sources.base import Finding, SchemaStore, refuse
 from headrace.sources.database import View
 from headrace.sources.description import (
@@ -184,7 +185,8 @@ class FilesSource:
             SourceError: always.
         """
         raise SourceError(
-            f"{self.name} reads a feed of changes, and there is no table to compare {len(tables)} copies with.",
+            f"{self.name} reads a feed of changes, and there is no table to compare "
+            f"{counted(len(tables), 'replica')} with.",
             next_step="compare them with the database that the feed comes from.",
         )
 
@@ -239,7 +241,9 @@ class KeptFiles:
         return ""
 
     def __str__(self) -> str:
-        return f"the feed has {self.files:,} files of {self.retained_bytes:,} bytes"
+        return (
+            f"the feed has {counted(self.files, 'file')} of {counted(self.retained_bytes, 'byte')}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for a status file."""

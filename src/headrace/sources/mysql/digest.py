@@ -22,6 +22,7 @@ from headrace.errors import SourceError
 from headrace.model.digest import DigestForm
 from headrace.model.schema import TableId, TableSchema
 from headrace.model.snapshot import Visibility
+from headrace.plural import be, counted
 from headrace.sources.database import Digests
 from headrace.sources.mysql.catalog import (
     TableFacts,
@@ -280,7 +281,8 @@ def _is_day(name: str) -> str:
 
 def _too_large(table: TableId, rows: int) -> SourceError:
     return SourceError(
-        f"{rows} rows of {table} are larger as text than max_allowed_packet, so the server does not hash them.",
+        f"{counted(rows, 'row')} of {table} {be(rows)} larger as text than max_allowed_packet, "
+        "so the server does not hash them.",
         next_step="raise it: SET GLOBAL max_allowed_packet = 1073741824; then compare again.",
     )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from headrace.errors import SlotLost, SourceError, SourceUnavailable
 from headrace.model.schema import TableId
+from headrace.sources.base import HeldSlot
 from headrace.sources.postgres import marks
 from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import (
@@ -29,7 +30,9 @@ __all__ = [
     "RESYNC",
     "SlotState",
     "check_slot",
+    "drop_former",
     "drop_own",
+    "drop_statement",
     "ensure_publication",
     "ensure_slot",
     "read_slot",
@@ -217,6 +220,31 @@ def drop_own(settings: PostgresSettings) -> None:
             marks.drop_marks_table(session)
 
 
+def drop_former(settings: PostgresSettings, slot: HeldSlot) -> str:
+    """Remove a slot of an earlier configuration, with the publication that was made for it and is not used any more.
+
+    Returns:
+        why it stays, where it is not ours; empty where it is gone.
+
+    Raises:
+        SourceUnavailable: somebody reads it, or the server refuses.
+    """
+    with connect(settings) as session:
+        if not slot.own:
+            there = read_slot(session, slot.name) is not None
+            return f"it is not ours to drop: {drop_statement(slot.name)}" if there else ""
+        _drop_slot(session, slot.name)
+        used = settings.publication_name == settings.own_name
+        if not used and _made_for(session, settings.own_name, slot.name):
+            session.run(f"DROP PUBLICATION {quote(settings.own_name)}")
+    return ""
+
+
+def drop_statement(name: str) -> str:
+    """Return what drops a slot, for people."""
+    return f"SELECT pg_drop_replication_slot({quote_literal(name)})"
+
+
 def _drop_slot(session: Session, name: str) -> None:
     try:
         session.rows(
@@ -266,15 +294,24 @@ def _list(tables: Iterable[TableId]) -> str:
 def _note_slot(session: Session, settings: PostgresSettings) -> None:
     if _made_before(session, settings):
         return
-    text = f"headrace: slot {settings.slot_name} was made"
+    text = _note_of(settings.slot_name)
     session.run(
         f"COMMENT ON PUBLICATION {quote(settings.publication_name)} IS {quote_literal(text)}"
     )
 
 
+def _note_of(slot: str) -> str:
+    return f"headrace: slot {slot} was made"
+
+
 def _made_before(session: Session, settings: PostgresSettings) -> bool:
+    return _made_for(session, settings.publication_name, settings.slot_name)
+
+
+def _made_for(session: Session, publication: str, slot: str) -> bool:
+    """Whether a publication is there that says that a slot was made for it."""
     rows = session.rows(
         "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = $1",
-        settings.publication_name,
+        publication,
     )
-    return bool(rows and rows[0][0] == f"headrace: slot {settings.slot_name} was made")
+    return bool(rows and rows[0][0] == _note_of(slot))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import SourceError
 from headrace.model.schema import TableId, TableSchema
-from headrace.sources.base import Finding, SchemaStore, refuse
+from headrace.sources.base import Finding, HeldSlot, SchemaStore, refuse
 from headrace.sources.description import SourceDescription
 from headrace.sources.postgres import described, slot, timeline
 from headrace.sources.postgres.catalog import TypeCache, describe, published_types, read_tables
@@ -27,6 +27,7 @@ from headrace.sources.postgres.relations import CatalogVersions, LogFormat
 from headrace.sources.postgres.retained import SlotWatch
 from headrace.sources.postgres.settings import ColumnChoice, PostgresSettings
 from headrace.sources.postgres.side import SideSession
+from headrace.sources.postgres.slot import drop_former, drop_statement
 from headrace.sources.postgres.stream import PostgresLogReader
 from headrace.sources.postgres.types import Form
 from headrace.sources.postgres.values import render_text
@@ -144,6 +145,18 @@ class PostgresSource:
         """Return why the server's log does not hold what another life's, or its own, held up to an SCN."""
         with connect(self.settings, replication=True) as session:
             return timeline.departs(session, incarnation, scn)
+
+    def held(self, incarnation: str) -> HeldSlot:
+        """Return the slot that is read."""
+        name, own = self.settings.slot_name, self.settings.slot is None
+        return HeldSlot(timeline.system_of(incarnation), name, own)
+
+    def let_go(self, slot: HeldSlot, incarnation: str) -> str:
+        """Remove a slot that another configuration had; see `headrace.sources.base.HoldsSlot`."""
+        if slot.server != timeline.system_of(incarnation):
+            statement = drop_statement(slot.name)
+            return f"it is at another server, database system {slot.server}; there: {statement}"
+        return drop_former(self.settings, slot)
 
     def open(self, schemas: SchemaStore) -> PostgresLogReader:
         """Start reading the log from what was last acknowledged.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from headrace.sources.postgres.connection import QueryFailed, Session
 from headrace.sources.postgres.lsn import format_lsn, parse_lsn
 
-__all__ = ["Life", "departs", "identify"]
+__all__ = ["Life", "departs", "identify", "system_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,11 @@ def identify(session: Session) -> Life:
     """Return which life a server is in."""
     (row,) = session.rows("IDENTIFY_SYSTEM")
     return Life(row[0] or "", int(row[1] or 0), parse_lsn(row[2] or ""))
+
+
+def system_of(name: str) -> str:
+    """Return the system identifier in the name of a life."""
+    return name.partition("/")[0]
 
 
 def departs(session: Session, known: str, scn: int) -> str:

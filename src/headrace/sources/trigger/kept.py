@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from headrace.plural import counted
+
 __all__ = ["KeptChanges"]
 
 _WARN_BYTES = 10 << 30
@@ -66,8 +68,8 @@ class KeptChanges:
 
     def __str__(self) -> str:
         return (
-            f"the change tables have {self.retained_bytes:,} bytes and {self.kept_transactions:,} transactions, "
-            f"{self.unread_transactions:,} of them not read"
+            f"the change tables have {counted(self.retained_bytes, 'byte')} and "
+            f"{counted(self.kept_transactions, 'transaction')}, {self.unread_transactions:,} of them not read"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import ProtocolError, SlotLost
+from headrace.plural import counted
 from headrace.sources.mysql.connection import Session, connect
 from headrace.sources.mysql.vendors import vendor_of
 from headrace.sources.trigger.cost import RESYNC
@@ -254,6 +255,6 @@ def _give(writing: Session, scn: int, ids: Sequence[int]) -> None:
     found = writing.run(_NUMBER.format(scn, ", ".join(map(str, ids))))
     if found != len(ids):
         raise ProtocolError(
-            f"{len(ids) - found} changes went from headrace.txlog_changes before they had a number.",
+            f"{counted(len(ids) - found, 'change')} went from headrace.txlog_changes before they had a number.",
             next_step="find who writes there, which only headrace does; then `headrace resync FILE`.",
         )
