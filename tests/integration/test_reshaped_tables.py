@@ -182,3 +182,32 @@ def test_what_changes_no_value_of_partitions_has_none_read_again(
         looked_at(running)
         assert dumps(running) == 0
     assert running.error is None
+
+
+@req("P33")
+def test_a_domain_that_was_dropped_before_its_log_is_read_is_what_it_was(
+    database: str, sql: Sql, tmp_path: Path
+) -> None:
+    """Its values were text for a while, which no target takes for the integers that they are."""
+    sql(
+        "CREATE DOMAIN age AS int CHECK (VALUE >= 0)",
+        "CREATE DOMAIN label AS text",
+        "CREATE TABLE t (id int PRIMARY KEY, n age, m label, l int)",
+        "INSERT INTO t SELECT i, i, 'm' || i, i FROM generate_series(1, 5) i",
+    )
+    source = PostgresSource(database, ["public.t"])
+    copied(source, tmp_path)
+    sql(
+        "UPDATE t SET n = 50, m = 'later' WHERE id = 2",
+        "ALTER TABLE t ALTER n TYPE int, ALTER m TYPE text",
+        "DROP DOMAIN age",
+        "DROP DOMAIN label",
+        "DELETE FROM t WHERE id = 3",
+    )
+    # What it resolved while it was there it would still know.
+    with at_work(PostgresSource(database, ["public.t"]), tmp_path) as running:
+        follows(running, database)
+        versions = running.registry.all()
+        told = {tuple(str(column.type) for column in schema.columns) for schema in versions}
+        assert told == {("int32", "int32", "string", "int32")}
+    assert running.error is None

@@ -54,9 +54,9 @@ def test_the_line_goes_by_priority_then_by_who_runs_then_by_age(state: StateStor
     state.move(second, S.ACTIVE, since=[S.QUEUED])
     state.move(third, S.CANCELLED, since=OPEN)
     assert state.line() == [
-        Turn(urgent, S.QUEUED, 3),
-        Turn(second, S.ACTIVE, 0),
-        Turn(first, S.QUEUED, 0),
+        Turn(urgent, S.QUEUED, 3, T),
+        Turn(second, S.ACTIVE, 0, T),
+        Turn(first, S.QUEUED, 0, T),
     ]
     state.move(urgent, S.PAUSED, since=OPEN)
     turn = state.next_request()

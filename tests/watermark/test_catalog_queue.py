@@ -251,12 +251,42 @@ def test_a_request_for_all_tables_leaves_one_out_that_has_yet_to_join(state: Sta
     written(state, queue)
     assert [progress.table for progress in state.progress(name)] == [ONE.table]
 
+    # A restart goes on with the request before it has looked.
+    again, later = Catalog(state), TaskQueue(state, TABLES)
+    later.away, later.has_yet_to_join = again.away, again.has_yet_to_join
+    first = later.current()
+    assert first is not None
+    again.ask(later.tables)
+    state.write(again.work_off(CatalogLook({"7": ONE_AS_SEEN}, {}, joining), later))
+    later.finish(first)
+    assert later.current() is None
+    assert later.dumps_of(TWO.table) == []
+
     there = {"7": ONE_AS_SEEN, "8": CatalogEntry(TWO.table, "1|")}
     catalog.ask(queue.tables)
     joined = CatalogLook(there, {}, joining, joined=frozenset({"8"}))
     state.write(catalog.work_off(joined, queue))
     assert open_requests(state) == [None, TWO.table]
     assert not catalog.away(TABLES)
+
+
+@req("P02", "C30")
+def test_a_request_that_began_before_its_table_was_known_to_be_out_waits(state: StateStore) -> None:
+    catalog, queue = Catalog(state), TaskQueue(state, TABLES)
+    queue.has_yet_to_join = catalog.has_yet_to_join
+    name = state.submit(Scope.TABLE, TWO.table)
+    assert queue.current() is not None
+    written(state, queue)
+    catalog.ask(queue.tables)
+    state.write(catalog.work_off(CatalogLook({"7": ONE_AS_SEEN}, {}, {"8": TWO.table}), queue))
+    assert queue.current() is None
+    written(state, queue)
+    assert [(turn.request_id, turn.state) for turn in state.line()] == [(name, RequestState.QUEUED)]
+
+    there = {"7": ONE_AS_SEEN, "8": CatalogEntry(TWO.table, "1|")}
+    catalog.ask(queue.tables)
+    state.write(catalog.work_off(CatalogLook(there, {}), queue))
+    assert queue.current() is not None
 
 
 def test_another_life_of_the_source_begins_without_identities(state: StateStore) -> None:

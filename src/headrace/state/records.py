@@ -127,11 +127,12 @@ class DumpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The place of one request in the line."""
+    """The place of one request in the line; ``table`` is None for all tables."""
 
     request_id: str
     state: RequestState
     priority: int
+    table: TableId | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ _PACE_VALUES = select(t.meta.c.name, t.meta.c.value).where(
 _ONE = select(t.requests).where(t.requests.c.request_id == bindparam("wanted"))
 _VALUE = select(t.meta.c.value).where(t.meta.c.name == bindparam("wanted"))
 _LINE = (
-    select(t.requests.c.request_id, t.requests.c.state, t.requests.c.priority)
+    select(t.requests.c.request_id, t.requests.c.state, t.requests.c.priority, t.requests.c.table)
     .where(or_(*(t.requests.c.state == state.value for state in OPEN)))
     .order_by(
         t.requests.c.priority.desc(),
@@ -230,8 +230,13 @@ class StateStore:
         """Return the requests that have not ended, in the order in which they are carried out."""
         with self._begin() as connection:
             return [
-                Turn(request_id, RequestState(state), priority)
-                for request_id, state, priority in connection.execute(_LINE)
+                Turn(
+                    request_id,
+                    RequestState(state),
+                    priority,
+                    TableId.parse(table) if table else None,
+                )
+                for request_id, state, priority, table in connection.execute(_LINE)
             ]
 
     def next_request(self) -> DumpRequest | None:

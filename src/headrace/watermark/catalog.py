@@ -44,6 +44,7 @@ class Catalog:
         self._superseded: set[str] = set()
         self._heard: set[str] = set()
         self._refused: dict[TableId, str] = {}
+        self._outside: set[TableId] = set()
         self._astray: set[str] = set()
         self._asked: set[str] = set()
         self._kept = ""
@@ -84,6 +85,14 @@ class Catalog:
     def away(self, tables: Collection[TableId]) -> set[TableId]:
         """Return those of the tables that are not captured now: they are gone, or have to join first."""
         return set(tables) - self.names if self.begun else set()
+
+    def has_yet_to_join(self, table: TableId) -> bool:
+        """Return whether a table is on its way into the log: what is read of it before may be gone without a word."""
+        return table in self._outside and table not in self._refused
+
+    def refusal(self, table: TableId) -> str:
+        """Return why a table cannot be captured, empty for any other."""
+        return self._refused.get(table, "")
 
     def forget(self, tables: Iterable[TableId]) -> None:
         """Take tables for strangers, which have to join anew: their changes passed by for a while."""
@@ -272,6 +281,7 @@ class Catalog:
         schemas = {i: name for i, name in (self._schemas or {}).items() if i in self._heard}
         self.tables, self._schemas = known, schemas | dict(look.schemas)
         left = {table: i for i, table in look.joining.items() if i not in look.joined}
+        self._outside = set(left)
         gone = {t: i for t, i in self._joining.items() if t not in self.names}
         self._joining = gone | left
         self._told_anew &= set(left.values()) | self._heard

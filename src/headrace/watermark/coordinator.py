@@ -115,6 +115,8 @@ class Coordinator:
         # What the log said is gone, where no catalog is looked at; a start asks the server itself.
         self._gone: set[TableId] = set()
         queue.away = self._gone.intersection if catalog is None else catalog.away
+        if catalog is not None:
+            queue.has_yet_to_join, queue.refusal = catalog.has_yet_to_join, catalog.refusal
         self._look_at = 0.0
         self._looked: CatalogLook | None = None
 

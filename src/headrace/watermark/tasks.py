@@ -150,6 +150,10 @@ class TaskQueue:
         self._tables = list(tables)
         self.away: Callable[[Collection[TableId]], Collection[TableId]] = lambda _tables: ()
         """Returns which captured tables are not there: gone, or yet to join. Replace it before the first turn."""
+        self.has_yet_to_join: Callable[[TableId], bool] = lambda _table: False
+        """Returns whether requests for a table have to wait: its changes pass by until it has joined. Likewise."""
+        self.refusal: Callable[[TableId], str] = lambda _table: ""
+        """Returns why a table cannot be captured, empty for any other. Likewise."""
         self.pending: list[Change] = []
         self._line: list[Turn] = []
         self._heard: list[Turn] | None = None
@@ -393,15 +397,36 @@ class TaskQueue:
         Call it between two chunks only: it takes up what people did to the requests.
         """
         self._look()
+        while task := self._first():
+            if not self.has_yet_to_join(task.progress.table):
+                return task
+            self._put_off(task)
+        return None
+
+    def _first(self) -> Task | None:
         while self._active is None or not self._active.tasks:
             if self.pending:
                 return None
-            turn = next((t for t in self._line if t.state is not RequestState.PAUSED), None)
+            turn = next((turn for turn in self._line if self._may_run(turn)), None)
             request = self._store.request(turn.request_id) if turn else None
             if request is None or request.state not in (RequestState.QUEUED, RequestState.ACTIVE):
                 return None
             self._take_up(request)
         return self._active.tasks[0]
+
+    def _put_off(self, task: Task) -> None:
+        """Let a table wait that was taken up before anybody knew that it has yet to join."""
+        if task.request.table is None:
+            # It is dumped when it has joined, for that reason.
+            self.finish(task)
+        else:
+            self._rest()
+            self._say_waiting(task.request.request_id)
+
+    def _may_run(self, turn: Turn) -> bool:
+        """Return whether a request is neither paused nor waits for its table."""
+        waits = turn.table is not None and self.has_yet_to_join(turn.table)
+        return turn.state is not RequestState.PAUSED and not waits
 
     @property
     def is_to_look(self) -> bool:
@@ -437,13 +462,9 @@ class TaskQueue:
             resting = self._active.request.request_id
             self._rest()
             self.pending.append(lambda w: w.set(RESTING, resting))
-        elif any(
-            t.priority > turn.priority and t.state is not RequestState.PAUSED for t in self._line
-        ):
+        elif any(t.priority > turn.priority and self._may_run(t) for t in self._line):
             self._rest()
-            waiting, ran = RequestState.QUEUED, [RequestState.ACTIVE]
-            request_id = turn.request_id
-            self.pending.append(lambda w: w.request_state(request_id, waiting, since=ran))
+            self._say_waiting(turn.request_id)
         elif turn.state is RequestState.QUEUED:
             # It was paused and resumed before either was heard.
             self._say_active(turn.request_id)
@@ -451,6 +472,10 @@ class TaskQueue:
     def _say_active(self, request_id: str) -> None:
         waiting, runs = [RequestState.QUEUED], RequestState.ACTIVE
         self.pending.append(lambda w: w.request_state(request_id, runs, since=waiting))
+
+    def _say_waiting(self, request_id: str) -> None:
+        waiting, ran = RequestState.QUEUED, [RequestState.ACTIVE]
+        self.pending.append(lambda w: w.request_state(request_id, waiting, since=ran))
 
     def _rest(self) -> None:
         """Let the active request go; what it has read stays, and its tables go on being watched."""
@@ -486,6 +511,9 @@ class TaskQueue:
         """Begin a request, or go on with it."""
         if unknown := self._unknown(request):
             reason = f"{unknown} is not captured; add it to the configuration."
+            self._close(request.request_id, RequestState.FAILED, reason)
+            return
+        if request.table and (reason := self.refusal(request.table)):
             self._close(request.request_id, RequestState.FAILED, reason)
             return
         begun = self._begun.get(request.request_id)

@@ -65,24 +65,6 @@ def test_partitions_are_read_through_their_root(sql: Sql, reader: PostgresChunkR
     assert reader.estimate_rows(T) == 57
 
 
-def test_partitions_that_come_and_go_between_chunks_are_told(
-    sql: Sql, reader: PostgresChunkReader, caplog: pytest.LogCaptureFixture
-) -> None:
-    sql(*PARTITIONED)
-    assert reader.read(T, None, ("19", "w"), 5).rows.num_rows == 5
-    reader.read(T, ("1", "s"), ("19", "w"), 5)
-    assert not caplog.records
-    sql("ALTER TABLE t DETACH PARTITION south")
-    assert "s" not in reader.read(T, None, ("19", "w"), 9).rows.column("place").to_pylist()
-    (told,) = caplog.records
-    assert "public.t: partitions were attached, detached or dropped" in told.getMessage()
-    assert "where rows went, headrace resync FILE" in told.getMessage()
-    sql("ALTER TABLE t ATTACH PARTITION south FOR VALUES IN ('s')")
-    reader.read(T, None, ("19", "w"), 9)
-    reader.read(T, None, ("19", "w"), 9)
-    assert len(caplog.records) == 2
-
-
 def test_a_published_root_carries_what_its_partitions_do(
     database: str, sql: Sql, tmp_path: Path
 ) -> None:

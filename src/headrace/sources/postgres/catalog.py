@@ -148,7 +148,7 @@ class TypeCache:
             self._types[pair] = ResolvedType(arrow, name or "", form)
         for pair in missing:  # a type dropped meanwhile: its values are still text
             self._types.setdefault(
-                pair, ResolvedType(arrow_type(pair[0], pair[1]), f"type {pair[0]}")
+                pair, ResolvedType(arrow_type(pair[0], pair[1]), f"type {pair[0]}", gone=True)
             )
 
 

@@ -17,6 +17,7 @@ from headrace.sources.naming import refuse_unnameable
 from headrace.sources.postgres.catalog import TableFacts, read_tables
 from headrace.sources.postgres.connection import Session
 from headrace.sources.postgres.joining import Joining, Joins
+from headrace.sources.postgres.partitions import PartitionWatch
 from headrace.sources.postgres.publication import out_of_step, unlogged
 from headrace.sources.postgres.settings import PostgresSettings
 from headrace.sources.postgres.shapes import (
@@ -31,12 +32,16 @@ from headrace.sources.postgres.tables_check import misread, reads_as
 
 __all__ = ["CatalogWatch", "Seen"]
 
+# Column -1 is one of the server's own, which nothing writes again: it tells who made the table.
 _NAMES = """
 SELECT c.oid, n.nspname, c.relname,
        CASE WHEN c.relispartition
             THEN (SELECT string_agg(a.relid::oid::text, ' ') FROM pg_partition_ancestors(c.oid) a
                    WHERE a.relid <> c.oid) END, c.relpersistence = 'u' OR c.relkind = 'f',
-       c.relreplident, c.relkind = 'p'
+       c.relreplident, c.relkind = 'p',
+       c.relispartition AND EXISTS (
+           SELECT FROM pg_inherits i JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -1
+            WHERE i.inhrelid = c.oid AND i.xmin <> a.xmin)
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
    AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
@@ -85,6 +90,8 @@ class _Names(NamedTuple):
         below: partitions that travel under such a root.
         silent: of captured ones, and of roots of partitions, which table it is whose changes no log of the server has.
         misread: of roots of partitions, their replica identity, and the leaves whose old rows it does not fit.
+        parts: of roots of partitions, all that lie below them.
+        attached: partitions that were tables before they were that.
     """
 
     tables: dict[int, TableId]
@@ -92,6 +99,8 @@ class _Names(NamedTuple):
     below: set[int]
     silent: dict[int, TableId]
     misread: dict[int, tuple[str, list[TableId]]]
+    parts: dict[int, dict[int, TableId]]
+    attached: set[int]
 
 
 class CatalogWatch:
@@ -110,6 +119,7 @@ class CatalogWatch:
         self._seen = seen or Seen()
         self._joining: Joins = joining or Joining(settings)
         self._by_log = joining is None
+        self._partitions = PartitionWatch()
         self._relisting: set[int] = set()
         self._left: set[int] = set()
         self._first = True
@@ -123,7 +133,7 @@ class CatalogWatch:
     ) -> CatalogLook:
         """See `headrace.sources.base.CatalogReader`."""
         self._seen.begin(known, admitted)
-        names, selected, below, silent, others = self._names(session)
+        names, selected, below, silent, others, parts, attached = self._names(session)
         # A captured table that was attached to a captured root is told under that root's name: its own is gone.
         kept = {oid for oid in names if str(oid) in known} - below
         wanted = [oid for oid in names if oid in selected | kept]
@@ -132,6 +142,8 @@ class CatalogWatch:
         if self._by_log:
             _refuse_silent(names, old, silent)
             _refuse_misread(names, old, others)
+        roots = {oid: names[oid] for oid in old & parts.keys()}
+        self._partitions.look(roots, parts, attached)
         adopted = {oid for oid in shapes if oid not in old and names[oid] in settled}
         if self._first or changed & old:
             self._compare(session, old | adopted)
@@ -196,14 +208,16 @@ class CatalogWatch:
         unlogged = [int(row[0] or 0) for row in rows if row[4] == "t"]
         silent = {root: names[oid] for oid in unlogged for root in (above[oid] | {oid})}
         letters = {int(row[0] or 0): row[5] or "" for row in rows}
-        leaves = {int(row[0] or 0): row[5] or "" for row in rows if row[6] == "f"}
+        parts: dict[int, dict[int, TableId]] = {int(r[0] or 0): {} for r in rows if r[6] == "t"}
         others: dict[int, tuple[str, list[TableId]]] = {}
-        for oid, letter in leaves.items():
+        for oid, table in names.items():
             # A root may have been made while we asked.
-            for root in above[oid] & letters.keys():
-                if not reads_as(letters[root], letter):
-                    others.setdefault(root, (letters[root], []))[1].append(names[oid])
-        return _Names(names, matching - below, below, silent, others)
+            for root in above[oid] & parts.keys():
+                parts[root][oid] = table
+                if oid not in parts and not reads_as(letters[root], letters[oid]):
+                    others.setdefault(root, (letters[root], []))[1].append(table)
+        attached = {int(row[0] or 0) for row in rows if row[7] == "t"}
+        return _Names(names, matching - below, below, silent, others, parts, attached)
 
     def _compare(self, session: Session, captured: set[int]) -> None:
         """See which of the captured tables our publication lacks, or has otherwise than wanted."""

@@ -65,8 +65,8 @@ _BATCH_BYTES = 4 << 20
 _PIECE_BYTES = 256 << 10
 _NO_ROWS = HEADER + TRAILER
 
-# How many heaps of the table were written anew since the snapshot, how many of its columns are no more what they were
-# called, and which partitions it has. Functions look at the present catalog, tables of the catalog at the snapshot's.
+# How many heaps of the table were written anew since the snapshot, and how many of its columns are no more what they
+# were called. Functions look at the present catalog, tables of the catalog at the snapshot's.
 _STORAGE = """
 SELECT count(*) FILTER (
            WHERE relfilenode <> 0 AND relfilenode IS DISTINCT FROM pg_relation_filenode(oid))
@@ -74,8 +74,7 @@ SELECT count(*) FILTER (
             FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
            WHERE c.oid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
              AND (pg_identify_object('pg_class'::regclass, c.oid, a.attnum)).identity IS DISTINCT FROM
-                 concat_ws('.', quote_ident(n.nspname), quote_ident(c.relname), quote_ident(a.attname))),
-       string_agg(oid::text, ' ' ORDER BY oid)
+                 concat_ws('.', quote_ident(n.nspname), quote_ident(c.relname), quote_ident(a.attname)))
   FROM pg_class
  WHERE oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass) UNION ALL SELECT $1::oid)
 """
@@ -110,7 +109,6 @@ class PostgresChunkReader:
         self._session: Session | None = None
         self._keysets: dict[int, Keyset] = {}
         self._fitting: dict[TableId, int] = {}
-        self._parts: dict[TableId, str] = {}
         self._watch = watch or CatalogWatch(settings, seen)
 
     def look(
@@ -362,18 +360,9 @@ class PostgresChunkReader:
         return keyset
 
     def _refuse_changed(self, session: Session, facts: TableFacts) -> None:
-        """Throw the read away when heap or columns are others; tell when partitions came or went."""
-        changed, parts = session.rows(_STORAGE, str(facts.oid))[0]
-        if changed != "0":
+        """Throw the read away when heap or columns are others."""
+        if session.value(_STORAGE, str(facts.oid)) != "0":
             raise _Rewritten
-        if facts.partitioned and self._parts.setdefault(facts.table, parts or "") != parts:
-            self._parts[facts.table] = parts or ""
-            _LOG.warning(
-                "%s: partitions were attached, detached or dropped since it was last read; the rows "
-                "that came or went with them are not in the log. Next step: where rows went, headrace resync FILE "
-                "--force, which compares the tables and repairs what differs: a dump brings rows alone.",
-                facts.table,
-            )
 
     def _batches(self, session: Session, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a select, then end the transaction."""

@@ -173,11 +173,33 @@ class CatalogVersions:
         """Return the types of a relation's columns, as the configuration wants them."""
         pairs = [(c.type_oid, c.type_modifier) for c in relation.columns]
         resolved = self._types.resolve(session, pairs)
+        known = self._known_types(table) if any(t.gone for t in resolved.values()) else {}
         texts = self._settings.text_of(table)
-        return [
-            resolved[pair].as_text() if column.name in texts else resolved[pair]
-            for column, pair in zip(relation.columns, pairs, strict=True)
-        ]
+        types = []
+        for column, pair in zip(relation.columns, pairs, strict=True):
+            type_ = resolved[pair]
+            if type_.gone:
+                type_ = known.get(column.name, type_)
+            types.append(type_.as_text() if column.name in texts else type_)
+        return types
+
+    def _known_types(self, table: TableId) -> dict[str, ResolvedType]:
+        """Return the types that columns of a table ever had, of those that never had another.
+
+        A domain that was dropped says no more what it was made of. Where it was of another type than the column had
+        before, the server wrote the values anew, so the table is read again anyway.
+        """
+        ever: dict[str, list[ResolvedType]] = {}
+        for schema in self._schemas.all():
+            if schema.table == table:
+                for column in schema.columns:
+                    type_ = ResolvedType(column.type, column.source_type)
+                    ever.setdefault(column.name, []).append(type_)
+        return {
+            name: types[0]
+            for name, types in ever.items()
+            if all(type_.arrow == types[0].arrow for type_ in types)
+        }
 
     def migrated(self, content: bytes) -> Iterator[Event]:
         """Yield the events of one message of the event trigger; none where the trigger is not used."""

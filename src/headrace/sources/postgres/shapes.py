@@ -4,13 +4,15 @@ A text of up to three lines: what the catalog says of the table itself; how its 
 (`headrace.sources.postgres.spelling`); and the names that its columns had at earlier looks and have no more, as hashes,
 each with the number of the column that had it last.
 
-The first is five parts. *Storage* changes when the heap is written anew. *Columns* are each a number, the transaction
+The first is six parts. *Storage* changes when the heap is written anew. *Columns* are each a number, the transaction
 that last wrote its description, type, modifier, whether rows from before it came may hold a value (2: it is generated,
 and in no log), and a hash of its name, which may hold any character. *Key* is the replica identity, the transaction
 that last altered the table's own entry in the catalog, the primary key's constraint, which the log does not name under
 FULL, and the numbers of the key's columns. *Published* is who last altered the publication, whose it is, and by which
 of its entries it holds the table: one that was taken out and put back has another entry. To the entry of a schema
-belongs who last put the table there. *Root* is the table right above a partition.
+belongs who last put the table there. *Root* is the table right above a partition. *Toast* is the youngest table of long
+values that is not as old as its heap, of those that may get out of the log, and who made it: only a statement that
+writes the heap anew row by row makes another one, so neither `VACUUM FULL` nor `TRUNCATE`.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ SELECT c.oid, %s
                                  WHERE r.prpubid = p.oid AND r.prrelid IN (SELECT unnest(l.lineage))){schemas})
                        FROM pg_publication p WHERE p.pubname = $2),
                '|', CASE WHEN c.relispartition THEN (
-                        SELECT inhparent FROM pg_inherits WHERE inhrelid = c.oid) ELSE 0 END) AS shape
+                        SELECT inhparent FROM pg_inherits WHERE inhrelid = c.oid) ELSE 0 END,
+               '|', coalesce(({toast}), '-')) AS shape
           FROM pg_class c, LATERAL (
                SELECT array_append(ARRAY(SELECT relid::oid FROM pg_partition_ancestors(c.oid)), c.oid) AS lineage) l
          WHERE c.oid = ANY ($1::oid[])) c
@@ -66,6 +69,19 @@ _SCHEMAS = """, (
                                    AND d.classid = 'pg_class'::regclass AND d.objsubid = 0
                                  WHERE s.pnpubid = p.oid AND d.objid = ANY (l.lineage))"""
 
+# A table that a publication lists by its name cannot become unlogged. What a partition was before it came is no matter.
+_TOAST = """SELECT concat(h.reltoastrelid, '.', w.xmin)
+                       FROM (SELECT c.oid WHERE c.relkind <> 'p' UNION ALL
+                             SELECT relid FROM pg_partition_tree(c.oid::regclass) WHERE isleaf AND c.relkind = 'p') l
+                       JOIN pg_class h ON h.oid = l.oid
+                       JOIN pg_attribute w ON w.attrelid = h.reltoastrelid AND w.attnum = 1
+                       JOIN pg_attribute s ON s.attrelid = h.oid AND s.attnum = -1
+                       LEFT JOIN pg_inherits i ON i.inhrelid = h.oid AND c.relkind = 'p'
+                      WHERE age(w.xmin) < age(coalesce(i.xmin, s.xmin))
+                        AND NOT EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+                                         WHERE r.prrelid = h.oid AND p.pubname = $2)
+                      ORDER BY age(w.xmin), h.reltoastrelid DESC LIMIT 1"""
+
 _GENERATED = "2"
 _FULL = "f"
 
@@ -77,7 +93,8 @@ def read_shapes(
     known: Mapping[str, CatalogEntry],
 ) -> tuple[dict[int, str], set[int]]:
     """Return the shape of each table that is there, and those whose shape is not the known one."""
-    sql = _SHAPES.format(schemas=_SCHEMAS if session.version >= CHOOSY_VERSION else "")
+    schemas = _SCHEMAS if session.version >= CHOOSY_VERSION else ""
+    sql = _SHAPES.format(schemas=schemas, toast=_TOAST)
     asked, publication = _array(oids), settings.publication_name
     spelling = read_spelling(session, settings, oids)
     shapes: dict[int, str] = {}
@@ -138,10 +155,10 @@ def passed_by(before: str, now: str) -> bool:
 
     They did where the publication holds the table by none of the entries of before. Somebody who altered the
     publication itself may have left out kinds of change for a while, whatever else was altered with it. And those of a
-    table that was attached to another have the other's name until it is detached.
+    table that was attached to another have the other's name until it is detached; those of an unlogged one no log has.
     """
     old, new = _parse(before), _parse(now)
-    return _left_out(old.published, new.published) or _attached(old, new)
+    return _left_out(old.published, new.published) or _attached(old, new) or _was_unlogged(old, new)
 
 
 def _left_out(old: _Published | None, new: _Published | None) -> bool:
@@ -164,6 +181,19 @@ def _attached(old: _Shape, new: _Shape) -> bool:
     return old.key.writer != new.key.writer and all(
         old.columns[number].writer != new.columns[number].writer for number in kept
     )
+
+
+def _was_unlogged(old: _Shape, new: _Shape) -> bool:
+    """Return whether a heap may have been out of the server's log meanwhile.
+
+    Becoming unlogged and logged again writes it anew, with another table for long values. So does a change of a
+    column's type, whose description has the same writer.
+    """
+    if old.toast is None or new.toast is None or new.storage == old.storage:
+        return False
+    if new.toast.writer in {column.writer for column in new.columns.values()}:
+        return False
+    return new.toast.is_younger(old.toast)
 
 
 def rekeys(before: str, now: str) -> bool:
@@ -257,6 +287,21 @@ class _Published(NamedTuple):
     entries: frozenset[str]
 
 
+class _Toast(NamedTuple):
+    """A table of long values, and the transaction that made it; both are empty where no such table counts."""
+
+    identity: str
+    writer: str
+
+    def is_younger(self, other: _Toast) -> bool:
+        """Return whether this one was made after another; the other may be gone."""
+        if not (self.writer and other.writer):
+            return bool(self.writer)
+        # As the server compares them: transaction numbers come round.
+        later = (int(self.writer) - int(other.writer)) % (1 << 32)
+        return self.identity != other.identity and later < 1 << 31
+
+
 class _Shape(NamedTuple):
     """A table's own part of a shape; what an older headrace did not keep is empty.
 
@@ -270,11 +315,12 @@ class _Shape(NamedTuple):
     key: _Key | None
     published: _Published | None
     root: str
+    toast: _Toast | None
 
 
 def _parse(shape: str) -> _Shape:
     parts = _lines(shape)[0].split("|")
-    storage, listed, identity, told, root, *_ = (*parts, "", "", "")
+    storage, listed, identity, told, root, toast, *_ = (*parts, "", "", "", "")
     columns, generated = {}, set()
     for column in filter(None, listed.split(",")):
         number, writer, type_, modifier, filled, name = column.split(":")
@@ -289,4 +335,8 @@ def _parse(shape: str) -> _Shape:
     if told:
         by, _owner, *entries = told.split()
         published = _Published(by, frozenset(entries))
-    return _Shape(int(storage), columns, generated, key, published, root)
+    made = None
+    if toast:
+        name, _, writer = toast.partition(".")
+        made = _Toast(name, writer)
+    return _Shape(int(storage), columns, generated, key, published, root, made)

@@ -63,11 +63,13 @@ class ResolvedType:
         arrow: what holds its values.
         name: the source's own name with modifier, as a cast takes it.
         form: how its binary form is read.
+        gone: whether it was dropped before anybody asked, so that nothing is known of it.
     """
 
     arrow: pa.DataType
     name: str
     form: Form = Form.UNKNOWN
+    gone: bool = False
 
     def as_text(self) -> ResolvedType:
         """Return the type with its values kept as the server renders them."""
