@@ -19,6 +19,7 @@ from headrace.cli.explained import explain, names
 from headrace.cli.main import app
 from headrace.errors import ConfigError, HeadraceError
 from headrace.replicator.assess.kinds import CATALOGUE
+from headrace.spark.notes import NOTES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
@@ -66,6 +67,14 @@ def test_an_error_comes_with_its_cases_whatever_its_letters() -> None:
     assert found.cases
     assert all(case.next_step for case in found.cases)
     assert explain("SourceUnavailable").then == "headrace tries again by itself"
+
+
+def test_a_note_of_a_status_is_explained_like_an_error() -> None:
+    found = explain("targetchanged")
+    assert (found.name, found.sort, found.belongs_to) == ("TargetChanged", "note", ("status",))
+    assert "verify" in found.then
+    assert found.cases
+    assert {one.name for one in names() if one.sort == "note"} == set(NOTES)
 
 
 @pytest.mark.parametrize(("asked", "near"), [("SlotLots", "SlotLost"), ("wal-levels", "wal-level")])

@@ -98,7 +98,7 @@ def test_namespaces_by_commands(server: str, folder: Path) -> None:
     assert told("namespace", "list") == ["default", "sales"]
     assert [one["name"] for one in told("replicators", "-n", "sales")] == ["shop"]
     assert told("replicators") == []
-    assert "has 1 replicators" in call("namespace", "delete", "sales", fails=True).output
+    assert "has 1 replicator." in call("namespace", "delete", "sales", fails=True).output
 
 
 def test_one_that_fails_ends_the_wait_with_its_reason(server: str, folder: Path) -> None:

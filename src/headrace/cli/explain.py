@@ -22,12 +22,13 @@ def explain(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="An error as messages name it, or a problem of an assessment."
+            metavar="[NAME]",
+            help="An error or a note as messages name it, or a problem of an assessment.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what an error or a problem means, how it comes about, and what to do; without a name list all of them.
+    """Say what an error, a problem or a note means, how it comes about, and what to do; without a name list all.
 
     headrace explain SlotLost
 

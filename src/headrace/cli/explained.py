@@ -1,7 +1,7 @@
 """What the name of an error or of a problem stands for, as data.
 
-In: the classes of errors, the kinds of problems that an assessment finds, and the page docs/errors.md, which is packed
-beside this file. Out: `Explained`. Parts that are not installed are left out.
+In: the classes of errors, the kinds of problems that an assessment finds, the notes of a status, and the page
+docs/errors.md, which is packed beside this file. Out: `Explained`. Parts that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class Explained:
         name: as it is spelt.
         sort: of name.
         meaning: in a line or two.
-        belongs_to: the more general errors, the nearest first; or the list of an assessment.
+        belongs_to: the more general errors, the nearest first; or the list of an assessment; or where it is told.
         then: who has to act; or what happens when nobody does.
         cases: ways in which the error comes about.
     """
 
     name: str
-    sort: Literal["error", "problem"]
+    sort: Literal["error", "problem", "note"]
     meaning: str
     belongs_to: tuple[str, ...]
     then: str
@@ -100,8 +100,8 @@ def explain(name: str) -> Explained:
 
 
 def names() -> list[Explained]:
-    """Return everything that can be explained: errors in their order, then problems in theirs."""
-    return [*_errors(), *_problems()]
+    """Return everything that can be explained: errors in their order, then problems and notes in theirs."""
+    return [*_errors(), *_problems(), *_notes()]
 
 
 def _errors() -> Iterator[Explained]:
@@ -130,6 +130,16 @@ def _problems() -> Iterator[Explained]:
     for kind in CATALOGUE.values():
         meaning = f"{kind.meaning[:1].upper()}{kind.meaning[1:]}."
         yield Explained(kind.name, "problem", meaning, (kind.group.value,), kind.impact)
+
+
+def _notes() -> Iterator[Explained]:
+    try:
+        from headrace.spark.notes import NOTES
+    except ModuleNotFoundError:
+        return
+    cases = _cases()
+    for name, note in NOTES.items():
+        yield Explained(name, "note", note.meaning, ("status",), note.then, cases.get(name, ()))
 
 
 def _cases() -> dict[str, tuple[Case, ...]]:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from headrace.errors import StateError
 from headrace.replicator.picture import Picture, TablePicture
+from headrace.spark.notes import DEAD_LETTERS
 from headrace.state.records import Cause, DumpProgress, DumpRequest, RequestState
 
 __all__ = ["Goal"]
-
-_PUT_ASIDE = "DeadLetters"
-"""The error of a table that goes on without changes that its target does not take."""
 
 _FOR_PEOPLE = (Cause.ASKED, Cause.ADOPTED)
 """Who asks for these wants to be told when they fail, whatever becomes of the table."""
@@ -106,7 +104,7 @@ class Goal:
 
 
 def _lacks_only_letters(table: TablePicture) -> bool:
-    return table.phase == "failing" and table.error.partition(":")[0] == _PUT_ASIDE
+    return table.phase == "failing" and table.error.partition(":")[0] == DEAD_LETTERS
 
 
 def _is_stuck(table: TablePicture, picture: Picture) -> bool:

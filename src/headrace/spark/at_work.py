@@ -23,6 +23,7 @@ from headrace.model.block import SystemEvent, SystemKind
 from headrace.model.schema import TableId
 from headrace.plural import counted
 from headrace.spark.ledger import Position
+from headrace.spark.notes import AWAITS_ADOPTION, DEAD_LETTERS, TABLE_LEFT, TARGET_CHANGED
 from headrace.spark.plan import Step
 from headrace.spark.status import BatchCost, MaintenanceCost, TableStatus
 from headrace.spark.targets.base import TargetState
@@ -179,13 +180,13 @@ class TableAtWork:
             }
         if self.waits:
             return {
-                "name": "AwaitsAdoption",
+                "name": AWAITS_ADOPTION,
                 "message": f"{self.id} is filled elsewhere; the change log is kept for it from SCN {self.position} on.",
                 "next_step": f"headrace adopt FILE --table {self.id} --files FOLDER --at POSITION",
             }
         if not self.left and self.aside:
             return {
-                "name": "DeadLetters",
+                "name": DEAD_LETTERS,
                 "message": f"{self.id} goes on without the changes of {counted(self.aside, 'transaction')} put aside.",
                 "next_step": f"headrace dead-letters list FILE --table {self.id}, then replay or discard them.",
             }
@@ -196,7 +197,7 @@ class TableAtWork:
         kept = "its target table keeps its last rows; remove it when nobody reads it."
         gone = "there is no target table of it any more."
         return {
-            "name": "TableLeft",
+            "name": TABLE_LEFT,
             "message": self.left,
             "next_step": gone if self.version < 0 else kept,
         }
@@ -205,7 +206,7 @@ class TableAtWork:
     def _changed(self) -> dict[str, str]:
         """What somebody else did to its rows, and what to do."""
         return {
-            "name": "TargetChanged",
+            "name": TARGET_CHANGED,
             "message": f"Somebody else changed rows of the target table of {self.id} ({self.foreign}).",
             "next_step": "let headrace be its only writer; where headrace verify FILE finds differences, move it away: "
             f"headrace dump start FILE --table {self.id}. This is said until the next start.",
