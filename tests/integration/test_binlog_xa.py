@@ -358,7 +358,7 @@ def test_no_select_among_distributed_writers_is_said_to_have_seen_what_it_lacks(
         until(running.dumped, "the first copy")
         with writing(*adding), contextlib.closing(source.chunks()) as reader:
             # On a busy machine some writer is in the midst of something nearly always.
-            while len(chunks) < 20 * selects and (
+            while (
                 len(chunks) < selects or min(writer.done for writer in adding) < 60 or not any_sure
             ):
                 floor = max(0, 6 * (min(writer.done for writer in adding) - 30))

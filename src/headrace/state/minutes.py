@@ -33,6 +33,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.schema import CreateTable
 
 from headrace.errors import StateError
+from headrace.state.write_ahead import write_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,7 +176,7 @@ class MinuteStore:
 
 def _prepare(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
+    write_ahead(cursor, _WAIT_S)
     # What a power cut takes is a few seconds of a day.
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()

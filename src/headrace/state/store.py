@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from headrace.state.records import (
     Scope,
     Turn,
 )
+from headrace.state.write_ahead import write_ahead
 from headrace.state.writer import GAP, SINCE, StateWriter
 
 __all__ = ["Certificate", "DumpProgress", "DumpRequest", "RequestState", "Scope", "StateStore"]
@@ -100,7 +102,7 @@ class StateStore:
         # As a value: in a text the name's own % and ? would mean something.
         url = URL.create("sqlite", database=str(path))
         self._engine = create_engine(url, connect_args={"timeout": wait_s})
-        event.listen(self._engine, "connect", _prepare_sqlite)
+        event.listen(self._engine, "connect", partial(_prepare_sqlite, wait_s))
         with self._guard():
             # The state folder: whoever opens the database first makes it.
             make_folder(path.parent, 0o700)
@@ -415,9 +417,9 @@ def _has_no_room(error: SQLAlchemyError | OSError) -> bool:
     return code in _NO_ROOM
 
 
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
+def _prepare_sqlite(wait_s: float, connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
+    write_ahead(cursor, wait_s)
     # A finished chunk must survive a power cut before the source is acknowledged.
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()

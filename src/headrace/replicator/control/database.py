@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from headrace.errors import ConfigError, StateError
 from headrace.replicator.control.migrations import MIGRATIONS, Migration, migrate
+from headrace.state.write_ahead import write_ahead
 
 __all__ = ["Database"]
 
@@ -129,7 +130,7 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # Transactions begin where we say so; the driver's own habit leaves the making of tables outside.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
+    write_ahead(cursor, _WAIT_S)
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
