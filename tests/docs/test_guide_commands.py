@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from headrace.lake.frontier import FrontierStore
 from headrace.replicator.paths import StatePaths
 from headrace.testing.postgres import EmbeddedPostgres
 from tests.cli.test_documents import typed
@@ -73,7 +74,10 @@ class Operator:
         if word == "81":
             return str(json.loads(self.types("headrace status shop.yaml --json"))["frontier_scn"])
         if re.match(r"\d{4}-\d\d-\d\dT", word):
-            return dt.datetime.now(dt.UTC).isoformat()
+            # What is behind the newest commit that the tables show is refused.
+            newest = FrontierStore(self.folder / "lake", "shop").latest()
+            assert newest is not None
+            return dt.datetime.fromtimestamp(newest.commit_us / 1e6, dt.UTC).isoformat()
         return str(self.folder / "exported") if word == "/srv/delta" else word
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model.schema import TableId
 from headrace.sources.postgres import PostgresSource
+from headrace.sources.postgres.partitions import PartitionWatch
 from tests.faults.faulty import at_work
 from tests.fixtures_postgres import Sql
 from tests.requirements import req
@@ -50,3 +52,15 @@ def test_a_partition_that_comes_or_goes_with_rows_is_told_by_name(
     assert [m.partition(" The rows")[0] for m in messages] == list(STEPS.values())
     assert all("headrace resync FILE --force" in message for message in messages[:2])
     assert messages[2].endswith("headrace dump start FILE --table public.t.")
+
+
+def test_a_partition_that_leaves_right_behind_the_look_with_which_its_root_joined_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch, root = PartitionWatch(), TableId("public", "t")
+    watch.look({}, {1: {2: TableId("public", "low")}}, ())
+    assert not caplog.records
+    watch.look({1: root}, {1: {}}, ())
+    assert [r.getMessage().partition(" The rows")[0] for r in caplog.records] == [
+        "public.t: public.low left it."
+    ]

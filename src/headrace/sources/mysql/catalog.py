@@ -288,6 +288,8 @@ def _type(facts: list[str | None], collations: Collations) -> ColumnType | None:
         width = 1 if charset == BINARY else collations.widths.get(charset, 1)
         return replace(plain, length=int(octets or 0), charset=charset, characters=width)
     unsigned = "unsigned" in declared.lower() and kind not in (Kind.DATE, Kind.YEAR)
+    if kind is Kind.DOUBLE:
+        return replace(plain, unsigned=unsigned, rounded="(" in declared)
     return replace(plain, unsigned=unsigned)
 
 

@@ -27,8 +27,9 @@ def selected(type_: ColumnType, column: str) -> str:
         type_: of the column.
         column: its quoted name.
     """
-    if type_.kind in (Kind.FLOAT, Kind.DOUBLE):
+    if type_.kind is Kind.FLOAT or type_.rounded:
         # Its own text has six digits, or those behind the point that it was declared with; this one has all of them.
+        # That of any other double has all as it is, and MySQL would shorten this one, of small numbers above all.
         return f"{column} * 1e0"
     if type_.kind is Kind.BIT:
         return f"{column} + 0"

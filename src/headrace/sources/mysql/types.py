@@ -94,6 +94,7 @@ class ColumnType:
         characters: of ``char`` and ``varchar``, bytes of their longest character.
         labels: of ``enum`` and ``set``.
         native: name of a type that the log shows as bytes: ``uuid``, ``inet4``, ``inet6``.
+        rounded: whether a number's text has fewer digits than it: one that was declared as ``double(10,3)`` is.
     """
 
     kind: Kind
@@ -105,6 +106,7 @@ class ColumnType:
     characters: int = 1
     labels: tuple[str, ...] = ()
     native: str = ""
+    rounded: bool = False
 
     @property
     def arrow(self) -> pa.DataType:

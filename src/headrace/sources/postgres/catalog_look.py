@@ -142,8 +142,7 @@ class CatalogWatch:
         if self._by_log:
             _refuse_silent(names, old, silent)
             _refuse_misread(names, old, others)
-        roots = {oid: names[oid] for oid in old & parts.keys()}
-        self._partitions.look(roots, parts, attached)
+        self._partitions.look({oid: names[oid] for oid in old}, parts, attached)
         adopted = {oid for oid in shapes if oid not in old and names[oid] in settled}
         if self._first or changed & old:
             self._compare(session, old | adopted)

@@ -40,13 +40,13 @@ class PartitionWatch:
         """Log a warning for each partition with rows of its own that came or went.
 
         Args:
-            roots: captured partitioned tables.
-            parts: their partitions, by root.
+            roots: captured tables.
+            parts: partitions by root, also of one that is not captured yet: its copy may begin with this look.
             attached: partitions that were tables before; one that was made as a partition came without rows.
         """
-        held = {root: dict(parts[root]) for root in roots}
-        for root in held.keys() & self._held.keys():
-            before, now = self._held[root], held[root]
+        held = {root: dict(below) for root, below in parts.items()}
+        for root in roots.keys() & self._held.keys():
+            before, now = self._held[root], held.get(root, {})
             for oid in sorted(before.keys() - now.keys()):
                 _LOG.warning(_WENT, roots[root], before[oid])
             for oid in sorted((now.keys() - before.keys()) & set(attached)):
