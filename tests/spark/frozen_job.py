@@ -9,7 +9,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from headrace.errors import ApplyInterrupted
 from headrace.observe.failpoints import arm
@@ -18,6 +21,27 @@ from headrace.spark.session import SessionSettings, build_session
 from headrace.spark.status import ApplyStatus
 
 SILENT_S = 6.0
+
+
+def tell_end(
+    folder: Path,
+    silent_s: float,
+    take: Callable[[ApplyStatus], None] = lambda _status: None,
+    spark: SparkSession | None = None,
+) -> None:
+    """Run the job, on a Spark of its own where none is given, and print how it ended."""
+    settings = ApplySettings(
+        pipeline="test",
+        changelog=folder / "changelog",
+        lake=folder / "lake",
+        spark_dir=folder / "spark",
+        maintenance=None,
+        silent_s=silent_s,
+    )
+    try:
+        run_apply(settings, threading.Event(), take, spark=spark)
+    except ApplyInterrupted as error:
+        print(f"{error.retry.name}: {error.message}")
 
 
 def main(folder: Path) -> None:
@@ -33,18 +57,7 @@ def main(folder: Path) -> None:
             said.append(status)
             print("silent in a batch", flush=True)
 
-    settings = ApplySettings(
-        pipeline="test",
-        changelog=folder / "changelog",
-        lake=folder / "lake",
-        spark_dir=folder / "spark",
-        maintenance=None,
-        silent_s=SILENT_S,
-    )
-    try:
-        run_apply(settings, threading.Event(), take, spark=spark)
-    except ApplyInterrupted as error:
-        print(f"{error.retry.name}: {error.message}")
+    tell_end(folder, SILENT_S, take, spark)
 
 
 if __name__ == "__main__":

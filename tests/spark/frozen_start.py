@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 
 from pyspark import SparkContext
 
-from headrace.errors import ApplyInterrupted
-from headrace.spark.job import ApplySettings, run_apply
 from headrace.spark.session import SessionSettings, build_session
+from tests.spark.frozen_job import tell_end
 
 SILENT_S = 3.0
 
@@ -27,18 +25,7 @@ def main(folder: Path, when: str) -> None:
         gateway = SparkContext._gateway
         assert gateway is not None
         os.kill(gateway.proc.pid, signal.SIGSTOP)
-    settings = ApplySettings(
-        pipeline="test",
-        changelog=folder / "changelog",
-        lake=folder / "lake",
-        spark_dir=folder / "spark",
-        maintenance=None,
-        silent_s=SILENT_S,
-    )
-    try:
-        run_apply(settings, threading.Event())
-    except ApplyInterrupted as error:
-        print(f"{error.retry.name}: {error.message}")
+    tell_end(folder, SILENT_S)
 
 
 if __name__ == "__main__":

@@ -178,6 +178,15 @@ class Life:
         return said["name"] if said else ""
 
 
+def two_live(folder: Path) -> Iterator[Life]:
+    """Give two live tables until the test ends."""
+    made = Life(folder, Faulty(), Patience(), max_rows=100)
+    made.write(BAD)
+    made.begin()
+    yield from lent(made)
+    made.applier.close()
+
+
 @pytest.fixture
 def life(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Life]:
     made = Life(tmp_path, Faulty(), Patience(for_s=3_600.0, longest_s=600.0), max_rows=4)

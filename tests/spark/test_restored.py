@@ -9,23 +9,17 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ScnNotFound
-from headrace.spark.at_work import Patience
 from headrace.spark.targets.base import TargetState
 from tests.places import local
 from tests.requirements import req
-from tests.spark.log import lent
-from tests.spark.test_left_behind import BAD, GOOD, Faulty, Life
+from tests.spark.test_left_behind import BAD, GOOD, Life, two_live
 from tests.spark.test_same_log import frontier, trim
 
 
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Life]:
     """Give two live tables, of which one has a backup that the log does not reach back to any more."""
-    made = Life(tmp_path, Faulty(), Patience(), max_rows=100)
-    made.write(BAD)
-    made.begin()
-    yield from lent(made)
-    made.applier.close()
+    yield from two_live(tmp_path)
 
 
 def put_back(life: Life) -> TargetState:

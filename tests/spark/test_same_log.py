@@ -16,22 +16,17 @@ from headrace.errors import ChangeLogLost, FrontierLost, ScnNotFound
 from headrace.lake.frontier import Manifest
 from headrace.model.block import ORIGIN_LOG, Block, SystemEvent, SystemKind, transaction_index
 from headrace.model.schema import TableSchema
-from headrace.spark.at_work import Patience
 from headrace.testing.notation import table_of
 from tests.places import local
 from tests.requirements import req
-from tests.spark.log import Log, lent
-from tests.spark.test_left_behind import BAD, GOOD, Faulty, Life
+from tests.spark.log import Log
+from tests.spark.test_left_behind import BAD, GOOD, Life, two_live
 
 
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Life]:
     """Give two live tables."""
-    made = Life(tmp_path, Faulty(), Patience(), max_rows=100)
-    made.write(BAD)
-    made.begin()
-    yield from lent(made)
-    made.applier.close()
+    yield from two_live(tmp_path)
 
 
 def frontier(life: Life) -> Manifest:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -82,6 +82,9 @@ class Explained:
         return asdict(self)
 
 
+_Cases = Mapping[str, tuple[Case, ...]]
+
+
 def explain(name: str) -> Explained:
     """Return what a name stands for; large and small letters are the same.
 
@@ -101,11 +104,11 @@ def explain(name: str) -> Explained:
 
 def names() -> list[Explained]:
     """Return everything that can be explained: errors in their order, then problems and notes in theirs."""
-    return [*_errors(), *_problems(), *_notes()]
-
-
-def _errors() -> Iterator[Explained]:
     cases = _cases()
+    return [*_errors(cases), *_problems(), *_notes(cases)]
+
+
+def _errors(cases: _Cases) -> Iterator[Explained]:
     for module in _MODULES:
         found: dict[str, Any] = {}
         with suppress(ModuleNotFoundError):
@@ -132,17 +135,16 @@ def _problems() -> Iterator[Explained]:
         yield Explained(kind.name, "problem", meaning, (kind.group.value,), kind.impact)
 
 
-def _notes() -> Iterator[Explained]:
+def _notes(cases: _Cases) -> Iterator[Explained]:
     try:
         from headrace.spark.notes import NOTES
     except ModuleNotFoundError:
         return
-    cases = _cases()
     for name, note in NOTES.items():
         yield Explained(name, "note", note.meaning, ("status",), note.then, cases.get(name, ()))
 
 
-def _cases() -> dict[str, tuple[Case, ...]]:
+def _cases() -> _Cases:
     """Return the rows of the page, by the errors that they name."""
     found: dict[str, tuple[Case, ...]] = {}
     for line in _page().splitlines():

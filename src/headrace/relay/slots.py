@@ -19,6 +19,7 @@ __all__ = ["let_go_of_others", "note_slot", "noted_slots"]
 
 _LOG = logging.getLogger(__name__)
 _SLOTS = "held_slots"
+_FOREIGN = "it is at another server; drop it there"
 
 
 def noted_slots(state: StateStore) -> list[HeldSlot]:
@@ -52,25 +53,20 @@ def let_go_of_others(source: Source, state: StateStore, incarnation: str) -> Non
     Raises:
         SourceUnavailable: one cannot be removed now; it stays noted, and so do those behind it.
     """
-    held = source.held(incarnation) if isinstance(source, HoldsSlot) else None
+    reading = source if isinstance(source, HoldsSlot) else None
+    now = [reading.held(incarnation)] if reading else []
     noted = noted_slots(state)
-    others = [one for one in noted if held is None or not _same(held, one)]
-    now = [] if held is None else [held]
-    while others:
-        stays = source.let_go(others[0], incarnation) if isinstance(source, HoldsSlot) else _FOREIGN
-        if stays:
+    others = [one for one in noted if not any(_same(held, one) for held in now)]
+    for place, one in enumerate(others, 1):
+        if stays := reading.let_go(one, incarnation) if reading else _FOREIGN:
             _LOG.warning(
                 "slot %s is not read any more, and keeps log for as long as it is there: %s",
-                others[0].name,
+                one.name,
                 stays,
             )
-        others = others[1:]
-        _keep(state, [*now, *others])
+        _keep(state, [*now, *others[place:]])
     if noted != now:
         _keep(state, now)
-
-
-_FOREIGN = "it is at another server; drop it there"
 
 
 def _same(one: HeldSlot, other: HeldSlot) -> bool:

@@ -73,6 +73,7 @@ class TableAtWork:
         first_scn: where the rows of the dump begin that last ended, 0 when that is not known.
         unseen: whether its target could not be looked at yet, or is older than the log; all that is known is the
             frontier's word, and what the log says of it is left for then.
+        foreign: what somebody else has last done to its rows, empty for nothing.
     """
 
     id: TableId

@@ -48,7 +48,7 @@ from headrace.state.records import (
     Scope,
     Turn,
 )
-from headrace.state.write_ahead import write_ahead
+from headrace.state.write_ahead import is_busy, write_ahead
 from headrace.state.writer import GAP, SINCE, StateWriter
 
 __all__ = ["Certificate", "DumpProgress", "DumpRequest", "RequestState", "Scope", "StateStore"]
@@ -405,9 +405,7 @@ def _is_text(text: str) -> bool:
 
 
 def _is_held(error: Exception) -> bool:
-    cause = getattr(error, "orig", None)
-    # The lower byte of an extended code is the plain one.
-    return getattr(cause, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    return is_busy(getattr(error, "orig", None))
 
 
 def _has_no_room(error: SQLAlchemyError | OSError) -> bool:

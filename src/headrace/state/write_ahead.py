@@ -6,9 +6,15 @@ import random
 import sqlite3
 import time
 
-__all__ = ["write_ahead"]
+__all__ = ["is_busy", "write_ahead"]
 
 _PAUSE_S = 0.01
+
+
+def is_busy(error: object) -> bool:
+    """Whether an error says that somebody else is in the way."""
+    # The lower byte of an extended code is the plain one.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def write_ahead(cursor: sqlite3.Cursor, wait_s: float) -> None:
@@ -29,7 +35,7 @@ def write_ahead(cursor: sqlite3.Cursor, wait_s: float) -> None:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+            if not is_busy(error) or time.monotonic() >= until:
                 raise
         else:
             return
